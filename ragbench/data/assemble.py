@@ -7,9 +7,8 @@ from typing import Any
 import dspy
 
 from ragbench.data.base import Dataset, DataSpec, Setting, Split, question_key
-from ragbench.data.corpora import read_chunks
 from ragbench.data.load import default_setting
-from ragbench.data.passages import Pool, align_chunks, cut_chunks
+from ragbench.data.passages import Pool, cut_chunks
 from ragbench.data.readers import Row, fail
 from ragbench.data.splits import find_clusters, links, split_examples
 from ragbench.errors import ConfigError, DataError
@@ -97,7 +96,7 @@ def assemble(
         "support_missing": gathered.support_missing,
     }
     if spec.view == "chunk":
-        searched, card["sentences_aligned"] = _chunk_view(spec, passages, examples)
+        searched = _chunk_view(spec, passages, examples)
     else:
         contexts = {e.question: gathered.contexts[e.question] for e in examples}
         searched = Corpus(passages, contexts=contexts if setting == "distractor" else {})
@@ -145,21 +144,19 @@ def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
 
 def _chunk_view(
     spec: DataSpec, paragraphs: Sequence[Passage], examples: Sequence[dspy.Example]
-) -> tuple[Corpus, float]:
-    """The chunks, and the share of sentences whose chunk is known.
+) -> Corpus:
+    """The chunks; moves the gold pids of `examples` from paragraphs to chunks.
 
-    Moves the examples' gold pids from paragraphs to chunks; a question has none where one of its
-    gold paragraphs cannot be placed.
+    Gold are the chunks of a paragraph's supporting sentences, or of all where none is named.
     """
-    if spec.chunk_file is None:
-        chunked = cut_chunks(paragraphs, max_tokens=spec.chunk_tokens)
-    else:
-        chunked = align_chunks(paragraphs, read_chunks(spec.chunk_file))
-    by_pid = {passage.pid: passage for passage in paragraphs}
+    chunks, holders = cut_chunks(paragraphs, max_tokens=spec.chunk_tokens)
+    titles = {passage.pid: passage.title for passage in paragraphs}
     for example in examples:
-        gold: set[str | None] = set()
+        gold: set[str] = set()
         for pid in example.gold_pids:
-            gold |= chunked.gold(by_pid[pid], example.support)
-        example.gold_pids = [] if None in gold else sorted(pid for pid in gold if pid is not None)
-    corpus = Corpus(chunked.passages, view="chunk", alignment=chunked.alignment)
-    return corpus, round(chunked.coverage, 4)
+            held = holders[pid]
+            named = [i for title, i in example.support if title == titles[pid]]
+            gold |= {held[i] for i in named if 0 <= i < len(held)} or set(held)
+        whole = all(holders[pid] for pid in example.gold_pids)  # none is without text
+        example.gold_pids = sorted(gold) if whole else []
+    return chunks

@@ -28,13 +28,9 @@ class DataSpec:
     `setting` and `view` None take the data set's own default. The questions of `data_file` are cut
     into splits by `fractions` (train, validation, test); those of `train_file`, `val_file` and
     `test_file` are a split each. `disjoint` says what splits share none of (None: passages where
-    the data allow it). `fields` pairs our names of a record's fields with those of the
-    file. `corpus_file` is a file of passages, or a folder of documents, which are cut into passages
-    of `passage_tokens`. `hub` reads the questions from the Hugging Face hub, from `hub_repo` or the
-    data set's own repository, in the configuration `hub_config`. `chunk_file` is a given chunk file
-    for view chunk, aligned to the paragraphs; `chunk_tokens` the length of a chunk where ragbench
-    cuts them itself. `alias_file` has the other names of 2WikiMultiHopQA's entities. `size` is the
-    number of passages where the data set is generated.
+    the data allow it). `fields` pairs our names of a record's fields with those of the file.
+    `corpus_file` may be a folder of documents. `alias_file` has the other names of
+    2WikiMultiHopQA's entities. `size` is the number of passages of a generated data set.
     """
 
     dataset: str = "synthetic"
@@ -46,7 +42,6 @@ class DataSpec:
     test_file: Path | None = None
     fields: tuple[tuple[str, str], ...] = ()
     corpus_file: Path | None = None
-    chunk_file: Path | None = None
     chunk_tokens: int = 1000
     alias_file: Path | None = None
     hub: bool = False

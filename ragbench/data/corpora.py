@@ -1,17 +1,28 @@
-"""Corpus files and chunk files."""
+"""Corpus files, chunk files, and folders of documents, which are cut into sections."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
 from ragbench.data.base import DataSpec
-from ragbench.data.documents import read_documents
 from ragbench.data.passage_file import is_large, stored_passages
 from ragbench.data.passages import Pool, cut_chunks, from_sentences, from_text, make_chunk
-from ragbench.data.readers import Id, Record, Row, Text, fail, read_json, read_rows, validate
-from ragbench.errors import DataError
+from ragbench.data.readers import (
+    Id,
+    Record,
+    Row,
+    Text,
+    fail,
+    read_json,
+    read_rows,
+    read_text,
+    validate,
+)
+from ragbench.errors import DataError, needs_extra
 from ragbench.retrievers import Passage
 from ragbench.retrievers.sentences import split_sentences
 
@@ -87,7 +98,7 @@ def stream_corpus(path: Path, keep_ids: bool) -> Iterator[Passage]:
 def _document_passages(folder: Path, max_tokens: int) -> Iterator[Passage]:
     """The passages of a folder's documents; one never crosses from a section to the next."""
     for title, text in read_documents(folder):
-        for chunk in cut_chunks([from_text(title, text)], max_tokens=max_tokens).passages:
+        for chunk in cut_chunks([from_text(title, text)], max_tokens=max_tokens)[0]:
             yield from_sentences(title, chunk.sentences)
 
 
@@ -107,13 +118,85 @@ def read_chunks(path: Path) -> list[Passage]:
 
     DataError where the file cannot be read, or a chunk is malformed.
     """
-    return [make_chunk(number, _chunk_text(row)) for number, row in enumerate(read_rows(path))]
+    chunks = []
+    for number, row in enumerate(read_rows(path)):
+        if isinstance(row.data, str):
+            index, colon, text = row.data.partition(":")
+            if not colon or not index.strip().isdigit():
+                raise DataError(f"{row.where}: a chunk must be 'index:text', not {row.data[:40]!r}")
+            row = Row(row.where, {"id": index, "text": text})
+        chunks.append(make_chunk(number, validate(ChunkRecord, row).text.strip()))
+    return chunks
 
 
-def _chunk_text(row: Row) -> str:
-    if isinstance(row.data, str):
-        index, colon, text = row.data.partition(":")
-        if not colon or not index.strip().isdigit():
-            raise DataError(f"{row.where}: a chunk must be 'index:text', not {row.data[:40]!r}")
-        row = Row(row.where, {"id": index, "text": text})
-    return validate(ChunkRecord, row).text.strip()
+#: The title and the text of a part of a document.
+Section = tuple[str, str]
+
+
+def read_documents(folder: Path) -> Iterator[Section]:
+    """The sections of all documents under `folder`, by path; hidden files are left out.
+
+    A Markdown file has a section per heading, titled "file: heading"; a PDF file one per page; a
+    text file is one section. Sections without text are left out. DataError where there is no
+    document or one cannot be read, MissingExtraError for a PDF file where pypdf is not installed.
+    """
+    paths = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in _READERS
+        and not path.is_dir()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not paths:
+        raise DataError(f"{folder}: holds no document ({', '.join(sorted(_READERS))})")
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"{path}: is a broken link or no regular file; remove it")
+    empty = True
+    for path in paths:
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        title = os.fsencode(name).decode("utf-8", "replace")  # a name may be of any bytes
+        for section, text in _READERS[path.suffix.lower()](path, title):
+            if text.strip():
+                empty = False
+                yield section, text
+    if empty:
+        raise DataError(f"{folder}: its documents hold no text")
+
+
+def _text(path: Path, title: str) -> Iterator[Section]:
+    yield title, read_text(path, blank=True)
+
+
+def _markdown(path: Path, title: str) -> Iterator[Section]:
+    from markdown_it import MarkdownIt
+
+    text = read_text(path, blank=True)
+    lines = text.splitlines(keepends=True)
+    heading, start = title, 0
+    for token, inline in pairwise(MarkdownIt().parse(text)):
+        if token.type == "heading_open" and token.map:
+            yield heading, "".join(lines[start : token.map[0]])
+            heading, start = f"{title}: {inline.content}", token.map[1]
+    yield heading, "".join(lines[start:])
+
+
+def _pdf(path: Path, title: str) -> Iterator[Section]:
+    with needs_extra(str(path)):
+        import pypdf
+    try:
+        with pypdf.PdfReader(path) as reader:
+            for number, page in enumerate(reader.pages, start=1):
+                yield f"{title}, page {number}", page.extract_text()
+    except Exception as error:  # pypdf raises errors of many kinds on damaged files
+        reason = next(iter(str(error).splitlines()), type(error).__name__)[:160]
+        raise DataError(f"{path}: not a PDF file that can be read ({reason})") from None
+
+
+_READERS: dict[str, Callable[[Path, str], Iterator[Section]]] = {
+    ".txt": _text,
+    ".text": _text,
+    ".md": _markdown,
+    ".markdown": _markdown,
+    ".pdf": _pdf,
+}

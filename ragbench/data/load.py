@@ -88,8 +88,6 @@ def check_spec(spec: DataSpec) -> None:
     for name in ("hub_config", "hub_repo"):
         if getattr(spec, name) and not spec.hub:
             raise ConfigError(f"{name} {getattr(spec, name)!r} needs the hub to be chosen too")
-    if spec.chunk_file and spec.view != "chunk":
-        raise ConfigError(f"--chunk-file {spec.chunk_file} needs --view chunk")
     if spec.alias_file and spec.dataset != "2wikimultihopqa":
         raise ConfigError(f"--alias-file {spec.alias_file} is for 2wikimultihopqa alone")
     for name in ("chunk_tokens", "passage_tokens"):

@@ -8,7 +8,6 @@ import json
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +23,6 @@ log = logging.getLogger(__name__)
 FORMAT = 3
 #: From this size on a corpus file is copied; below it, it is read into memory in seconds.
 LARGE_BYTES = 64 << 20
-#: Seconds between two lines on the progress of a copy.
-_TOLD_EVERY_S = 15.0
 _FILE, _DIGEST = "passages.db", "digest.txt"
 _SELECT = "SELECT pid, title, text, sentences FROM passages"
 
@@ -125,7 +122,7 @@ def stored_passages(
 
     def write(folder: Path) -> tuple[int, str]:
         log.warning("copying the passages of %s into the index store, once", path)
-        return write_passages(folder, _told(passages()))
+        return write_passages(folder, passages())
 
     return PassageFile(IndexStore().corpus_folder(key, write))
 
@@ -164,13 +161,3 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
         db.close()
     (folder / _DIGEST).write_text(state.hexdigest())
     return count, state.hexdigest()
-
-
-def _told(passages: Iterable[Passage]) -> Iterator[Passage]:
-    """The same passages; logs how many have been read."""
-    told = time.monotonic()
-    for done, passage in enumerate(passages):
-        yield passage
-        if done % 1000 == 0 and time.monotonic() - told >= _TOLD_EVERY_S:
-            told = time.monotonic()
-            log.warning("copied %s", f"{done:,}")

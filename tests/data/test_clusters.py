@@ -1,7 +1,5 @@
 """Clusters of questions that share gold passages, and splits that share none."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -11,7 +9,6 @@ from ragbench.data.splits import Splits, find_clusters, linked, links, split_exa
 from ragbench.errors import ConfigError
 
 SHARES = (0.4, 0.2, 0.4)
-MUSIQUE = Path(__file__).parents[2] / "../shared/data/musique/musique_ans_v1.0_train_100.jsonl"
 
 
 def needing(*pids: str, extra: int = 0):
@@ -25,21 +22,6 @@ def needing(*pids: str, extra: int = 0):
 def shared_between_splits(made: Splits) -> set[object]:
     sides = [{key for e in part for key in links(e)} for part in made.examples.values()]
     return (sides[0] & sides[1]) | (sides[0] & sides[2]) | (sides[1] & sides[2])
-
-
-def test_links_run_over_other_questions() -> None:
-    assert linked(["ab", "c", "bd", "d", ""]) == [0, 1, 0, 0, 4]
-    assert linked(["a", "b", "ab"]) == [0, 0, 0]
-    assert linked([]) == []
-
-
-def test_sub_questions_link_too() -> None:
-    part = {"question": "Who wrote it?", "answer": "Ann"}
-    one, two = (
-        make_example(qid=q, question=q, answers=["x"], gold_pids=[q], decomposition=[part])
-        for q in ("a", "b")
-    )
-    assert linked([links(one), links(two)]) == [0, 0]
 
 
 def test_a_set_of_everything_is_taken_apart_by_the_commonest_key() -> None:
@@ -117,10 +99,3 @@ def test_clusters_do_not_change_what_the_data_are() -> None:
             example.cluster = "all"
     del data.__dict__["digest"]
     assert data.digest == before
-
-
-@pytest.mark.skipif(not MUSIQUE.is_file(), reason="no MuSiQue file beside the checkout")
-def test_musique_knows_its_clusters() -> None:
-    data = load_dataset(DataSpec(dataset="musique", data_file=MUSIQUE))
-    assert data.card["clusters"] == 98
-    assert data.card["splits_disjoint_by"] == "passages"

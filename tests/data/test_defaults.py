@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.cli.options import to_config
 from ragbench.data import DATASETS, default_view, load_dataset
-from ragbench.data.base import DataSpec
 from ragbench.data.load import default_setting
 from ragbench.experiments.config import make_config
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
@@ -62,6 +60,7 @@ def data_of(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
     def options(name: str) -> dict[str, Any]:
         given = {k: v if k == "size" else tmp_path / v for k, v in NEEDED[name].items()}
         return {"dataset": name.partition(" ")[0], **given}
@@ -113,13 +112,6 @@ def test_a_default_written_down_is_the_run_without_it(
     assert len(folders | {left_out.folder()}) == 1 + len(others)
 
 
-def test_chunks_are_pooled(data_of: Callable[[str], dict[str, Any]]) -> None:
-    options = {**data_of("hotpotqa"), "view": "chunk"}
-    pooled = make_config({**options, "setting": "pooled"})
-    assert make_config(options).folder() == pooled.folder()
-    assert load_dataset(pooled.data_spec()).setting == "pooled"
-
-
 @pytest.mark.parametrize(
     ("dataset", "repo", "config", "other"),
     [
@@ -137,22 +129,3 @@ def test_the_hubs_own_repository_and_first_configuration(
     assert make_config({**hub, "hub_repo": repo}).folder() == folder
     assert make_config({**hub, "hub_repo": "me/mine"}).folder() != folder
     assert make_config({**hub, "hub_config": other}).folder() != folder
-
-
-def test_a_data_set_of_another_package_keeps_what_is_given() -> None:
-    name = "of-another-package"
-    DATASETS.register(name, listed=False)(lambda spec: load_dataset(DataSpec()))
-    config = make_config({"dataset": name})
-    assert make_config({"dataset": name, "setting": "distractor"}).folder() != config.folder()
-
-
-def test_what_is_told_from_a_file_may_be_written_down(
-    data_of: Callable[[str], dict[str, Any]],
-) -> None:
-    options = data_of("musique")
-    path = options["data_file"]
-    left_out = to_config(data_file=path, whole=True).folder()
-    assert (
-        to_config(data_file=path, dataset="musique", split="all", whole=True).folder() == left_out
-    )
-    assert to_config(data_file=path, split="test", whole=True).folder() != left_out

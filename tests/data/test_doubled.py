@@ -27,15 +27,6 @@ def test_a_table_with_two_columns_of_one_name_is_refused(ending: str, tmp_path: 
         load(tmp_path, f"twice.{ending}", "\n".join(by.join(row) for row in rows) + "\n")
 
 
-def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = [pa.array([text]) for text in ("q1", "q2", "a")]
-    path = tmp_path / "made.parquet"
-    pq.write_table(pa.Table.from_arrays(columns, names=["question", "question", "answer"]), path)
-    with pytest.raises(DataError, match="has two columns named 'question'"):
-        load(tmp_path, "twice.parquet", path.read_bytes())
-
-
 def test_a_json_object_with_a_field_twice_is_refused(tmp_path: Path) -> None:
     rows = ['{"question": "q1", "answer": "a"}', '{"question": "q2", "answer": "a", "answer": "b"}']
     with pytest.raises(DataError, match="the field 'answer' stands twice"):
@@ -65,10 +56,3 @@ def test_a_message_does_not_quote_a_megabyte(tmp_path: Path) -> None:
 )
 def test_a_letter_that_is_written_in_two_ways_is_the_same_question(one: str, other: str) -> None:
     assert question_key(one) == question_key(other)
-
-
-def test_a_type_in_the_metadata_can_be_written_down(tmp_path: Path) -> None:
-    row = {"question": "q", "answer": "a", "metadata": {"type": "half \ud800"}}
-    dataset = load(tmp_path, "half.jsonl", json.dumps(row))
-    [example] = [each for examples in dataset.splits.values() for each in examples]
-    assert example.qtype.encode() == b"half ?"

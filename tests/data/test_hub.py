@@ -86,21 +86,6 @@ def test_hub_rows_become_the_examples_of_the_official_file(name, parquet, write,
     assert from_hub.digest == from_file.digest
 
 
-def test_evidences_in_columns_and_in_lists(parquet, hotpot):
-    triples = [["Thing 0", "maker", "Maker 0"], ["Maker 0", "town", "Town 0"]]
-    fact, relation, entity = (list(column) for column in zip(*triples, strict=True))
-    for evidences in (triples, {"fact": fact, "relation": relation, "entity": entity}):
-        parquet(train=[{**columns(r), "evidences": evidences} for r in hotpot])
-        data = load_dataset(DataSpec("2wikimultihopqa", hub=True))
-        assert by_id(data)["h0"]["evidences"] == triples
-
-
-def test_musique_from_the_hub(parquet, write, musique):
-    parquet(train=musique)
-    from_hub = load_dataset(DataSpec("musique", hub=True))
-    assert from_hub.digest == load_dataset(DataSpec("musique", data_file=write(musique))).digest
-
-
 def test_the_official_evaluation_part_is_the_test_split(parquet, hotpot):
     rows = [columns(r) for r in hotpot]
     rows[9]["question"] = rows[0]["question"]  # the train part repeats a held-out question
@@ -147,17 +132,6 @@ def test_any_repository_of_the_hub_with_its_fields_named(parquet, write):
     assert by_id(data)["7"]["answers"] == ["7"]
     with pytest.raises(DataError, match="has no field 'query'; it has gold, nr, text"):
         load_dataset(replace(spec, fields=(("question", "query"),)))
-
-
-@pytest.mark.parametrize("repo", ["Zly0523/linear-rag", "Ayanami0730/rag_test"])
-def test_files_of_a_repository_in_a_known_layout(repo, files, write):
-    files[f"{repo}/medical/chunks.json"] = write(["0:x did it."], "chunks.json")
-    files[f"{repo}/medical/questions.json"] = write(
-        [{"id": "1", "question": "Who?", "answer": "x"}]
-    )
-    other = None if repo.startswith("Zly") else repo
-    data = load_dataset(DataSpec("arag", hub=True, hub_repo=other, hub_config="medical"))
-    assert (len(data.corpus), list(by_id(data))) == (1, ["1"])
 
 
 @pytest.mark.parametrize("name", ["hotpotqa", "arag"])
@@ -282,9 +256,3 @@ def test_without_a_network_get_says_what_to_put_where_and_takes_it_from_there(ho
     assert (done.returncode, done.stdout.count("as recorded")) == (0, 2)
     data = load_dataset(DataSpec("2wikimultihopqa", hub=True))
     assert {e.qid for e in data.splits["test"]} == {"h0", "h1", "h2", "h3"}
-
-
-def test_get_names_the_data_sets_that_it_knows() -> None:
-    done = get("http://127.0.0.1:9", "hotpot")
-    assert done.returncode == 2
-    assert "did you mean hotpotqa?" in done.stderr

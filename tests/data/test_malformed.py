@@ -3,8 +3,6 @@
 `tests/test_fuzz.py` and `tests/hostile` try many more files.
 """
 
-import json
-
 import pytest
 
 from ragbench.data import DataSpec, load_dataset
@@ -51,20 +49,6 @@ def test_broken_files(tmp_path, name, content, says):
     assert "broken.json" in message
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_file_and_a_folder(tmp_path, name):
-    assert "no such file" in refusal(DataSpec(name, data_file=tmp_path / "none.json"))
-    assert "cannot be read" in refusal(DataSpec(name, data_file=tmp_path))
-
-
-def test_truncated_lines_name_the_line(write, musique):
-    lines = "\n".join(json.dumps(record) for record in musique)
-    path = write(lines[:-40].encode(), "m.jsonl")
-    assert "m.jsonl: line 10: the JSON ends in the middle" in refusal(
-        DataSpec("musique", data_file=path)
-    )
-
-
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
@@ -100,12 +84,6 @@ def test_a_missing_field_is_named(write, hotpot, field):
     message = refusal(DataSpec("hotpotqa", data_file=write(hotpot)))
     assert f"field '{field}': is missing; there are " in message
     assert "record 5" in message
-
-
-def test_broken_fields_of_musique(write, musique):
-    musique[2]["paragraphs"][1]["is_supporting"] = "yes"
-    message = refusal(DataSpec("musique", data_file=write(musique, "m.jsonl")))
-    assert "line 3 (id '2hop__2_102'): field 'paragraphs.1.is_supporting'" in message
 
 
 @pytest.mark.parametrize(

@@ -123,23 +123,3 @@ def test_what_is_no_file_is_not_waited_for(make, kind, tmp_path):
     path.unlink()
     path.mkdir()
     assert refusal(spec)
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        "question,answer\nWho?,x,y,z\n",
-        'question,answer\n"Who?,x\n',
-        "question,answer\n",
-        "question\nWho?\n",
-        "question,question\nWho?,x\n",
-        "Who?,x\nWhen?,y\n",
-        "question,answer\n,\n",
-        "question,answer\nWho?,\n",
-        'question,answer,context\nWho?,x,"[{""title"": 3}]"\n',
-    ],
-)
-def test_malformed_tables(table, tmp_path):
-    path, spec = questions("csv", tmp_path)
-    path.write_text(table)
-    assert "questions.csv" in refusal(spec)

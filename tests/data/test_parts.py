@@ -1,21 +1,10 @@
 """Splits, sentences, pids and chunks: properties."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from ragbench.data.base import make_example, question_key
-from ragbench.data.passages import (
-    align_chunks,
-    content_pid,
-    cut_chunks,
-    from_sentences,
-    from_text,
-    make_chunk,
-)
+from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
 from ragbench.data.splits import split_examples
 from ragbench.retrievers.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
@@ -63,21 +52,6 @@ def test_split_sizes_and_order():
     assert len(everything.examples["test"]) == 20
 
 
-def test_order_does_not_hang_on_the_hash_seed():
-    code = "from ragbench.data import *; d = load_dataset(DataSpec(size=200)); print(d.digest)"
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(seen) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [
@@ -101,12 +75,6 @@ def test_no_character_is_lost_by_splitting(text):
     assert all(s == s.strip() != "" for s in sentences)
 
 
-def test_a_run_on_is_cut():
-    # An opening quotation mark that is never closed hides the boundaries behind it.
-    text = '"' + " ".join(f"Sentence {i} says nothing." for i in range(200))
-    assert max(map(len, split_sentences(text))) <= 1000
-
-
 def test_pids_tell_content_and_nothing_else():
     assert content_pid("Zoë's Café!", "x").startswith("zoe-s-cafe-")
     assert content_pid("中文", "x") == content_pid("中文", "x") != content_pid("中", "文x")
@@ -124,42 +92,11 @@ def test_chunks_hold_every_sentence_once_and_in_order(lengths, limit):
         from_sentences(f"T{i}", ["x" * n for n in sizes], pid=f"p{i}")
         for i, sizes in enumerate(lengths)
     ]
-    chunked = cut_chunks(paragraphs, max_tokens=limit)
-    pairs = [pair for c in chunked.passages for pair in chunked.alignment[c.pid]]
+    chunked, holders = cut_chunks(paragraphs, max_tokens=limit)
+    pairs = [pair for c in chunked for pair in chunked.alignment[c.pid]]
     assert pairs == [(p.title, i) for p in paragraphs for i in range(len(p.sentences))]
-    for chunk in chunked.passages:
+    for chunk in chunked:
         assert estimate_tokens(chunk.text) <= limit or len(chunk.sentences) == 1
     for paragraph in paragraphs:
-        for index, pid in enumerate(chunked.holders[paragraph.pid]):
+        for index, pid in enumerate(holders[paragraph.pid]):
             assert (paragraph.title, index) in chunked.alignment[pid]
-
-
-def test_a_paragraph_that_fits_is_kept_whole():
-    paragraphs = [from_sentences(f"T{i}", ["a" * 50, "b" * 50]) for i in range(5)]
-    chunked = cut_chunks(paragraphs, max_tokens=60)  # two paragraphs of 26 tokens, not three
-    assert [len(c.sentences) for c in chunked.passages] == [4, 4, 2]
-
-
-def test_alignment_survives_case_accents_and_a_tokeniser():
-    paragraphs = [
-        from_sentences("R", ["Roger Richebé (3 December 1897) was French.", "He directed films."]),
-        from_sentences("S", ["A sentence that is in no chunk at all, anywhere."]),
-        from_sentences("T", ["The end of this one is cut off by a chunk."]),
-    ]
-    chunks = [
-        make_chunk(0, "roger richebe ( 3 december 1897 ) was french. he dir"),
-        make_chunk(1, "##ected films. the end of this one is cut"),
-        make_chunk(2, "off by a chunk."),
-    ]
-    chunked = align_chunks(paragraphs, chunks)
-    pids = [c.pid for c in chunks]
-    assert chunked.alignment == {
-        pids[0]: (("R", 0),),
-        pids[1]: (("R", 1), ("T", 0)),
-        pids[2]: (),
-    }
-    assert chunked.holders[paragraphs[1].pid] == (None,)
-    assert chunked.coverage == 0.75
-    assert chunked.gold(paragraphs[0], [("R", 1)]) == {pids[1]}
-    assert chunked.gold(paragraphs[0], []) == {pids[0], pids[1]}
-    assert chunked.gold(paragraphs[1], []) == {None}

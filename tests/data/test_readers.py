@@ -1,8 +1,6 @@
 """Every format and layout of questions and passages gives the same data set."""
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import datasets
 import pytest
 
 from ragbench.data import DataSpec, detect_layout, load_dataset
-from ragbench.data.documents import read_documents
+from ragbench.data.corpora import read_documents
 from ragbench.errors import ConfigError, DataError, MissingExtraError
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
@@ -120,28 +118,6 @@ def test_fields_of_other_names(tmp_path):
     assert data.questions[0].answers == ["Ann", "A."]
 
 
-def test_flashrag_layout(tmp_path):
-    questions = [
-        {
-            "id": f"test_{i}",
-            "question": f"Where is thing {i}?",
-            "golden_answers": [f"Town {i}", "the town"],
-            "metadata": {"type": "bridge", "level": "hard"},
-        }
-        for i in range(4)
-    ]
-    corpus = [{"id": str(i), "contents": f'"Thing {i}"\nIt is in Town {i}.'} for i in range(4)]
-    spec = DataSpec(
-        "jsonl",
-        data_file=write_rows(tmp_path, "jsonl", questions, "test"),
-        corpus_file=write_rows(tmp_path, "jsonl", corpus, "wiki"),
-    )
-    data = load_dataset(spec)
-    assert (data.corpus[2].pid, str(data.corpus[2])) == ("2", "Thing 2 | It is in Town 2.")
-    assert data.questions[1].answers == ["Town 1", "the town"]
-    assert data.questions[1].qtype == "bridge"
-
-
 @pytest.fixture
 def beir(tmp_path: Path) -> Path:
     folder = tmp_path / "beir"
@@ -166,12 +142,6 @@ def test_beir_layout_is_for_retrieval(beir):
         data.select("test")
     with pytest.raises(DataError, match=r"needs a folder with queries\.jsonl"):
         load_dataset(DataSpec("beir", data_file=beir / "qrels"))
-
-
-def test_beir_with_answers_can_be_asked(beir):
-    rows = [{"_id": "q0", "text": "thing 0", "metadata": {"answer": "yes"}}]
-    write_rows(beir, "jsonl", rows, "queries")
-    assert load_dataset(DataSpec("beir", data_file=beir)).select("all")[0].answers == ["yes"]
 
 
 def pdf(pages: list[str]) -> bytes:
@@ -230,13 +200,6 @@ def test_a_folder_of_documents_is_a_corpus(documents, write):
     assert data.corpus[titles.index("report, page 2")].text == "It is in Oslo."
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
-def test_a_document_may_have_a_name_of_any_bytes(tmp_path):
-    with open(os.fsencode(tmp_path) + b"/town\xff.txt", "w") as file:
-        file.write("Town 1 lies on river 1.")
-    assert list(read_documents(tmp_path)) == [("town\ufffd", "Town 1 lies on river 1.")]
-
-
 def test_pdf_files_need_an_extra(documents, write, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
     spec = DataSpec("jsonl", data_file=write(ROWS), corpus_file=documents)
@@ -277,19 +240,6 @@ def test_a_file_in_another_layout_is_recognised(named, rows, title, write):
         load_dataset(spec)
     assert f"this looks like {title}: give --dataset {title.lower()}" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_files_for_each_split_keep_their_order(tmp_path):
-    corpus = write_rows(tmp_path, "json", CORPUS, "corpus")
-    parts = {"train": ROWS[:4], "val": ROWS[4:6], "test": ROWS[6:][::-1]}
-    files = {
-        f"{name}_file": write_rows(tmp_path, "jsonl", rows, name) for name, rows in parts.items()
-    }
-    data = load_dataset(DataSpec("jsonl", corpus_file=corpus, **files))
-    assert [e.qid for e in data.splits["train"]] == ["q0", "q1", "q2", "q3"]
-    assert [e.qid for e in data.splits["validation"]] == ["q4", "q5"]
-    assert [e.qid for e in data.select("test", 2)] == ["q9", "q8"]
-    assert len(data.select("all")) == 10
 
 
 def test_a_test_file_leaves_the_rest_for_training(tmp_path):

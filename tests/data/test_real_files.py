@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from ragbench.data import Dataset, DataSpec, load_dataset
-from ragbench.retrievers.sentences import split_sentences
 
 
 def all_examples(data: Dataset):
@@ -60,24 +59,6 @@ def test_2wiki_over_its_pooled_corpus(files):
     assert data.card["questions_with_gold"] == 489
 
 
-def test_2wiki_chunks_are_aligned_to_the_paragraphs(files):
-    data = load_dataset(
-        DataSpec(
-            "2wikimultihopqa",
-            data_file=files["2wiki"],
-            corpus_file=files["2wiki_corpus"],
-            chunk_file=files["2wiki_chunks"],
-            view="chunk",
-        )
-    )
-    assert len(data.corpus) == 658
-    assert data.card["sentences_aligned"] > 0.99
-    assert data.card["questions_with_gold"] > 420
-    # The first chunk begins with the corpus's first paragraph, and so on in order.
-    first = data.corpus.alignment[data.corpus[0].pid]
-    assert first[0] == ("Teutberga", 0)
-
-
 def test_the_layout_of_arag(files):
     data = load_dataset(
         DataSpec("arag", data_file=files["2wiki"], corpus_file=files["2wiki_chunks"])
@@ -93,12 +74,3 @@ def test_graphrag_bench(files):
     assert len(all_examples(data)) == 295
     assert 250 < len(data.corpus) < 300  # a megabyte in chunks of about 4,000 characters
     assert max(len(p.text) for p in data.corpus) < 4_400
-
-
-def test_sentence_boundaries_agree_with_hotpotqa(files):
-    data = load_dataset(DataSpec("hotpotqa", data_file=files["hotpotqa"], setting="pooled"))
-    same = sum(
-        split_sentences(p.text) == tuple(" ".join(s.split()) for s in p.sentences if s)
-        for p in data.corpus
-    )
-    assert same / len(data.corpus) > 0.92

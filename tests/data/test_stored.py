@@ -1,7 +1,6 @@
 """Corpora that stay on disk: copied once, found again, the same as in memory."""
 
 import json
-import logging
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from ragbench.data import DataSpec, corpora, load_dataset, passage_file
 from ragbench.data.passage_file import PassageFile, stored_passages
 from ragbench.errors import DataError
-from ragbench.retrievers import Corpus, IndexStore, make_retriever
+from ragbench.retrievers import Corpus, IndexStore
 
 CORPUS = [
     {"id": f"p{i}", "title": f"Thing {i // 2}", "text": f"It is number {i}. It is in Town {i % 7}."}
@@ -51,15 +50,6 @@ def test_a_stored_corpus_is_the_corpus(tmp_path: Path, monkeypatch: pytest.Monke
         on_disk.corpus[300]
 
 
-@pytest.mark.parametrize("spec", ["bm25", "bm25(engine=numba)"])
-def test_search_over_it_finds_the_same(spec: str, tmp_path: Path) -> None:
-    data = load_dataset(files(tmp_path))
-    queries = [example.question for example in data.questions]
-    found = make_retriever(spec, data.corpus).build(IndexStore()).search_many(queries, k=5)
-    memory = Corpus(tuple(data.corpus))
-    assert found == make_retriever(spec, memory).build().search_many(queries, k=5)
-
-
 def test_the_copy_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = files(tmp_path)
     load_dataset(spec)
@@ -93,17 +83,6 @@ def test_an_id_of_two_passages_is_named_and_one_twice_is_once(tmp_path: Path) ->
     assert not [path for path in IndexStore().root.iterdir() if path.name.startswith(".")]
 
 
-def test_gold_is_found_by_title_where_only_one_has_it(tmp_path: Path) -> None:
-    named = [{**row, "gold": [f"thing {i}"]} for i, row in enumerate(QUESTIONS)]
-    rows = [{"title": f"Thing {i}", "text": f"Text {i}."} for i in range(20)]
-    spec = files(tmp_path, rows)
-    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named))
-    data = load_dataset(spec)
-    assert [data.corpus[data.corpus.positions[e.gold_pids[0]]].title for e in data.questions] == [
-        f"Thing {i}" for i in range(20)
-    ]
-
-
 def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
     titles = ["Paris", "PARIS", "paris", "Lyon", "LYON", "", "Straße", "STRASSE"]
     rows = [{"id": f"p{i}", "title": title, "text": f"x{i}"} for i, title in enumerate(titles)]
@@ -116,20 +95,6 @@ def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
         assert on_disk.titled(title) == in_memory.titled(title), title
     found = [in_memory.titled(t) for t in ("PARIS", "pARIS", "lyon", "nowhere")]
     assert found == [1, 2, 3, None]
-
-
-def test_the_progress_of_a_copy_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(passage_file, "_TOLD_EVERY_S", 0.0)
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(f'{{"title": "T{i}", "text": "t {i}"}}\n' for i in range(2001)))
-    with caplog.at_level(logging.WARNING):
-        assert len(stored_passages(path, True, partial(corpora.stream_corpus, path, True))) == 2001
-    assert [line for line in caplog.messages if "copied" in line][1:] == [
-        "copied 1,000",
-        "copied 2,000",
-    ]
 
 
 def test_characters_that_are_hard_to_store(tmp_path: Path) -> None:

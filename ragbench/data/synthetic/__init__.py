@@ -1,10 +1,145 @@
-"""A fictional world of people, works, firms and places, generated from a seed.
+"""The `synthetic` data set: a fictional world of people, works, firms and places, from a seed.
 
-`world` makes the facts, `render` the passages, `questions` the questions; `loader` is the data set.
+`world` makes the facts, `render` the passages in a stream, `questions` what is asked.
 """
 
-from ragbench.data.synthetic.loader import (
-    load_synthetic as load_synthetic,
-    number_of_questions as number_of_questions,
-    stream_passages as stream_passages,
-)
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import chain
+
+from ragbench.data.assemble import Item, assemble
+from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example, question_key
+from ragbench.data.load import question_files
+from ragbench.data.readers import Row
+from ragbench.data.synthetic.questions import DECK, Asked, Graph, ask
+from ragbench.data.synthetic.render import Rendered, render
+from ragbench.data.synthetic.world import CELL_SIZE, Cell, Dice, Entity, build_cell
+from ragbench.errors import ConfigError
+from ragbench.retrievers import Passage
+
+MIN_SIZE, MAX_SIZE = 100, 1_000_000
+CONTEXT_SIZE = 10
+MAX_QUESTIONS = 4_000
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A cell of the world with its passages, in the order of its entities."""
+
+    cell: Cell
+    rendered: tuple[Rendered, ...]
+
+    @cached_property
+    def passages(self) -> list[Passage]:
+        return [one.passage for one in self.rendered]
+
+    @cached_property
+    def words(self) -> list[set[str]]:
+        """The words of each passage."""
+        return [_words(f"{passage.title} {passage.text}") for passage in self.passages]
+
+    def of(self, entity: Entity) -> Rendered:
+        return self.rendered[self.cell.entities.index(entity)]
+
+
+def stream_passages(size: int, seed: int) -> Iterator[Passage]:
+    """The first `size` passages of the world of `seed`, one cell at a time.
+
+    A smaller size gives a prefix of a larger one. Memory does not depend on `size`. ConfigError
+    where that is outside 100 to 1,000,000.
+    """
+    if not MIN_SIZE <= size <= MAX_SIZE:
+        raise ConfigError(f"size must be from {MIN_SIZE} to {MAX_SIZE:,} passages, not {size:,}")
+    for index in range(-(-size // CELL_SIZE)):
+        yield from _page(seed, index).passages[: size - index * CELL_SIZE]
+
+
+@DATASETS.register("synthetic")
+def load_synthetic(spec: DataSpec) -> Dataset:
+    """A generated fictional world that no model can know; needs no download."""
+    if question_files(spec) or spec.corpus_file or spec.hub:
+        raise ConfigError("synthetic is generated: leave out files and hub, or name a --dataset")
+    passages = list(stream_passages(spec.size, spec.seed))
+    # Examples are completed while they are put together, so the drawn ones are copied.
+    items = [replace(item, example=item.example.copy()) for item in _items(spec.size, spec.seed)]
+    return assemble(spec, items, pool=passages)
+
+
+@lru_cache(maxsize=64)  # the default world whole: it is read as corpus, then asked about
+def _page(seed: int, index: int) -> _Page:
+    cell = build_cell(seed, index)
+    dice = Dice(f"{seed}:{index}:text")
+    return _Page(cell, tuple(render(entity, dice) for entity in cell.entities))
+
+
+@lru_cache(maxsize=2)  # the runs of one process are mostly over one world
+def _items(size: int, seed: int) -> tuple[Item, ...]:
+    """One question for four passages, at most 4,000; only whole cells are asked about."""
+    total, cells = min(size // 4, MAX_QUESTIONS), size // CELL_SIZE
+    kinds = Dice(f"{seed}:plan").shuffled([DECK[i % len(DECK)] for i in range(total)])
+    plan: dict[int, list[str]] = defaultdict(list)  # spread evenly over the world
+    for i, kind in enumerate(kinds):
+        plan[i % cells if total >= cells else i * cells // total].append(kind)
+    known: set[str] = set()
+    items = []
+    for index in sorted(plan):
+        pages = _page(seed, index), _page(seed, (index + 1) % cells)
+        spread = Counter(chain(*pages[0].words, *pages[1].words))
+        graph, dice = Graph(pages[0].cell), Dice(f"{seed}:{index}:questions")
+        for number, kind in enumerate(plan[index]):
+            for _ in range(_TRIES):
+                asked = ask(graph, kind, dice)
+                keys = {asked.key, question_key(asked.question)} if asked else known
+                if asked is not None and not keys & known:
+                    known |= keys
+                    qid = f"syn-{seed}-{index:05d}-{number:02d}"
+                    items.append(_item(qid, asked, pages, spread))
+                    break
+    return tuple(items)
+
+
+def _item(qid: str, asked: Asked, pages: tuple[_Page, _Page], spread: Counter[str]) -> Item:
+    own = pages[0]
+    gold = [own.of(entity).passage for entity in asked.gold]
+    support = [(hop.subject.title, own.of(hop.subject).stated[hop.relation]) for hop in asked.hops]
+    example = make_example(
+        qid=qid,
+        question=asked.question,
+        answers=asked.answers,
+        qtype=asked.qtype,
+        hops=len(gold),
+        support=list(dict.fromkeys(support)),
+        gold_pids=[passage.pid for passage in gold],
+        decomposition=[{"question": hop.question, "answer": hop.answer} for hop in asked.hops],
+        logic=asked.logic,
+    )
+    near = _near(asked.question, gold, pages, spread)[: CONTEXT_SIZE - len(gold)]
+    context = Dice(f"{qid}:context").shuffled([*gold, *near])
+    return Item(Row(qid, {"id": qid}), example, tuple(context))
+
+
+def _near(
+    question: str, gold: Sequence[Passage], pages: Sequence[_Page], spread: Counter[str]
+) -> list[Passage]:
+    """Other passages, those first that share the most, and the rarest, words with the question.
+
+    Titles of gold count as its words; `spread` says how many passages have a word.
+    """
+    others = [passage for page in pages for passage in page.passages]
+    words = [bag for page in pages for bag in page.words]
+    wanted = _words(" ".join([question, *(p.title for p in gold)]))
+    taken = {p.pid for p in gold}
+    ranked = sorted(
+        (-sum(1 / spread[word] for word in sorted(wanted & bag)), place)
+        for place, bag in enumerate(words)
+        if others[place].pid not in taken
+    )
+    return [others[place] for _, place in ranked]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))

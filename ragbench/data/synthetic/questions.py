@@ -2,14 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ragbench.data.synthetic.names import Dice
-from ragbench.data.synthetic.relations import KINSHIP, STEPS, Graph
-from ragbench.data.synthetic.world import MAKER, Cell, Entity
+from ragbench.data.synthetic.world import MAKER, Cell, Dice, Entity
 
 #: Twenty questions hold this many of each kind; yes/no questions are a tenth, half of them "yes".
 DECK = (
@@ -21,6 +19,69 @@ DECK = (
     *["yes", "no"],
 )
 _TRIES = 400
+
+#: One step of a chain a line: how it is asked about, and, where its value is an entity, how it is
+#: named inside a question; {x} is where it starts. The name is a relation in `Entity.facts`;
+#: "~name:kind" goes backwards, to the only entity of that kind whose relation has the value {x}.
+_TABLE = """
+capital | What is the capital of {x}? | the capital of {x}
+currency | What is the currency of {x}?
+language | What is the official language of {x}?
+independence | In which year did {x} become independent?
+country | In which country is {x}? | the country in which {x} lies
+river | Which river flows through {x}? | the river that flows through {x}
+mayor | Who was the first mayor of {x}? | the first mayor of {x}
+charter | In which year was {x} granted its town charter?
+population | What is the population of {x}?
+length | How long is {x}?
+source | On which mountain does {x} rise?
+town | In which town is {x}? | the town where {x} stands
+rector | Who was the first rector of {x}? | the first rector of {x}
+founded | In which year was {x} founded?
+founder | Who founded {x}? | the founder of {x}
+seat | In which town is {x} based? | the town where {x} is based
+birthplace | Where was {x} born? | the town where {x} was born
+birthdate | When was {x} born?
+deathplace | Where did {x} die? | the town where {x} died
+deathdate | When did {x} die?
+university | Which university did {x} attend? | the university where {x} studied
+employer | Which firm did {x} work for? | the firm that {x} worked for
+wife | Who was the wife of {x}? | the wife of {x}
+husband | Who was the husband of {x}? | the husband of {x}
+father | Who was the father of {x}? | the father of {x}
+mother | Who was the mother of {x}? | the mother of {x}
+director | Who directed {x}? | the director of {x}
+author | Who wrote {x}? | the author of {x}
+singer | Who recorded {x}? | the singer of {x}
+studio | Which studio produced {x}? | the studio that produced {x}
+publisher | Who published {x}? | the publisher of {x}
+label | Which label released {x}? | the label that released {x}
+setting | In which town is {x} set? | the town where {x} is set
+year | In which year was {x} released?
+~founder:firm | Which firm was founded by {x}? | the firm founded by {x}
+~rector:school | Which university had {x} as its first rector? | the university whose first rector was {x}
+~mayor:town | Which town had {x} as its first mayor? | the town whose first mayor was {x}
+~town:school | Which university is in {x}? | the university in {x}
+~seat:firm | Which firm is based in {x}? | the firm based in {x}
+~director:film | Which film was directed by {x}? | the film directed by {x}
+~author:novel | Which novel was written by {x}? | the novel written by {x}
+~singer:album | Which album was recorded by {x}? | the album recorded by {x}
+~setting:film | Which film is set in {x}? | the film set in {x}
+~setting:novel | Which novel is set in {x}? | the novel set in {x}
+~father:person:f | Who was the daughter of {x}? | the daughter of {x}
+~father:person:m | Who was the son of {x}? | the son of {x}
+"""  # noqa: E501
+_ROWS = [line.split(" | ") for line in _TABLE.strip().splitlines()]
+_QUESTIONS = {name: question for name, question, *_ in _ROWS}
+_PHRASES = {name: phrase for name, _, *named in _ROWS for phrase in named}
+
+#: Kinship that a reader must infer: what it is called, and the steps it stands for.
+_KINSHIP = (
+    ("paternal grandfather", ("father", "father")),
+    ("maternal grandfather", ("mother", "father")),
+    ("paternal aunt", ("father", "father", "~father:person:f")),
+    ("maternal uncle", ("mother", "father", "~father:person:m")),
+)
 #: Two steps that come to the same as one step that the first passage states.
 _SHORTCUTS = {
     ("father", "wife"),
@@ -34,6 +95,66 @@ _SHORTCUTS = {
     ("setting", "~setting:film"),
     ("setting", "~setting:novel"),
 }
+#: Comparisons of two entities of one kind by the end of a path: kind, path, and how the lower and
+#: the higher are asked for.
+_Contest = tuple[str, tuple[str, ...], str, str]
+_CONTESTS: tuple[_Contest, ...] = (
+    ("person", ("birthdate",), "Who was born first, {}?", "Who was born later, {}?"),
+    ("film", ("year",), "Which film was released first, {}?", "Which film is newer, {}?"),
+    ("novel", ("year",), "Which novel came out first, {}?", "Which novel is newer, {}?"),
+    ("firm", ("founded",), "Which firm was founded first, {}?", "Which firm is younger, {}?"),
+    (
+        "town",
+        ("population",),
+        "Which town has fewer inhabitants, {}?",
+        "Which town has more inhabitants, {}?",
+    ),
+)
+_BRIDGED: tuple[_Contest, ...] = tuple(
+    (kind, (maker, "birthdate"), f"{asked} first, {{}}?", f"{asked} later, {{}}?")
+    for kind, maker in (("film", "director"), ("novel", "author"), ("firm", "founder"))
+    for asked in [f"Which {kind} has the {maker} who was born"]
+)
+#: Yes/no: kind, path, and the question.
+_SAME = (
+    ("person", ("birthplace",), "Were {} and {} born in the same town?"),
+    ("person", ("university",), "Did {} and {} attend the same university?"),
+    ("firm", ("seat",), "Are {} and {} based in the same town?"),
+    ("town", ("river",), "Do {} and {} lie on the same river?"),
+    ("film", ("director", "birthplace"), "Were the directors of {} and {} born in the same town?"),
+)
+
+
+class Graph:
+    """The facts of a cell, walked forwards and backwards."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.entities = cell.entities
+        self._back: dict[tuple[str, int], list[Entity]] = {}
+        for entity in cell.entities:
+            sex = entity.details.get("sex")
+            kinds = [entity.kind, f"person:{sex}"] if sex else [entity.kind]
+            for name, value in entity.facts.items():
+                for kind in kinds if isinstance(value, Entity) else ():
+                    self._back.setdefault((f"~{name}:{kind}", id(value)), []).append(entity)
+
+    def step(self, at: Entity, name: str) -> tuple[Entity | str, Entity] | None:
+        """The value one step from `at`, and the entity whose passage states it.
+
+        None where there is no such fact, or, backwards, more than one.
+        """
+        if name.startswith("~"):
+            subjects = self._back.get((name, id(at)), [])
+            return (subjects[0], subjects[0]) if len(subjects) == 1 else None
+        value = at.facts.get(name)
+        return None if value is None else (value, at)
+
+    def steps(self, at: Entity, *, back: bool) -> Iterator[str]:
+        """The names of the steps that can be taken from `at`, forwards and, if wanted, back."""
+        yield from at.facts
+        for name in _QUESTIONS if back else ():
+            if name.startswith("~") and self.step(at, name) is not None:
+                yield name
 
 
 @dataclass(frozen=True)
@@ -54,7 +175,7 @@ class Asked:
     answers: tuple[str, ...]
     qtype: str
     hops: tuple[Hop, ...]
-    logic: dict[str, Any] = field(default_factory=dict)
+    logic: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -68,31 +189,28 @@ class Asked:
         return list(dict.fromkeys(hop.subject for hop in self.hops))
 
 
-def ask(cell: Cell, graph: Graph, kind: str, dice: Dice) -> Asked | None:
-    """A question of `kind` (see `DECK`) over the cell, or None where none was found."""
+def ask(graph: Graph, kind: str, dice: Dice) -> Asked | None:
+    """A question of `kind` (see `DECK`) over the cell of `graph`, or None where none was found."""
     for _ in range(_TRIES):
-        asked = _MAKERS[kind](cell, graph, dice)
+        asked = _MAKERS[kind](graph, dice)
         if asked is not None and 2 <= len(asked.gold) <= 4:
             return asked
     return None
 
 
-def spellings(value: Entity | str) -> tuple[str, ...]:
+def _spellings(value: Entity | str) -> tuple[str, ...]:
     """The ways to write an answer, the one that passages use first."""
     if isinstance(value, Entity):
         names = [value.name, *value.aliases, value.title]
         if value.kind == "river":
             names.append(value.name.removesuffix(" River"))
         return tuple(dict.fromkeys(names))
-    date = re.fullmatch(r"(\d+) ([A-Z][a-z]+) (\d{4})", value)
-    if date:
+    if date := re.fullmatch(r"(\d+) ([A-Z][a-z]+) (\d{4})", value):
         return value, f"{date[2]} {date[1]}, {date[3]}"
     if value.endswith(" kilometres"):
         number = value.removesuffix(" kilometres")
         return value, f"{number} km", f"{number} kilometers"
-    if re.fullmatch(r"[\d,]+,\d{3}", value):
-        return value, value.replace(",", "")
-    return (value,)
+    return (value, value.replace(",", "")) if re.fullmatch(r"[\d,]+,\d{3}", value) else (value,)
 
 
 def _walk(graph: Graph, start: Entity, path: Sequence[str]) -> tuple[list[Hop], Any] | None:
@@ -108,9 +226,9 @@ def _walk(graph: Graph, start: Entity, path: Sequence[str]) -> tuple[list[Hop], 
             return None
         value, subject = taken
         seen.add(id(value))
-        question = STEPS[name].question.format(x=at.mention)
         answer = value.name if isinstance(value, Entity) else value
-        hops.append(Hop(subject, name.strip("~").partition(":")[0], question, answer))
+        relation = name.strip("~").partition(":")[0]
+        hops.append(Hop(subject, relation, _QUESTIONS[name].format(x=at.mention), answer))
         at = value
     return hops, at
 
@@ -118,19 +236,24 @@ def _walk(graph: Graph, start: Entity, path: Sequence[str]) -> tuple[list[Hop], 
 def _phrase(start: Entity, path: Sequence[str]) -> str:
     phrase = start.mention
     for name in path:
-        phrase = STEPS[name].phrase.format(x=phrase)
+        phrase = _PHRASES[name].format(x=phrase)
     return phrase
 
 
-def _chain_of(graph: Graph, start: Entity, path: Sequence[str], qtype: str) -> Asked | None:
+def _chain(
+    graph: Graph, start: Entity, path: Sequence[str], qtype: str, question: str = ""
+) -> Asked | None:
     """The question after the end of `path`, if it says nothing of its own answer."""
     walked = _walk(graph, start, path)
-    if walked is None or any(not STEPS[name].phrase for name in path[:-1]):
+    if walked is None:
         return None
+    if not question:
+        if any(name not in _PHRASES for name in path[:-1]):
+            return None
+        question = _QUESTIONS[path[-1]].format(x=_phrase(start, path[:-1]))
     hops, end = walked
-    question = STEPS[path[-1]].question.format(x=_phrase(start, path[:-1]))
-    answers = spellings(end)
-    if answers[0] in question:
+    answers = _spellings(end)
+    if answers[0] in question:  # as a grandson with his grandfather's name
         return None
     logic = {"form": "chain", "start": start.title, "path": list(path)}
     return Asked(question, answers, qtype, tuple(hops), logic)
@@ -141,7 +264,7 @@ def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: boo
     at: Entity | str = start
     while len(path) < length and isinstance(at, Entity):
         last = len(path) == length - 1
-        names = [n for n in graph.steps(at, backwards=back) if last or STEPS[n].phrase]
+        names = [n for n in graph.steps(at, back=back) if last or n in _PHRASES]
         if not names:
             break
         path.append(dice.pick(names))
@@ -150,115 +273,48 @@ def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: boo
     return path
 
 
-def _compositional(cell: Cell, graph: Graph, dice: Dice) -> Asked | None:
-    start = dice.pick(cell.entities)
+def _compositional(graph: Graph, dice: Dice) -> Asked | None:
+    start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 2, 2, 3, 3, 4)), dice, back=False)
-    return _chain_of(graph, start, path, "compositional") if len(path) > 1 else None
+    return _chain(graph, start, path, "compositional") if len(path) > 1 else None
 
 
-def _bridge(cell: Cell, graph: Graph, dice: Dice) -> Asked | None:
+def _bridge(graph: Graph, dice: Dice) -> Asked | None:
     """A chain with a step backwards: something is described, and must be found first."""
-    start = dice.pick(cell.entities)
+    start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 3, 3, 4)), dice, back=True)
-    if not any(name.startswith("~") for name in path):
+    backward = any(name.startswith("~") for name in path)
+    if not backward or any("person" in name for name in path):  # kinship is for inference
         return None
-    if any("person" in name for name in path):
-        return None  # kinship is for inference
-    return _chain_of(graph, start, path, "bridge")
+    return _chain(graph, start, path, "bridge")
 
 
-def _inference(cell: Cell, graph: Graph, dice: Dice) -> Asked | None:
+def _inference(graph: Graph, dice: Dice) -> Asked | None:
     """Kinship that no passage states, of a person or of the maker of a work.
 
     What is asked is who the relative is, or a fact about that relative.
     """
-    start = dice.pick(cell.entities)
+    start = dice.pick(graph.entities)
     lead = [MAKER[start.kind]] if start.kind in MAKER else []
-    person = start.of(lead[0]) if lead else start
-    kin, steps = dice.pick(tuple(KINSHIP.items()))
+    person = start.facts[lead[0]] if lead else start
+    assert isinstance(person, Entity)
+    kin, steps = dice.pick(_KINSHIP)
     if dice.below(3) == 0:
         kin, steps = "father-in-law", ("wife" if "wife" in person.facts else "husband", "father")
     tail = dice.pick(([], [], ["birthplace"], ["birthdate"], ["deathdate"]))
-    walked = _walk(graph, start, [*lead, *steps, *tail])
-    if person.kind != "person" or walked is None:
+    if person.kind != "person":
         return None
-    hops, end = walked
     relative = f"the {kin} of {_phrase(start, lead)}"
-    question = STEPS[tail[0]].question.format(x=relative) if tail else f"Who is {relative}?"
-    if spellings(end)[0] in question:
-        return None  # a grandson with his grandfather's name
-    logic = {"form": "chain", "start": start.title, "path": [*lead, *steps, *tail]}
-    return Asked(question, spellings(end), "inference", tuple(hops), logic)
-
-
-@dataclass(frozen=True)
-class _Contest:
-    """A comparison of two entities of one kind by the end of a path; `words` name the ends."""
-
-    kind: str
-    path: tuple[str, ...]
-    low: str
-    high: str
-
-
-_CONTESTS = (
-    _Contest("person", ("birthdate",), "Who was born first, {}?", "Who was born later, {}?"),
-    _Contest("film", ("year",), "Which film was released first, {}?", "Which film is newer, {}?"),
-    _Contest("novel", ("year",), "Which novel came out first, {}?", "Which novel is newer, {}?"),
-    _Contest(
-        "firm", ("founded",), "Which firm was founded first, {}?", "Which firm is younger, {}?"
-    ),
-    _Contest(
-        "town",
-        ("population",),
-        "Which town has fewer inhabitants, {}?",
-        "Which town has more inhabitants, {}?",
-    ),
-)
-_BRIDGED = (
-    _Contest(
-        "film",
-        ("director", "birthdate"),
-        "Which film has the director who was born first, {}?",
-        "Which film has the director who was born later, {}?",
-    ),
-    _Contest(
-        "novel",
-        ("author", "birthdate"),
-        "Which novel has the author who was born first, {}?",
-        "Which novel has the author who was born later, {}?",
-    ),
-    _Contest(
-        "firm",
-        ("founder", "birthdate"),
-        "Which firm has the founder who was born first, {}?",
-        "Which firm has the founder who was born later, {}?",
-    ),
-)
-#: Yes/no: kind, path, and the question.
-_SAME = (
-    ("person", ("birthplace",), "Were {} and {} born in the same town?"),
-    ("person", ("university",), "Did {} and {} attend the same university?"),
-    ("firm", ("seat",), "Are {} and {} based in the same town?"),
-    ("town", ("river",), "Do {} and {} lie on the same river?"),
-    ("film", ("director", "birthplace"), "Were the directors of {} and {} born in the same town?"),
-)
-
-
-def _comparison(cell: Cell, graph: Graph, dice: Dice) -> Asked | None:
-    return _contest(cell, graph, dice, dice.pick(_CONTESTS), "comparison")
-
-
-def _bridge_comparison(cell: Cell, graph: Graph, dice: Dice) -> Asked | None:
-    return _contest(cell, graph, dice, dice.pick(_BRIDGED), "bridge_comparison")
+    question = _QUESTIONS[tail[0]].format(x=relative) if tail else f"Who is {relative}?"
+    return _chain(graph, start, [*lead, *steps, *tail], "inference", question)
 
 
 def _two(
-    cell: Cell, graph: Graph, kind: str, path: Sequence[str], dice: Dice
+    graph: Graph, kind: str, path: Sequence[str], dice: Dice
 ) -> tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]] | None:
     """Two entities of a kind, told apart by name alone, with disjoint ways to the path's ends."""
     # A mention with a year would give the answer away.
-    those = [e for e in cell.of_kind(kind) if not re.search(r"\d", e.mention)]
+    those = [e for e in graph.entities if e.kind == kind and not re.search(r"\d", e.mention)]
     a, b = dice.pick(those), dice.pick(those)
     if a is b or a.name == b.name:
         return None
@@ -271,28 +327,27 @@ def _two(
     return (a, b), hops, (left[1], right[1])
 
 
-def _contest(cell: Cell, graph: Graph, dice: Dice, contest: _Contest, qtype: str) -> Asked | None:
-    sides = _two(cell, graph, contest.kind, contest.path, dice)
-    if sides is None:
+def _contest(graph: Graph, dice: Dice, *, among: Sequence[_Contest], qtype: str) -> Asked | None:
+    kind, path, lower, higher = dice.pick(among)
+    if (sides := _two(graph, kind, path, dice)) is None:
         return None
     pair, hops, ends = sides
-    low, high = _number(ends[0]), _number(ends[1])
+    # A year, the year of a date, or a number with commas.
+    low, high = (int(end.rsplit(" ", 1)[-1].replace(",", "")) for end in ends)
     if low == high:
         return None
     pick = dice.pick(("min", "max"))
     winner = pair[0] if (low < high) == (pick == "min") else pair[1]
-    words = contest.low if pick == "min" else contest.high
     # "Which novel ..." tells a work from its namesake of another kind.
     names = [e.name if e.kind in MAKER else e.mention for e in pair]
-    question = words.format(" or ".join(names))
-    logic = {"form": "contest", "items": [e.title for e in pair], "path": list(contest.path)}
-    return Asked(question, spellings(winner), qtype, hops, {**logic, "pick": pick})
+    question = (lower if pick == "min" else higher).format(" or ".join(names))
+    logic = {"form": "contest", "items": [e.title for e in pair], "path": list(path), "pick": pick}
+    return Asked(question, _spellings(winner), qtype, hops, logic)
 
 
-def _same(cell: Cell, graph: Graph, dice: Dice, answer: str) -> Asked | None:
+def _same(graph: Graph, dice: Dice, *, answer: str) -> Asked | None:
     kind, path, words = dice.pick(_SAME)
-    sides = _two(cell, graph, kind, path, dice)
-    if sides is None:
+    if (sides := _two(graph, kind, path, dice)) is None:
         return None
     pair, hops, ends = sides
     if (ends[0] is ends[1]) != (answer == "yes"):
@@ -303,17 +358,12 @@ def _same(cell: Cell, graph: Graph, dice: Dice, answer: str) -> Asked | None:
     return Asked(question, (answer,), qtype, hops, logic)
 
 
-def _number(value: str) -> int:
-    """A year, the year of a date, or a number with commas."""
-    return int(value.rsplit(" ", 1)[-1].replace(",", ""))
-
-
-_MAKERS: dict[str, Callable[[Cell, Graph, Dice], Asked | None]] = {
+_MAKERS: dict[str, Callable[[Graph, Dice], Asked | None]] = {
     "compositional": _compositional,
     "bridge": _bridge,
     "inference": _inference,
-    "comparison": _comparison,
-    "bridge_comparison": _bridge_comparison,
+    "comparison": partial(_contest, among=_CONTESTS, qtype="comparison"),
+    "bridge_comparison": partial(_contest, among=_BRIDGED, qtype="bridge_comparison"),
     "yes": partial(_same, answer="yes"),
     "no": partial(_same, answer="no"),
 }

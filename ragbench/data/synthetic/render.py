@@ -9,8 +9,7 @@ from string import Formatter
 from typing import NamedTuple
 
 from ragbench.data.passages import from_sentences
-from ragbench.data.synthetic.names import Dice
-from ragbench.data.synthetic.world import FIRM, MAKER, Entity
+from ragbench.data.synthetic.world import FIRM, MAKER, Dice, Entity
 from ragbench.retrievers import Passage
 
 
@@ -40,12 +39,8 @@ def render(entity: Entity, dice: Dice) -> Rendered:
 
 
 def _country(e: Entity, dice: Dice) -> list[str]:
-    what = dice.pick(
-        (
-            "country whose capital is {capital}",
-            "small country governed from its capital, {capital}",
-        )
-    )
+    governed = "small country governed from its capital, {capital}"
+    what = dice.pick(("country whose capital is {capital}", governed))
     return [
         f"{{name}}, officially the {{alias}}, is a {what}.",
         "Its official language is {language} and its currency is the {currency}.",
@@ -83,11 +78,10 @@ def _school(e: Entity, dice: Dice) -> list[str]:
 
 def _firm(e: Entity, dice: Dice) -> list[str]:
     a = "an" if e.details["people"][0] in "AEIOU" else "a"
+    founded = "It was founded in {founded} by {founder}.", "{Founder} founded it in {founded}."
     return [
         f"{{name}}, formally the {{alias}}, is {a} {{people}} {{industry}} based in {{seat}}.",
-        dice.pick(
-            ("It was founded in {founded} by {founder}.", "{Founder} founded it in {founded}.")
-        ),
+        dice.pick(founded),
         f"At its height it employed {dice.between(2, 90)} hundred people.",
         dice.pick(("Its archive was lost in a fire.", "It changed hands several times.", "")),
     ]
@@ -121,15 +115,13 @@ def _work(e: Entity, dice: Dice) -> list[str]:
     genre = dice.pick(("comic", "historical", "romantic", "experimental"))
     a = "an" if genre[0] == "e" else "a"
     verb = {"film": "directed", "novel": "written", "album": "recorded"}[e.kind]
-    opening = dice.pick(
-        (
-            f"{{name}} is {a} {genre} {e.kind} {verb} by {{{maker}}} and released in {{year}}.",
-            f"{{name}} is a {{year}} {genre} {e.kind} {verb} by {{{maker}}}.",
-        )
-    )
     role = {"film": "produced", "novel": "published", "album": "released"}[e.kind]
+    openings = (
+        f"{{name}} is {a} {genre} {e.kind} {verb} by {{{maker}}} and released in {{year}}.",
+        f"{{name}} is a {{year}} {genre} {e.kind} {verb} by {{{maker}}}.",
+    )
     return [
-        opening,
+        dice.pick(openings),
         f"It was {role} by {{{FIRM[e.kind]}}}.",
         "The story is set in {setting}." if "setting" in e.facts else "",
         dice.pick(_RECEPTION),

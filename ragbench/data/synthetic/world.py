@@ -1,4 +1,4 @@
-"""A cell of the fictional world: fifty entities and the facts between them.
+"""A cell of the fictional world: fifty entities, their invented names, and the facts between them.
 
 Cells do not know of each other, so a world of any size is made one cell at a time. Every fact is a
 function, from an entity and a relation to one value, and every name belongs to one cell, so a chain
@@ -7,12 +7,42 @@ of relations that starts at a named entity has exactly one end.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from ragbench.data.synthetic.names import GIVEN, Dice, Namer
+T = TypeVar("T")
 
 CELL_SIZE = 50
 FAMILIES = 5
+
+_CONSONANTS, _VOWELS, _CODAS = "bdfghklmnprstvz", "aeiou", "lmnrs"
+_FIRST = [c + v + e for c in _CONSONANTS for v in _VOWELS for e in _CODAS]
+_SECOND = [c + v for c in _CONSONANTS for v in _VOWELS]
+#: For each kind how many names a cell takes, and the last syllables. These tell the kind, so no two
+#: kinds share a name; all stems have five letters, so no stems and endings spell the same word.
+_NAMES: Mapping[str, tuple[int, Sequence[str]]] = {
+    "country": (1, ("ndria", "lmark", "vonia", "thia")),
+    "town": (7, ("ford", "mouth", "stead", "burg", "haven", "minster", "brook", "field")),
+    "river": (2, ("nar", "len", "mur")),
+    "mountain": (2, ("horn", "spire", "crag")),
+    "school": (2, ("dale", "crest", "leigh", "combe")),
+    "brand": (4, ("nex", "tor", "lix", "vox")),
+    "surname": (
+        5,
+        ("holt", "vane", "wick", "gard", "mond", "stam", "quist", "bray", "thorn", "lund"),
+    ),
+    "language": (1, ("nish", "ric", "lese")),
+    "currency": (1, ("k", "ling", "t")),
+}
+#: Primes, so coprime to every space: steps of this length visit each name once.
+_STRIDES = (1_000_003, 7_368_787, 15_485_863, 32_452_843, 49_979_687)
+_GIVEN_STEMS = [c + v + e for c in "bdfhjklmnrtv" for v in "aeio" for e in "lmnrv"]
+_GIVEN = {
+    sex: [stem.capitalize() + ending for stem in _GIVEN_STEMS for ending in endings]
+    for sex, endings in (("m", ("in", "ok", "ard")), ("f", ("a", "eth", "ise")))
+}
 
 _NOUNS = (
     *("Orchard", "Lantern", "Harbour", "Winter", "Garden", "Bridge", "Mirror", "Silence"),
@@ -31,34 +61,70 @@ _TRADES = [
     *["industrialist"] * 2,
     *["politician"] * 2,
 ]
+#: Brand, trade and industry: two firms share a brand, twice.
 _FIRMS = (
-    ("Pictures", "film studio"),
-    ("Pictures", "film studio"),
-    ("Press", "publishing house"),
-    ("Press", "publishing house"),
-    ("Records", "record label"),
-    ("Shipyards", "shipbuilder"),
+    (0, "Pictures", "film studio"),
+    (1, "Pictures", "film studio"),
+    (0, "Press", "publishing house"),
+    (2, "Press", "publishing house"),
+    (1, "Records", "record label"),
+    (3, "Shipyards", "shipbuilder"),
 )
-_BRANDS = (0, 1, 0, 2, 1, 3)  # two firms share a brand, twice
+#: Kind and number of its title: a remake, an adaptation, and an album named as a film.
 _WORKS = (
-    # kind and number of its title: a remake, an adaptation, and an album named as a film
-    ("film", 0),
-    ("film", 0),
-    ("film", 1),
-    ("novel", 1),
-    ("film", 2),
-    ("album", 2),
-    ("film", 3),
-    ("novel", 4),
-    ("novel", 5),
-    ("novel", 6),
-    ("album", 7),
-    ("album", 8),
+    *(("film", 0), ("film", 0), ("film", 1), ("novel", 1), ("film", 2), ("album", 2)),
+    *(("film", 3), ("novel", 4), ("novel", 5), ("novel", 6), ("album", 7), ("album", 8)),
 )
 MAKER = {"film": "director", "novel": "author", "album": "singer"}
 FIRM = {"film": "studio", "novel": "publisher", "album": "label"}
 _TRADE = {"film": "film director", "novel": "novelist", "album": "singer"}
 _INDUSTRY = {"film": "film studio", "novel": "publishing house", "album": "record label"}
+
+
+class Dice:
+    """Seeded choices; rests on `random.random` alone, which Python keeps the same for ever."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed).random
+
+    def below(self, n: int) -> int:
+        return int(self._random() * n)
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`, both included."""
+        return low + self.below(high - low + 1)
+
+    def pick(self, items: Sequence[T]) -> T:
+        return items[self.below(len(items))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in a random order (Fisher-Yates)."""
+        result = list(items)
+        for i in range(len(result) - 1, 0, -1):
+            j = self.below(i + 1)
+            result[i], result[j] = result[j], result[i]
+        return result
+
+
+class Namer:
+    """The names of one world, each used once: the n-th of a kind is computed, not remembered."""
+
+    def __init__(self, seed: int) -> None:
+        dice = Dice(f"{seed}:names")
+        self._steps = {kind: (dice.pick(_STRIDES), dice.below(10**9)) for kind in _NAMES}
+
+    def name(self, kind: str, n: int) -> str:
+        """The n-th name of a kind; distinct for distinct n below the size of the space."""
+        (stride, offset), endings = self._steps[kind], _NAMES[kind][1]
+        place = (n * stride + offset) % (len(_FIRST) * len(_SECOND) * len(endings))
+        place, first = divmod(place, len(_FIRST))
+        ending, second = divmod(place, len(_SECOND))
+        return (_FIRST[first] + _SECOND[second] + endings[ending]).capitalize()
+
+    def of_cell(self, kind: str, cell: int) -> list[str]:
+        """The names of a kind that belong to one cell."""
+        count = _NAMES[kind][0]
+        return [self.name(kind, cell * count + i) for i in range(count)]
 
 
 @dataclass(eq=False, slots=True)
@@ -82,12 +148,6 @@ class Entity:
         self.title = self.title or self.name
         self.mention = self.mention or self.name
 
-    def of(self, relation: str) -> Entity:
-        """The entity at the other end of a relation that leads to one."""
-        value = self.facts[relation]
-        assert isinstance(value, Entity)
-        return value
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -96,30 +156,29 @@ class Cell:
     index: int
     entities: tuple[Entity, ...]
 
-    def of_kind(self, kind: str) -> list[Entity]:
-        """The entities of one kind, in order."""
-        return [entity for entity in self.entities if entity.kind == kind]
 
-
-def build_cell(seed: int, index: int, namer: Namer) -> Cell:
+def build_cell(seed: int, index: int) -> Cell:
     """Cell `index` of the world of `seed`."""
-    return _Builder(Dice(f"{seed}:{index}"), namer, index).cell()
+    return _Builder(Dice(f"{seed}:{index}"), Namer(seed), index).cell()
 
 
 class _Builder:
+    """Makes a cell; what comes later may refer to what comes earlier."""
+
     def __init__(self, dice: Dice, namer: Namer, index: int) -> None:
-        self.dice, self.namer, self.index = dice, namer, index
+        self.dice, self.index = dice, index
+        self.names = {kind: namer.of_cell(kind, index) for kind in _NAMES}
         self.era = 1850 + dice.below(31)
 
     def cell(self) -> Cell:
-        """All of it; what comes later may refer to what comes earlier."""
         self.rivers = [self._river(i) for i in range(2)]
-        self.towns = [Entity("town", name) for name in self._names("town")]
+        self.towns = [Entity("town", name) for name in self.names["town"]]
         self.country = self._country()
         self.schools = [
             Entity("school", f"{name} University", aliases=[f"University of {name}"])
-            for name in self._names("school")
+            for name in self.names["school"]
         ]
+        self.people_are = {"people": self.country.details["people"]}
         self.firms = self._firms()
         people = self._people()
         works = self._works(people)
@@ -128,54 +187,47 @@ class _Builder:
         assert len(entities) + len(people) + len(works) == CELL_SIZE
         return Cell(self.index, (*entities, *people, *works))
 
-    def _names(self, kind: str) -> list[str]:
-        return self.namer.of_cell(kind, self.index)
-
     def _river(self, i: int) -> Entity:
-        river = Entity("river", f"{self._names('river')[i]} River")
+        river = Entity("river", f"{self.names['river'][i]} River")
         river.mention = f"the {river.name}"
         kilometres = 60 + 2 * self.dice.below(150) + i  # odd and even: never equal in a cell
-        river.facts = {
-            "length": f"{kilometres} kilometres",
-            "source": f"Mount {self._names('mountain')[i]}",
-        }
+        mountain = f"Mount {self.names['mountain'][i]}"
+        river.facts = {"length": f"{kilometres} kilometres", "source": mountain}
         river.details["mouth"] = self.dice.pick(("the sea", "a salt lake", "a wide delta"))
         return river
 
     def _country(self) -> Entity:
-        (name,), (language,), (currency,) = map(self._names, ("country", "language", "currency"))
-        facts: dict[str, Entity | str] = {
+        [name] = self.names["country"]
+        country = Entity("country", name, aliases=[f"Republic of {name}"])
+        country.facts = {
             "capital": self.towns[0],
-            "language": language,
-            "currency": currency.lower(),
+            "language": self.names["language"][0],
+            "currency": self.names["currency"][0].lower(),
             "independence": str(self.era - self.dice.between(5, 90)),
         }
-        country = Entity("country", name, aliases=[f"Republic of {name}"], facts=facts)
         country.details["people"] = f"{name}n" if name.endswith("a") else f"{name}ian"
         return country
 
     def _firms(self) -> list[Entity]:
-        brands = self._names("brand")
         firms = []
-        for (trade, industry), brand in zip(_FIRMS, _BRANDS, strict=True):
-            name = f"{brands[brand]} {trade}"
+        for brand, trade, industry in _FIRMS:
+            name = f"{self.names['brand'][brand]} {trade}"
             firm = Entity("firm", name, aliases=[f"{name} Company"])
             firm.facts["seat"] = self.dice.pick(self.towns)
-            firm.details["industry"] = industry
-            firm.details["people"] = self.country.details["people"]
+            firm.details = {"industry": industry, **self.people_are}
             firms.append(firm)
         return firms
 
     def _people(self) -> list[Entity]:
-        surnames = self._names("surname")
+        surnames = self.names["surname"]
         trades = self.dice.shuffled(_TRADES)
         elders_trades = self.dice.shuffled(_ELDERS_TRADES)
         # Few given names, so that families share them; none is used twice in one family.
-        start = {sex: self.dice.below(len(names)) for sex, names in GIVEN.items()}
+        start = {sex: self.dice.below(len(names)) for sex, names in _GIVEN.items()}
 
         def given(sex: str, family: int, member: int) -> str:
             place = (family + 2 * member) % 7
-            return GIVEN[sex][(start[sex] + 37 * place) % len(GIVEN[sex])]
+            return _GIVEN[sex][(start[sex] + 37 * place) % len(_GIVEN[sex])]
 
         elders: list[Entity] = []
         sons: list[Entity] = []
@@ -190,13 +242,14 @@ class _Builder:
                 group[-1].facts["father"] = elders[i]
         for i, surname in enumerate(surnames):
             father, mother = sons[i], daughters[(i + 1) % FAMILIES]
-            self._marry(father, mother)
+            father.facts["wife"], mother.facts["husband"] = mother, father
+            married = str(max(_year(father), _year(mother)) + 17)
+            father.details["married"] = mother.details["married"] = married
             sex = "m" if i == 0 else self.dice.pick("mf")
             first = given(sex, i, 0 if i == 0 else 2)
             born = max(_year(father), _year(mother)) + self.dice.between(18, 26)
-            child_ = self._person(sex, first, surname, trades.pop(), born)
-            child_.facts |= {"father": father, "mother": mother}
-            youngest.append(child_)
+            youngest.append(self._person(sex, first, surname, trades.pop(), born))
+            youngest[-1].facts |= {"father": father, "mother": mother}
         for namesake in (elders[0], youngest[0]):
             trade = namesake.details["trade"]
             namesake.title = f"{namesake.name} ({trade})"
@@ -204,11 +257,9 @@ class _Builder:
         return [*elders, *sons, *daughters, *youngest]
 
     def _person(self, sex: str, given: str, surname: str, trade: str, born: int) -> Entity:
-        person = Entity("person", f"{given} {surname}")
-        middle = self.dice.pick(GIVEN[sex])
-        person.aliases = [f"{given} {middle} {surname}"]
-        person.details = {"sex": sex, "trade": trade}
-        person.details["people"] = self.country.details["people"]
+        middle = self.dice.pick(_GIVEN[sex])
+        person = Entity("person", f"{given} {surname}", aliases=[f"{given} {middle} {surname}"])
+        person.details = {"sex": sex, "trade": trade, **self.people_are}
         person.facts["birthdate"] = self._date(born)
         person.facts["birthplace"] = self.dice.pick(self.towns)
         if born > self.era + 20:  # the universities are younger than the first generation
@@ -217,21 +268,16 @@ class _Builder:
         if died <= 2015:
             person.facts["deathdate"] = self._date(died)
             person.facts["deathplace"] = self.dice.pick(self.towns)
-        kind = next((kind for kind, known in _TRADE.items() if known == trade), None)
-        if kind is not None:
-            person.facts["employer"] = self.dice.pick(self._industry(kind))
+        for kind, known in _TRADE.items():
+            if known == trade:
+                person.facts["employer"] = self.dice.pick(self._industry(kind))
         return person
-
-    def _marry(self, husband: Entity, wife: Entity) -> None:
-        husband.facts["wife"], wife.facts["husband"] = wife, husband
-        year = str(max(_year(husband), _year(wife)) + 17)
-        husband.details["married"] = wife.details["married"] = year
 
     def _industry(self, kind: str) -> list[Entity]:
         return [f for f in self.firms if f.details["industry"] == _INDUSTRY[kind]]
 
     def _works(self, people: list[Entity]) -> list[Entity]:
-        words = [*(town.name for town in self.towns), *self._names("surname")]
+        words = [*(town.name for town in self.towns), *self.names["surname"]]
         places = self.dice.shuffled(words)
         titles = [
             f"The {noun} of {place}"
@@ -253,8 +299,14 @@ class _Builder:
             if kind != "album":
                 work.facts["setting"] = self.dice.pick(self.towns)
             works.append(work)
-        for work in works:
-            _tell_apart(work, works)
+        for work in works:  # title and mention tell as much more as its namesakes make needful
+            namesakes = [other for other in works if other.name == work.name and other is not work]
+            work.mention = f"the {work.kind} {work.name}"
+            if any(other.kind == work.kind for other in namesakes):
+                work.title = f"{work.name} ({work.facts['year']} {work.kind})"
+                work.mention = f"the {work.facts['year']} {work.kind} {work.name}"
+            elif namesakes:
+                work.title = f"{work.name} ({work.kind})"
         return works
 
     def _offices(self, people: list[Entity]) -> None:
@@ -266,30 +318,19 @@ class _Builder:
         for town, mayor in zip(self.towns, self.dice.shuffled([*elders, *later]), strict=False):
             charter = str(_year(mayor) + self.dice.between(30, 45))
             river = self.dice.pick(self.rivers)
+            population = f"{self.dice.between(2, 480)},{self.dice.below(1000):03d}"
             town.facts |= {"country": self.country, "river": river, "mayor": mayor}
-            town.facts |= {"charter": charter}
-            town.facts["population"] = f"{self.dice.between(2, 480)},{self.dice.below(1000):03d}"
+            town.facts |= {"charter": charter, "population": population}
         founders = [*self.dice.shuffled(elders), self.dice.pick(later)]
         for firm, founder in zip(self.firms, founders, strict=True):
-            firm.facts |= {"founder": founder}
-            firm.facts["founded"] = str(_year(founder) + self.dice.between(25, 36))
+            founded = str(_year(founder) + self.dice.between(25, 36))
+            firm.facts |= {"founder": founder, "founded": founded}
         for school, rector in zip(self.schools, self.dice.shuffled(elders), strict=False):
             school.facts |= {"town": self.dice.pick(self.towns), "rector": rector}
             school.facts["founded"] = str(_year(rector) + self.dice.between(25, 36))
 
     def _date(self, year: int) -> str:
         return f"{self.dice.between(1, 28)} {self.dice.pick(_MONTHS)} {year}"
-
-
-def _tell_apart(work: Entity, works: list[Entity]) -> None:
-    """Title and mention, with as much beside the name as its namesakes make needful."""
-    namesakes = [other for other in works if other.name == work.name and other is not work]
-    work.mention = f"the {work.kind} {work.name}"
-    if any(other.kind == work.kind for other in namesakes):
-        work.title = f"{work.name} ({work.facts['year']} {work.kind})"
-        work.mention = f"the {work.facts['year']} {work.kind} {work.name}"
-    elif namesakes:
-        work.title = f"{work.name} ({work.kind})"
 
 
 def _year(person: Entity) -> int:

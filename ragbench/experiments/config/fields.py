@@ -58,9 +58,6 @@ class DataConfig(Knobs):
         le=100_000,
         description="tokens per passage when documents are cut into passages",
     )
-    chunk_file: Path | None = Field(
-        None, description="file of fixed-length chunks of the passages, for --view chunk"
-    )
     alias_file: Path | None = Field(None, description="file of entity aliases, for 2WikiMultiHopQA")
     hub: bool = Field(False, description="read the data set from the Hugging Face hub")
     hub_repo: Annotated[str | None, Option(metavar="OWNER/NAME")] = Field(
