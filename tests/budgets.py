@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import ready
-from ragbench.experiments.runs.context import RunContext
+from ragbench.experiments.runs.context import RunContext, limited
 from ragbench.experiments.runs.runner import run
-from ragbench.experiments.runs.spend import limited
 from ragbench.lms.calls import Limits
 from ragbench.lms.lm import RagbenchLM
 from tests.fake_server import FakeServer, Fault, Hit, plausible

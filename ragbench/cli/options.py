@@ -132,7 +132,7 @@ log_option = option(
 _RUN_FIELDS = [n for n, f in RunConfig.model_fields.items() if option_of(f).group in _TITLES]
 run_options = stack([*field_options(RunConfig, "Run", only=_RUN_FIELDS), log_option])
 spread_options = stack(field_options(RunConfig, "Run", only=["processes", "engine"]))
-shard_options = stack(field_options(RunConfig, "Run", only=["processes", "engine", "shard"]))
+shard_options = stack(field_options(RunConfig, "Run", only=["processes", "engine"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
 )

@@ -130,7 +130,6 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
     card = RunCard(
         identity={**of_data, "program": name, "imported": digest},
         label=name,
-        shard="",
         questions=len(examples),
         knobs={},
         model=model,

@@ -125,7 +125,7 @@ def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(
     assert flags[0] < flags[1]
     assert {"--program", "--limit", "--max-cost", "--help-all"} <= flags[0]
     assert 20 <= len(flags[0]) <= 25
-    assert {"--shard", "--hub-config"} <= flags[1] - flags[0]
+    assert {"--engine", "--hub-config"} <= flags[1] - flags[0]
     assert set(FLAT) <= {param.name for param in eval_command.params}
     titles = [line[:-1] for line in long.splitlines() if line.endswith(":") and line[0] != " "]
     assert titles[:3] == ["Program", "Data", "Retrieval"]

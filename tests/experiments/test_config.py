@@ -46,7 +46,6 @@ SHIPPED = Path(__file__).parents[2] / "ragbench" / "experiments" / "config" / "s
         ({"workers": True}, "workers=True is not allowed; give a number"),
         *(({"timeout": v}, "timeout") for v in ("nan", "-inf", float("nan"), float("inf"))),
         *(({field: "inf"}, field) for field in ("temperature", "rpm", "patience")),
-        *(({"shard": shard}, "shard") for shard in ("0/3", "4/3", "1", "1/0", "a/b")),
     ],
 )
 def test_a_mistake_is_one_line_with_the_cure(given: dict[str, object], expected: str) -> None:

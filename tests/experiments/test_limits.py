@@ -14,8 +14,7 @@ from ragbench.experiments.compare.verdicts import VERDICT
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig, TuneConfig, make_config
 from ragbench.experiments.runs import context, evaluate, ready, reopen
-from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.runs.spend import billed_under, limited
+from ragbench.experiments.runs.context import RunContext, billed_under, limited
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms import make_lm
 from ragbench.lms.calls import Limits

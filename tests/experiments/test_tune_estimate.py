@@ -7,7 +7,7 @@ import pytest
 
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate
-from ragbench.experiments.runs.spend import billed_under
+from ragbench.experiments.runs.context import billed_under
 from ragbench.experiments.tune.study import estimate_tune, tune
 from ragbench.record import Totals, total
 from tests.cli.test_mistakes import run as command

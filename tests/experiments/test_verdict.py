@@ -13,7 +13,7 @@ from ragbench.experiments.compare.verdicts import VERDICT, Verdict, reread
 from ragbench.experiments.compile import make_plan
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.report.verdict import looks_in_words, print_verdict, summary_lines
-from ragbench.experiments.runs.spend import limited
+from ragbench.experiments.runs.context import limited
 from ragbench.experiments.store import write_json
 from ragbench.lms.calls import Limits
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -77,11 +77,6 @@ class RunConfig(Knobs):
     engine: Annotated[Literal["local", "ray"], Option(group="shard", incidental=True)] = Field(
         "local", description="where questions are answered: here, or over a Ray cluster"
     )
-    shard: Annotated[str | None, Option(group="shard", metavar="I/N", incidental=True)] = Field(
-        None,
-        pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",
-        description="ask every Nth question, from the Ith; without it, shards become the run",
-    )
     prompts: Annotated[bool, Option(group="run", incidental=True)] = Field(
         True, description="save the prompts and replies of all calls beside the records, compressed"
     )
@@ -108,19 +103,6 @@ class RunConfig(Knobs):
                 "FILE, as `ragbench recommend --router -o FILE` writes it"
             )
         return self
-
-    @model_validator(mode="after")
-    def _shard_is_one_of_all(self) -> Self:
-        number, of = self.shard_of
-        if number > of:
-            raise ValueError(f"shard {self.shard}: there are shards 1/{of} to {of}/{of}")
-        return self
-
-    @property
-    def shard_of(self) -> tuple[int, int]:
-        """Number of the shard, from 1, and of all shards; (1, 1) for a whole run."""
-        number, _, of = (self.shard or "1/1").partition("/")
-        return int(number), int(of)
 
     def but(self, **changes: Any) -> RunConfig:
         """This config with `changes`, by flat name; a mapping such as `set` is replaced whole."""
@@ -183,10 +165,8 @@ class RunConfig(Knobs):
         return run_name(self.identity(), *also)
 
     def folder(self) -> Path:
-        """The run folder: `out`, or one of the run's name; that of a shard is in it."""
-        whole = self.out or Path("runs") / self.name()
-        number, of = self.shard_of
-        return whole / "shards" / f"{number}-of-{of}" if self.shard else whole
+        """The run folder: `out`, or one of the run's name."""
+        return self.out or Path("runs") / self.name()
 
 
 #: Each group of fields and its model; "" for the fields of the config itself.

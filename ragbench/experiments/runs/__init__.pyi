@@ -6,9 +6,11 @@ from .context import (
     choose as choose,
     compiled_fields as compiled_fields,
     compiled_sources as compiled_sources,
+    limited as limited,
     lm_of as lm_of,
     ready as ready,
     same_retrieval as same_retrieval,
+    stop_if_refused as stop_if_refused,
     takes_tokens as takes_tokens,
 )
 from .evaluation import (
@@ -29,7 +31,6 @@ from .runner import (
     evaluate as evaluate,
     run as run,
 )
-from .spend import limited as limited, stop_if_refused as stop_if_refused
 from .summary import (
     HEADLINE as HEADLINE,
     SUMMARY as SUMMARY,

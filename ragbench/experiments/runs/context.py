@@ -1,16 +1,20 @@
-"""From a config to the things that run: data, retriever, LM, adapter, program and controls."""
+"""From a config to the things that run, their card, and the limits over what they spend."""
 
+import platform
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import dspy
 
+import ragbench
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
-from ragbench.errors import ConfigError, RunError, UnknownNameError
+from ragbench.errors import ConfigError, RunError, StoppedError, UnknownNameError
 from ragbench.experiments.artifacts import (
     assert_held_out,
     assert_not_learned_from,
@@ -19,16 +23,38 @@ from ragbench.experiments.artifacts import (
     read_sidecar,
     warn_of_shared_passages,
 )
-from ragbench.experiments.config import FLAT, RunConfig
+from ragbench.experiments.config import FLAT, RunConfig, differing
+from ragbench.experiments.store import (
+    CALLS,
+    DATABASE,
+    DataId,
+    RunCard,
+    billed_calls,
+    is_run,
+    read_card,
+)
+from ragbench.ledger import OpenLedger
 from ragbench.lms import RagbenchLM, configure_cache, make_lm
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.calls import GIVE_PRICE, ServerCalls, Service, check_price, cost_is_limited
+from ragbench.lms.calls import (
+    GIVE_PRICE,
+    Limits,
+    ServerCalls,
+    Service,
+    Spent,
+    check_price,
+    cost_is_limited,
+    spending,
+    stopped_by,
+    wait_for_calls,
+)
 from ragbench.logs import quiet_libraries
 from ragbench.own_code import blamed_on
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram, calls_of
 from ragbench.programs.routing import Router
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
+from ragbench.record import Call, billed, was_sent
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 from ragbench.user_code import is_external
 
@@ -54,11 +80,8 @@ class RunContext:
 
     @property
     def title(self) -> str:
-        """A title of the run, for people."""
-        config = self.config
-        part = f", shard {config.shard}" if config.shard else ""
-        asked = f"{self.dataset.name} {config.data.split}"
-        return f"{self.program.label} on {asked}, {self.lm.model}{part}"
+        asked = f"{self.dataset.name} {self.config.data.split}"
+        return f"{self.program.label} on {asked}, {self.lm.model}"
 
     def check_lms(self) -> None:
         """Do nothing if every LM can be called now; starts the local server if one is used.
@@ -114,13 +137,12 @@ def check_roles(program: RAGProgram, roles: Iterable[str]) -> None:
 
 
 def choose(dataset: Dataset, config: RunConfig) -> Sequence[dspy.Example]:
-    """The questions of the config's split, cut to its limit, or those of its shard.
+    """The questions of the config's split, cut to its limit.
 
     Raises:
         ConfigError: the split is empty, or has questions without answers.
     """
-    number, of = config.shard_of
-    return dataset.select(config.data.split, config.data.limit)[number - 1 :: of]
+    return dataset.select(config.data.split, config.data.limit)
 
 
 def build(
@@ -281,3 +303,109 @@ def compiled_sources(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     groups = {FLAT[name][0] for name in given.keys() & _SOURCES}
     own = read_sidecar(folder).given
     return {k: v for k, v in own.items() if k in FLAT and FLAT[k][0] not in groups}
+
+
+def make_card(run_context: RunContext) -> RunCard:
+    """The card of a new run: everything resolved, with versions and the identity of the data."""
+    config, dataset = run_context.config, run_context.dataset
+    return RunCard(
+        config=config.model_dump(mode="json"),
+        identity=config.identity(),
+        label=run_context.program.label,
+        limit=config.data.limit,
+        questions=len(run_context.examples),
+        workers=config.workers,
+        cache=config.lm.cache,
+        knobs=run_context.program.knobs.model_dump(mode="json"),
+        retriever=run_context.retriever.card(),
+        index=dict(run_context.program.index_facts()),
+        model=run_context.lm.model,
+        price=config.lm.price,
+        adapter=type(run_context.adapter).__name__,
+        data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
+        compiled=run_context.compiled,
+        data_card=dict(dataset.card),
+        versions={
+            "ragbench": ragbench.__version__,
+            "dspy": version("dspy"),
+            "python": platform.python_version(),
+        },
+        git=_git_revision(),
+    )
+
+
+def card_for(folder: Path, run_context: RunContext) -> RunCard:
+    """The card of the run in `folder`, which is new or of the same run.
+
+    Raises:
+        RunError: the folder holds a run of another config or other data.
+    """
+    mine = make_card(run_context)
+    if not is_run(folder):
+        return mine
+    theirs = read_card(folder)
+    what = ""
+    if changed := differing(theirs.identity, mine.identity):
+        key, old, new = changed[0]
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        what = f"with {key}={old!r}, not {new!r}{more}"
+    elif theirs.data != mine.data:
+        what = "over other data"
+    elif theirs.compiled != mine.compiled:
+        what = "of another compiled program"
+    if what:
+        raise RunError(f"{folder} holds a run {what}; give another --out")
+    kept = {"run": theirs.run, "index": mine.index or theirs.index}
+    return mine.model_copy(update={**kept, "price": mine.price or theirs.price})
+
+
+def _git_revision() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    with suppress(OSError, subprocess.SubprocessError):  # it is installed, not checked out
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.strip() or None
+    return None
+
+
+@contextmanager
+def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:
+    """Keep `limits` inside the block, counting what earlier processes billed under `folders`.
+
+    Raises:
+        ConfigError: a limit on cost, and an earlier call without a known price.
+    """
+    with spending(limits) as spent:
+        for folder in folders if limits else ():
+            calls = list(billed_under(folder))
+            unpriced = (was_sent(call) and billed([call]).cost_usd is None for call in calls)
+            if limits.cost is not None and any(unpriced):
+                raise ConfigError(
+                    f"{folder} holds calls without a known price, so {limits.option('cost')} "
+                    "cannot be kept; give --max-total-tokens or --max-calls instead"
+                )
+            spent.count(calls)
+        yield spent
+
+
+def billed_under(folder: Path) -> Iterator[Call]:
+    """The calls to servers of every run and compile in `folder` and the folders in it.
+
+    Those of questions that were asked again, or that a kill kept from leaving a record, are among
+    them. What scoring asked is not.
+    """
+    for path in sorted([*folder.rglob(DATABASE), *folder.rglob(CALLS)]):
+        yield from billed_calls(path)
+
+
+def stop_if_refused(ledger: OpenLedger, *, failed: bool) -> None:
+    """Do nothing if no call of a compile was refused, or it `failed` by a dead LM anyway.
+
+    Raises:
+        StoppedError: a limit of spending refused a call.
+        RunError: a dead LM did, and the optimizer went on without it.
+    """
+    wait_for_calls()  # threads of the optimizer end by themselves: what they took is filed
+    if ledger.refused and (limit := stopped_by()):
+        raise StoppedError(f"{limit} while compiling")
+    if ledger.refused and not failed:
+        raise RunError("the LM is down; when it answers, give the same command again")

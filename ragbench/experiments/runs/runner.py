@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import dspy
 from dspy import AdapterParseError, CodeInterpreterError, LMError
@@ -32,14 +32,12 @@ from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.errors import DataError, LMUnavailableError, MissingExtraError, RunError
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.runs.card import card_for, make_card
-from ragbench.experiments.runs.context import RunContext, ready
+from ragbench.experiments.runs.context import RunContext, card_for, make_card, ready
 from ragbench.experiments.runs.evaluation import Evaluation
-from ragbench.experiments.runs.shards import ask_in_shards, check_spread, collect, is_spread
+from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
 from ragbench.experiments.runs.summary import HEADLINE, SUMMARY
 from ragbench.experiments.store import (
     PREPARATION,
-    RunCard,
     Store,
     is_run,
     locked,
@@ -90,6 +88,14 @@ OnStart = Callable[[str, int, int], None]
 OnPrepare = Callable[[int, int], None]
 
 
+class Writer(Protocol):
+    """A `Store`, or what stands for one in a shard: it sends what is to be written."""
+
+    def write(self, record: Record) -> None: ...
+    def calls_of(self, qid: str) -> Callable[[Call], None]: ...
+    def keep(self, text: str) -> str: ...
+
+
 def evaluate(
     config: RunConfig,
     *,
@@ -122,14 +128,10 @@ def run(
     """
     config = run_context.config
     check_spread(config)
-    folder = config.folder()
+    folder, stopped = config.folder(), ""
     with locked(folder):
         card = card_for(folder, run_context)
         finished = read_records(folder).finished
-        if config.shard:  # what the whole run has is not asked again
-            finished |= read_records(folder.parent.parent).finished
-        elif collect(folder, card):  # shards that a command left which was killed
-            finished = read_records(folder).finished
         todo = [e for e in run_context.examples if e.qid not in finished]
         if todo:
             run_context.check_lms()
@@ -139,34 +141,33 @@ def run(
         )
         if on_start:
             on_start(run_context.title, len(todo), done)
-        stopped = ""
         if todo:
-            numbers, telling = itertools.count(1), threading.Lock()
+            numbers, telling, n = itertools.count(1), threading.Lock(), len(todo)
 
             def told(record: Record) -> None:
                 with telling:
                     if on_record:
-                        on_record(record, next(numbers), len(todo))
+                        on_record(record, next(numbers), n)
 
-            with run_context.active():
-                with Store(folder, card) as store:
-                    stopped = _prepare(run_context, todo, store, card, on_prepare)
-                    if not stopped and not is_spread(config):
-                        stopped = _ask_all(run_context, store, todo, told)
+            with run_context.active(), Store(folder, card) as store:
+                try:
+                    stopped = prepare(run_context, todo, store, on_prepare)
+                finally:  # what was made for all questions is known now
+                    made = make_card(run_context)
+                    index = {**card.index, **made.index}
+                    kept = {"run": card.run, "price": card.price, "index": index}
+                    card = made.model_copy(update=kept)
+                    store.put_card(card)
                 if not stopped and is_spread(config):
-                    asked = ask_in_shards(run_context, len(todo), told)
-                    if left := [e for e in todo if e.qid not in asked]:
-                        with Store(folder, card) as store:
-                            stopped = _ask_all(run_context, store, left, told)
+                    todo = ask_in_shards(run_context, todo, store, told)
+                if not stopped and todo:
+                    stopped = ask_all(run_context, todo, store, told)
         there = is_run(folder)  # a limit may have let nothing be begun
-        repriced = there and read_card(folder).price != card.price
-        if repriced:
+        if there and read_card(folder).price != card.price:
             replace_card(folder, card)
         records = read_records(folder)
-        if there:
-            card = read_card(folder)  # what was made for all questions has been added
         whole = Evaluation.of(folder, card, records, stopped)
-        if there and (todo or repriced or not (folder / SUMMARY).exists()):
+        if there:
             write_json(folder / SUMMARY, whole.stored())
         asked = {str(example.qid) for example in run_context.examples}
         if asked.issuperset(records):
@@ -175,12 +176,11 @@ def run(
         return Evaluation.of(folder, card, chosen, stopped)
 
 
-def _prepare(
+def prepare(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
-    store: Store,
-    card: RunCard,
-    on_prepare: OnPrepare | None,
+    store: Writer,
+    on_prepare: OnPrepare | None = None,
 ) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
@@ -190,32 +190,28 @@ def _prepare(
     Raises:
         LMUnavailableError: an LM or a server of embeddings failed.
     """
-    with open_ledger(store.calls_of(PREPARATION)):
-        try:
+    program = run_context.program
+    ahead = replace(current(), ahead=tuple(example.question for example in todo))
+    try:
+        with open_ledger(store.calls_of(PREPARATION)):
             run_context.retriever.build(IndexStore(), on_prepare)
-            with use(replace(current(), ahead=tuple(example.question for example in todo))):
-                program = run_context.program
-                with blamed_on(program, f"the preparation of {program.name}"):
-                    program.prepare(on_prepare)
-        except LimitReachedError:
-            return stopped_by()
-        except dspy.LMError as error:
-            raise LMUnavailableError(
-                f"what all questions share could not be made: {type(error).__name__}: "
-                f"{redact(str(error))}; what was read is kept, and the same command continues"
-            ) from error
-        finally:
-            made = make_card(run_context)
-            kept = {"run": card.run, "price": card.price, "index": {**card.index, **made.index}}
-            store.put_card(made.model_copy(update=kept))
+            with use(ahead), blamed_on(program, f"the preparation of {program.name}"):
+                program.prepare(on_prepare)
+    except LimitReachedError:
+        return stopped_by()
+    except dspy.LMError as error:
+        raise LMUnavailableError(
+            f"what all questions share could not be made: {type(error).__name__}: "
+            f"{redact(str(error))}; what was read is kept, and the same command continues"
+        ) from error
     return ""
 
 
-def _ask_all(
+def ask_all(
     run_context: RunContext,
-    store: Store,
     todo: Sequence[dspy.Example],
-    told: Callable[[Record], None],
+    store: Writer,
+    told: Callable[[Record], None] = lambda record: None,
 ) -> str:
     """Ask `todo` in the threads of this process and write the records.
 

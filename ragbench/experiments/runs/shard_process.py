@@ -1,83 +1,119 @@
 """Asks one shard of a run in a process of its own, or on a node of a cluster; see `shards`."""
 
+import logging
 import os
 import pickle
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from threading import Semaphore
 
 from ragbench import __version__, stopping, user_code
 from ragbench.errors import LMUnavailableError, MissingExtraError, RagbenchError, RunError
-from ragbench.experiments.runs.runner import evaluate
-from ragbench.experiments.runs.shards import ENDING_S, Ended, Job
-from ragbench.experiments.runs.spend import limited
-from ragbench.logs import quiet_libraries, set_level, to_terminal
-from ragbench.record import Record
+from ragbench.experiments.runs.context import ready
+from ragbench.experiments.runs.runner import ask_all, prepare
+from ragbench.experiments.runs.shards import ENDING_S, Job, Message
+from ragbench.experiments.store import packed
+from ragbench.lms.calls import spending
+from ragbench.logs import as_json, quiet_libraries, set_level, to_terminal
+from ragbench.record import Call, Record, was_sent
 
 
-def ask_shard(job: Job) -> Iterator[Record | Ended]:
-    """The records of the shard as they come, and how it ended."""
+class _Sent(logging.Handler):
+    """Sends what a `Store` writes, and the lines of the log, to the command's process."""
+
+    def __init__(self, send: Callable[[Message], None], written: Semaphore | None) -> None:
+        super().__init__()
+        self._send, self._written = send, written
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send(("log", as_json(record)))
+
+    def write(self, record: Record) -> None:
+        self._send(("write", record))
+        if self._written is not None:
+            self._written.acquire()
+
+    def calls_of(self, qid: str) -> Callable[[Call], None]:
+        return lambda call: self._send(("add_call", call, qid)) if was_sent(call) else None
+
+    def keep(self, text: str) -> str:
+        name, content = packed(text)
+        self._send(("put_text", name, content))
+        return name
+
+
+def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
+    """All that the shard sends, as it comes; a thread that sent a record waits for `written`."""
     stopping.reset()  # a process of Ray may have asked another shard before
     signal.signal(signal.SIGINT, lambda *_: stopping.stop_all())  # so Ray tells it to stop
-    sent: queue.SimpleQueue[Record | Ended] = queue.SimpleQueue()
-    threading.Thread(target=lambda: sent.put(_asked(job, sent)), daemon=True).start()
+    sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    threading.Thread(target=_ask, args=(job, sent.put, written), daemon=True).start()
     while True:
         try:
-            each = sent.get(timeout=stopping.POLL_S)  # between two, a signal is handled
+            message = sent.get(timeout=stopping.POLL_S)  # between two, a signal is handled
         except queue.Empty:
             continue
-        yield each
-        if isinstance(each, Ended):
+        yield message
+        if message[0] == "ended":
             return
 
 
-def _asked(job: Job, sent: queue.SimpleQueue[Any]) -> Ended:
+def _ask(job: Job, send: Callable[[Message], None], written: Semaphore | None) -> None:
     """Ask the shard of `job`; whatever ends it is told by the command."""
-    config = job.config
     sys.path += [place for place in job.path if place not in sys.path]
     quiet_libraries()
     set_level(job.log_level)
-    if config.shard_of[0] == 1:  # the others meet the same
+    if job.loud:
         to_terminal()
+    store = _Sent(send, written)
+    error: RagbenchError | None = None
+    logging.getLogger().addHandler(store)
     try:
         if job.version != __version__:
             raise RunError(f"a node has ragbench {__version__}; the run is of {job.version}")
-        if config.out is None or not config.out.is_dir():
+        if not job.config.folder().is_dir():
             raise RunError(
-                f"a node does not see {config.out}: --engine ray needs a folder that all nodes "
-                "share; give --out"
+                f"a node does not see {job.config.folder()}: --engine ray needs a folder that all "
+                "nodes share; give --out"
             )
         user_code.allow(*job.allowed)
-        with limited(job.limits, config.folder()):
-            evaluate(config, on_record=lambda record, done, n: sent.put(record))
-    except (LMUnavailableError, MissingExtraError) as error:
-        return Ended(type(error)(str(error)))
-    except RagbenchError as error:
-        return Ended(RunError(str(error)))
-    except BaseException as error:  # the command tells of it
-        return Ended(RunError(f"a shard failed: {type(error).__name__}: {error}"))
-    return Ended()
+        with spending(job.limits):
+            run_context = ready(job.config)
+            todo = [example for example in run_context.examples if example.qid in job.qids]
+            with run_context.active():
+                if not prepare(run_context, todo, store):
+                    ask_all(run_context, todo, store)
+    except (LMUnavailableError, MissingExtraError) as known:
+        error = type(known)(str(known))
+    except RagbenchError as known:
+        error = RunError(str(known))
+    except BaseException as other:
+        error = RunError(f"a shard failed: {type(other).__name__}: {other}")
+    finally:
+        logging.getLogger().removeHandler(store)
+    send(("ended", error))
 
 
 def main() -> None:
-    """Ask the shard that standard input names, until that is closed; records go to the output."""
+    """Ask the shard that standard input names, until that is closed; send to standard output."""
     with os.fdopen(os.dup(1), "wb") as output:
-        os.dup2(2, 1)  # what the user's code prints is no record
-        job = pickle.load(sys.stdin.buffer)
+        os.dup2(2, 1)  # what the user's code prints is no message
+        job, written = pickle.load(sys.stdin.buffer), Semaphore(0)
 
         def end_with_the_command() -> None:
             while os.read(0, 1):
-                pass
+                written.release()
             stopping.stop_all()
+            written.release(10_000)
             threading.Event().wait(ENDING_S)
             os._exit(1)
 
         threading.Thread(target=end_with_the_command, daemon=True).start()
-        for each in ask_shard(job):
-            pickle.dump(each, output)
+        for message in ask_shard(job, written):
+            pickle.dump(message, output)
             output.flush()
 
 

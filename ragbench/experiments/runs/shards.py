@@ -1,72 +1,61 @@
 """A run over several processes, or over the nodes of a Ray cluster.
 
-Each asks its part of the questions, a shard: a run of its own in a folder below that of the whole
-run, under an equal share of what may still be spent. It sends each record as it comes. When all
-have ended, or when the command is given again, the shards are put into the whole run; what their
-shares left unspent is for the command's own process, which asks what is left.
-
-The nodes of a cluster share a file system: the run's folder and the cache are on it.
+Each asks a part of the questions, a shard, under an equal share of what may still be spent, and
+sends every call, text and record as it comes to the command's own process, which writes them. What
+the shares left unspent is for that process, which asks what is left.
 """
 
 import math
 import os
 import pickle
-import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
+
+import dspy
 
 from ragbench import __version__, user_code
 from ragbench.errors import ConfigError, LMUnavailableError, RunError, needs_extra
-from ragbench.experiments.config import RunConfig, differing
-from ragbench.experiments.runs.card import card_for
+from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.runs.spend import spent_under
-from ragbench.experiments.store import RunCard, held, merge_databases, read_card, runs_under
+from ragbench.experiments.store import Store
 from ragbench.lms.calls import Amount, Limits, active, room, stop
 from ragbench.logs import LOG, get_level
 from ragbench.paths import cache_root
 from ragbench.programs import PROGRAMS
 from ragbench.record import Record
 
-#: Below the folder of a run, where its shards are.
-SHARDS = "shards"
 #: Seconds that shards have to end by themselves when they were told to stop.
 ENDING_S = 5.0
-#: How often a shard is begun whose process or node dies.
+#: How often what is left is asked in shards where a process or node dies.
 _TRIES = 2
 #: The module that asks a shard in a process of its own.
 _PROCESS = "ragbench.experiments.runs.shard_process"
 
+#: What a shard sends: the name of a method of `Store` with its arguments, `log` with a line, and
+#: at last `ended` with the error that ended it, if one did.
+Message = tuple[Any, ...]
+
 
 @dataclass(frozen=True)
 class Job:
-    """What a process needs to ask a shard; `allowed` names the user's code.
-
-    `limits` are of all that is spent in the shard's folder, by earlier processes too.
-    """
+    """What a process needs to ask a shard; `allowed` names the user's code."""
 
     config: RunConfig
+    qids: frozenset[str]
     limits: Limits
     allowed: Sequence[str]
     path: Sequence[str]
     log_level: str
+    #: Whether its warnings are shown on the terminal; the others meet the same.
+    loud: bool
     version: str = __version__
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The last that a shard sends: the error that ended it, if one did."""
-
-    error: Exception | None = None
 
 
 def is_spread(config: RunConfig) -> bool:
@@ -97,66 +86,70 @@ def check_spread(config: RunConfig) -> None:
         _join_cluster()
 
 
-def ask_in_shards(run_context: RunContext, n: int, on_record: Callable[[Record], None]) -> set[str]:
-    """Ask what the run has not answered, `n` questions, in shards, and put them into the run.
-
-    Gives the questions that came to an end; a share of the limits may not have held the others.
+def ask_in_shards(
+    run_context: RunContext,
+    todo: Sequence[dspy.Example],
+    store: Store,
+    told: Callable[[Record], None],
+) -> list[dspy.Example]:
+    """Ask `todo` in shards and write what they send; gives what a share of the limits did not hold.
 
     Raises:
-        RagbenchError: a shard failed; what was recorded is in the run.
+        RagbenchError: a shard failed; what it sent is kept.
         KeyboardInterrupt: the user stopped it; so it is then.
     """
-    config, left, asked = run_context.config, room(), set[str]()
-    folder = config.folder()
+    config, asked = run_context.config, set[str]()
+    start = _in_cluster if config.engine == "ray" else _in_process
 
-    def on_asked(record: Record) -> None:
-        asked.add(record.qid)
-        on_record(record)
-
-    configs = _configs(config, min(n, left.calls))
-    about = (user_code.allowed(), tuple(sys.path), get_level())
-    jobs = [Job(each, _share(left, len(configs)), *about) for each in configs]
-    try:
-        ended = _ask_all(jobs, _in_cluster if config.engine == "ray" else _in_process, on_asked)
-    finally:
-        if any(one.limits for one in active()):
-            took = spent_under(folder / SHARDS)
+    def take(message: Message) -> None:
+        what, *given = message
+        if what == "log":
+            with suppress(OSError):
+                log.write(given[0])
+            return
+        if what == "add_call":
             for one in active():
-                one.total += took
-        collect(folder, card_for(folder, run_context))
-    for number, each in enumerate(ended, 1):
-        if each is None:
-            raise RunError(
-                f"the process of shard {number} was killed {_TRIES} times, perhaps for want of "
-                "memory; what it recorded is kept, and the same command continues"
-            )
-        if isinstance(each.error, LMUnavailableError):
-            stop(each.error, by="an LM that is down")
-        elif each.error is not None:
-            raise each.error
-    return asked
+                one.count(given[:1])
+        getattr(store, what)(*given)
+        if what == "write" and not given[0].cut_off:
+            asked.add(given[0].qid)
+            told(given[0])
+
+    with (store.folder / LOG).open("ab", buffering=0) as log:
+        for _ in range(_TRIES):
+            jobs = _jobs(config, [e.qid for e in todo if e.qid not in asked])
+            ended = _ask_all(jobs, start, take)
+            for _, error in filter(None, ended):
+                if isinstance(error, LMUnavailableError):
+                    stop(error, by="an LM that is down")
+                elif error is not None:
+                    raise error
+            if all(ended):
+                return [example for example in todo if example.qid not in asked]
+    raise RunError(
+        f"processes of shards were killed {_TRIES} times, perhaps for want of memory; what they "
+        "recorded is kept, and the same command continues"
+    )
 
 
-def _configs(config: RunConfig, most: float) -> list[RunConfig]:
-    """The config of each shard, at `most` so many; threads and rates are divided."""
+def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
+    """The shards of `qids`; threads, rates and what is left of the limits are divided."""
+    left = room()
     processes = max(config.processes, _nodes()) if config.engine == "ray" else config.processes
-    of = int(max(1, min(processes, config.workers, most, config.lm.rpm or math.inf)))
+    bounds = (processes, config.workers, len(qids), left.calls, config.lm.rpm or math.inf)
+    of = int(max(1, min(bounds)))
     rates = {
         name: max(1, int(limit / of))
         for name in ("rpm", "tpm")
         if (limit := getattr(config.lm, name)) is not None
     }
-    return [
-        config.but(
-            shard=f"{number}/{of}",
-            out=config.folder(),
-            processes=1,
-            engine="local",
-            workers=len(range(number - 1, config.workers, of)),
-            **rates,
-        )
-        for number in range(1, of + 1)
-    ]
+    about = (_share(left, of), user_code.allowed(), tuple(sys.path), get_level())
+    jobs = []
+    for number in range(of):
+        workers = len(range(number, config.workers, of))
+        own = config.but(out=config.folder(), processes=1, engine="local", workers=workers, **rates)
+        jobs.append(Job(own, frozenset(qids[number::of]), *about, number == 0))
+    return jobs
 
 
 def _share(left: Amount, of: int) -> Limits:
@@ -173,45 +166,39 @@ def _share(left: Amount, of: int) -> Limits:
 #: Gives what stops a shard that runs: gently, or by force.
 _Stop = Callable[[bool], None]
 #: Starts the process of a job; gives what it sends, and what stops it.
-_Start = Callable[[Job], tuple[Iterator[Any], _Stop]]
+_Start = Callable[[Job], tuple[Iterator[Message], _Stop]]
 
 
 def _ask_all(
-    jobs: Sequence[Job], start: _Start, on_record: Callable[[Record], None]
-) -> list[Ended | None]:
-    """Ask each shard in a process of its own; gives how each ended, None if it died."""
-    stops: dict[int, _Stop] = {}
-    over = threading.Event()
+    jobs: Sequence[Job], start: _Start, take: Callable[[Message], None]
+) -> list[Message | None]:
+    """Ask each shard in a process of its own; gives the last that each sent, None if it died."""
+    stops: list[_Stop] = []
 
-    def ask(number: int, job: Job) -> Ended | None:
-        for _ in range(_TRIES):
-            if over.is_set():
-                break
-            sent, stops[number] = start(job)
-            for each in sent:
-                if isinstance(each, Ended):
-                    return each
-                on_record(each)
+    def ask(job: Job) -> Message | None:
+        sent, stop_it = start(job)
+        stops.append(stop_it)
+        for message in sent:
+            if message[0] == "ended":
+                return message
+            take(message)
         return None
 
     with ThreadPoolExecutor(len(jobs)) as pool:
-        asked = [pool.submit(copy_context().run, ask, i, job) for i, job in enumerate(jobs)]
+        asked = [pool.submit(copy_context().run, ask, job) for job in jobs]
         try:
-            wait(asked)
+            return [each.result() for each in asked]
         except KeyboardInterrupt:
-            over.set()
-            for one in [*stops.values()]:
-                one(False)
+            for stop_it in stops:
+                stop_it(False)
             wait(asked, timeout=ENDING_S)
             raise
         finally:
-            over.set()
-            for one in stops.values():
-                one(True)
-    return [each.result() for each in asked]
+            for stop_it in stops:
+                stop_it(True)
 
 
-def _in_process(job: Job) -> tuple[Iterator[Any], _Stop]:
+def _in_process(job: Job) -> tuple[Iterator[Message], _Stop]:
     """Ask a shard in a new process of this machine, which ends when its input does."""
     # Ctrl-C reaches this process alone.
     process = subprocess.Popen(
@@ -225,23 +212,28 @@ def _in_process(job: Job) -> tuple[Iterator[Any], _Stop]:
     assert process.stdout is not None
     channel, sent = process.stdin, process.stdout
 
-    def read() -> Iterator[Any]:
-        with process, suppress(BrokenPipeError, EOFError, pickle.UnpicklingError):
+    def read() -> Iterator[Message]:
+        with suppress(BrokenPipeError, EOFError, pickle.UnpicklingError), process:
             pickle.dump(job, channel)
             channel.flush()
             while True:
-                yield pickle.load(sent)
+                message = pickle.load(sent)
+                yield message
+                if message[0] == "write":  # its record is on disk: the next question may begin
+                    with suppress(OSError, ValueError):
+                        channel.write(b".")
+                        channel.flush()
 
-    def stop(force: bool) -> None:
+    def stop_it(force: bool) -> None:
         with suppress(BrokenPipeError):
             channel.close()
         if force:
             process.kill()
 
-    return read(), stop
+    return read(), stop_it
 
 
-def _in_cluster(job: Job) -> tuple[Iterator[Any], _Stop]:
+def _in_cluster(job: Job) -> tuple[Iterator[Message], _Stop]:
     """Ask a shard on a node of the Ray cluster."""
     import ray
 
@@ -257,7 +249,7 @@ def _in_cluster(job: Job) -> tuple[Iterator[Any], _Stop]:
         .remote(job)
     )
 
-    def read() -> Iterator[Any]:
+    def read() -> Iterator[Message]:
         with suppress(ray.exceptions.RayError):  # its node died
             for each in task:
                 yield ray.get(each)
@@ -287,33 +279,3 @@ def _nodes() -> int:
     import ray
 
     return sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
-
-
-def collect(folder: Path, card: RunCard) -> bool:
-    """Put the shards of the run in `folder`, which this process holds, into it; whether any are.
-
-    Their records, calls, texts, replies of judges and logs are added, all or nothing.
-
-    Raises:
-        RunError: one is of another run, or in use.
-    """
-    shards = runs_under(folder / SHARDS)
-    for shard in shards:
-        theirs = read_card(shard)
-        if not theirs.shard:
-            raise RunError(f"{shard} is a whole run, no shard")
-        for key, mine, other in differing(card.identity, theirs.identity):
-            raise RunError(f"{shard} is no shard of {folder}: {key}={other!r}, not {mine!r}")
-        for name in ("data", "compiled", "model"):
-            if getattr(card, name) != getattr(theirs, name):
-                raise RunError(f"{shard} is no shard of {folder}: it has another {name}")
-    with ExitStack() as stack:
-        for shard in shards:
-            stack.enter_context(held(shard))
-        if shards:
-            merge_databases(shards, folder, card)
-            with (folder / LOG).open("ab") as log:
-                for path in filter(Path.is_file, (shard / LOG for shard in shards)):
-                    log.write(path.read_bytes())
-    shutil.rmtree(folder / SHARDS, ignore_errors=True)
-    return bool(shards)

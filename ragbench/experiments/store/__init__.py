@@ -16,8 +16,7 @@ from ragbench.experiments.store.database import (
     PREPARATION as PREPARATION,
     Reader as Reader,
     Store as Store,
-    dumped as dumped,
-    merge_databases as merge_databases,
+    packed as packed,
     replace_card as replace_card,
     state_of as state_of,
 )
@@ -31,12 +30,10 @@ from ragbench.experiments.store.files import (
     write_json as write_json,
     write_whole as write_whole,
 )
-from ragbench.experiments.store.journal import (
+from ragbench.experiments.store.records import (
     CALLS as CALLS,
     PREPARATION_SIDE as PREPARATION_SIDE,
     CallJournal as CallJournal,
-)
-from ragbench.experiments.store.records import (
     StoredRecords as StoredRecords,
     billed_calls as billed_calls,
     lost_calls as lost_calls,

@@ -45,8 +45,6 @@ class RunCard(_Part):
     #: Name of the system in tables, where it is not that of its program.
     label: str = ""
     limit: int | None = None
-    #: Which part of a run this is, such as "2/8"; empty for a whole one.
-    shard: str = Field("", pattern=r"^([1-9]\d{0,5}/[1-9]\d{0,5})?$")
     #: Questions asked.
     questions: int | None = None
     workers: int | None = None

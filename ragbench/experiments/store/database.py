@@ -71,34 +71,26 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {FORMAT};
 """
 
-_ROW = ", ".join((*COLUMNS, "digest"))
-_INSERT_RECORD = f"INSERT INTO records ({_ROW}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
+#: How often the database was opened for writing, this time included.
+_SESSION = "(SELECT value FROM run WHERE name = 'session')"
+_NEXT_SESSION = f"INSERT OR REPLACE INTO run SELECT 'session', 1 + ifnull({_SESSION}, 0)"
+_INSERT_RECORD = (
+    f"INSERT INTO records ({', '.join(COLUMNS)}, digest) VALUES ({'?, ' * len(COLUMNS)}?)"
+)
 _COUNT_RECORD = "INSERT INTO run VALUES ('records', 1) ON CONFLICT DO UPDATE SET value = value + 1"
 #: A question's calls are in its record now. Late ones, of a thread that went on, stay.
 _SETTLE_CALLS = (
     "DELETE FROM calls WHERE id IN "
-    "(SELECT id FROM calls WHERE qid = ? AND session = ? ORDER BY id LIMIT ?)"
+    f"(SELECT id FROM calls WHERE qid = ? AND session = {_SESSION} ORDER BY id LIMIT ?)"
 )
+_ADD_CALL = f"INSERT INTO calls (session, qid, side, value) VALUES ({_SESSION}, ?, ?, ?)"
 _SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
 _PUT_SCORES = (
     "INSERT OR REPLACE INTO scores "
     "SELECT max(id), ?, ? FROM records WHERE qid = ? AND state != 'cut off'"
 )
-#: What is taken from a shard, with new ids, in the order of the shards.
-_COPIES = (
-    f"INSERT INTO records SELECT NULL, {_ROW} FROM shard.records ORDER BY id",
-    "INSERT INTO calls SELECT NULL, session, qid, side, value FROM shard.calls ORDER BY id",
-    "INSERT OR IGNORE INTO prompts SELECT * FROM shard.prompts",
-    "INSERT INTO replies SELECT NULL, qid, pass, key, value, digest FROM shard.replies ORDER BY id",
-    "INSERT INTO main.run SELECT 'records', count(*) FROM shard.records WHERE true "
-    "ON CONFLICT DO UPDATE SET value = value + excluded.value",
-    "UPDATE main.run SET value = max(value + 0, (SELECT coalesce(max(session), 0) FROM main.calls))"
-    " WHERE name = 'session'",
-)
 #: A statement and the values of its parameters.
 _Statement = tuple[str, Sequence[object]]
-#: Statements that wait for a commit, whether it is to outlive a loss of power, and its end.
-_Waiting = tuple[Sequence[_Statement], bool, Future[None]]
 
 
 def digest_of(*values: object) -> str:
@@ -111,16 +103,15 @@ def digest_of(*values: object) -> str:
     return state.hexdigest()[:32]
 
 
-def text_id(content: bytes) -> str:
-    """The id of a prompt or reply, by which it is kept once and a change is noticed."""
-    return hashlib.sha256(content).hexdigest()[:24]
+def packed(text: str) -> tuple[str, bytes]:
+    """The row of `text` in the table of prompts, keys taken out: its id and what is stored."""
+    content = redact(text).encode("utf-8", "replace")
+    return digest_of(content), zlib.compress(content)
 
 
 def _check_format(db: sqlite3.Connection, path: Path) -> None:
-    """Do nothing if `db` is ours and of this version; raise RunError if not."""
-    [(application,), (found,)] = (
-        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-    )
+    names = ("application_id", "user_version")
+    application, found = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     if application != _APPLICATION:
         raise RunError(f"{path} was not written by ragbench")
     if found != FORMAT:
@@ -153,7 +144,6 @@ class Reader:
             raise RunError(f"cannot read {path}: {error}") from None
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows that `query` finds."""
         return list(self.each(query, *values))
 
     def each(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
@@ -195,14 +185,11 @@ class Store:
 
     def __init__(self, folder: Path, card: BaseModel | None = None, name: str = DATABASE) -> None:
         self.folder, self.path, self._card = folder, folder / name, card
-        #: How often the database was opened for writing, this time included.
-        self.session = 0
         self._db: sqlite3.Connection | None = None
         self._closed = False
-        self._waiting: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
-        self._committing, self._naming = threading.Lock(), threading.Lock()
-        self._token, self._place = secrets.token_hex(8), (0, 0)
-        self._texts = set[str]()  # ids of those that are kept
+        self._waiting = queue.SimpleQueue[tuple[Sequence[_Statement], bool, Future[None]]]()
+        self._committing = threading.Lock()
+        self._token, self._inode = secrets.token_hex(8), 0
 
     def __enter__(self) -> Self:
         return self
@@ -227,36 +214,32 @@ class Store:
         self._waiting.put((statements, durable, done))
         with self._committing:
             if not done.done():  # no other thread has committed it together with its own
-                self._commit([self._waiting.get() for _ in range(self._waiting.qsize())])
+                batch = [self._waiting.get() for _ in range(self._waiting.qsize())]
+                error = self._commit(
+                    [one for statements, *_ in batch for one in statements],
+                    durable=any(durable for _, durable, _ in batch),
+                )
+                for *_, waiting in batch:
+                    waiting.set_exception(error) if error else waiting.set_result(None)
         done.result()
 
-    def begin(self) -> None:
-        """Make the database, or open it, if that was not done."""
-        if self._db is None:
-            self.run()
-
-    def _commit(self, batch: Sequence[_Waiting]) -> None:
+    def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:
         try:
             db = self._opened()
-            durable = any(durable for _, durable, _ in batch)
             db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             with _transaction(db):
-                if not self.path.exists() or _place(self.path) != self._place:
+                if not self.path.exists() or self.path.stat().st_ino != self._inode:
                     raise RunError(f"{self.path} was removed or replaced while it was written to")
                 writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
                 if writer != (self._token,):
                     raise RunError(f"{self.path} was taken over by another process")
-                for statements, _, _ in batch:
-                    for statement, values in statements:
-                        db.execute(statement, values)
+                for statement, values in statements:
+                    db.execute(statement, values)
+        except (sqlite3.Error, OSError) as error:
+            return RunError(f"cannot write {self.path}: {error}")
         except BaseException as error:
-            told = isinstance(error, sqlite3.Error | OSError)
-            why = RunError(f"cannot write {self.path}: {error}") if told else error
-            for _, _, done in batch:
-                done.set_exception(why)
-        else:
-            for _, _, done in batch:
-                done.set_result(None)
+            return error
+        return None
 
     def _opened(self) -> sqlite3.Connection:
         if self._closed:
@@ -265,21 +248,18 @@ class Store:
             return self._db
         if self.path.is_symlink():
             raise RunError(f"{self.path} is a link; remove it")
-        settings = {"card": self._card.model_dump_json()} if self._card else {}
+        card = [("card", self._card.model_dump_json())] if self._card else []
         if not self.path.exists():
-            _make(self.path, settings)
+            _make(self.path, card)
         db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
         try:
             _check_format(db, self.path)
             with contextlib.suppress(sqlite3.OperationalError):  # no shared memory here
                 db.execute("PRAGMA journal_mode=WAL")
             with _transaction(db):
-                before = db.execute("SELECT value FROM run WHERE name = 'session'").fetchone()
-                self.session = 1 + int(before[0] if before else 0)
-                claim = {"session": str(self.session), "writer": self._token}
-                db.executemany(_SET, {**settings, **claim}.items())
-            self._texts = {name for (name,) in db.execute("SELECT id FROM prompts")}
-            self._place = _place(self.path)
+                db.execute(_NEXT_SESSION)
+                db.executemany(_SET, [("writer", self._token), *card])
+            self._inode = self.path.stat().st_ino
             if self._card:
                 write_json(self.folder / CARD, self._card.model_dump(mode="json"))
         except BaseException:
@@ -296,22 +276,30 @@ class Store:
             write_json(self.folder / CARD, card.model_dump(mode="json"))
 
     def write(self, record: Record) -> None:
-        """Add `record`."""
-        values = _row_of(record)
-        sent = sum(map(was_sent, record.ledger.calls))
-        self.begin()
+        """Add `record`; the calls that were filed of its question are in it now."""
+        failure, spent = record.failure, record.ledger.as_if
+        numbers = (record.scores.get(name) for name in ("em", "f1"))
+        em, f1 = (None if number is None else float(number) for number in numbers)
+        cost = None if spent.cost_usd is None else float(spent.cost_usd)
+        row = (
+            record.qid, CUT_OFF if record.cut_off else FAILED if failure else ANSWERED,
+            record.question, record.answer, em, f1, record.stop_reason,
+            failure.name if failure else None, spent.calls, spent.tokens, cost,
+            float(record.latency_s), dumped(record.to_dict()),
+        )  # fmt: skip
+        values = [
+            value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+            for value in row
+        ]
         self.run(
             (_INSERT_RECORD, (*values, digest_of(*values))),
             (_COUNT_RECORD, ()),
-            (_SETTLE_CALLS, (record.qid, self.session, sent)),
+            (_SETTLE_CALLS, (record.qid, sum(map(was_sent, record.ledger.calls)))),
         )
 
     def add_call(self, call: Call, qid: str = PREPARATION, side: str = "") -> None:
         """Add a call that is in no record, or not yet."""
-        self.begin()
-        values = (self.session, qid, side, dumped(call.to_dict()))
-        statement = "INSERT INTO calls (session, qid, side, value) VALUES (?, ?, ?, ?)"
-        self.run((statement, values), durable=False)
+        self.run((_ADD_CALL, (qid, side, dumped(call.to_dict()))), durable=False)
 
     def calls_of(self, qid: str) -> Callable[[Call], None]:
         """Files the calls of question `qid` as they end, until its record is written.
@@ -331,16 +319,13 @@ class Store:
 
     def keep(self, text: str) -> str:
         """Keep `text`, keys taken out, and give its id; one that is kept already is not again."""
-        content = redact(text).encode("utf-8", "replace")
-        name = text_id(content)
+        return self.put_text(*packed(text))
+
+    def put_text(self, name: str, content: bytes) -> str:
+        """Keep a text as `packed` gives it."""
         with contextlib.suppress(RunError):  # a full disk stops the run, as for calls
-            self.begin()
-            with self._naming:
-                known = name in self._texts
-                self._texts.add(name)
-            if not known:
-                statement = "INSERT OR IGNORE INTO prompts VALUES (?, ?)"
-                self.run((statement, (name, zlib.compress(content))), durable=False)
+            statement = "INSERT OR IGNORE INTO prompts VALUES (?, ?)"
+            self.run((statement, (name, content)), durable=False)
         return name
 
     def add_reply(self, row: Mapping[str, Any]) -> None:
@@ -363,7 +348,6 @@ class Store:
 
 @contextlib.contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """What is done inside the block, all or none."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -374,12 +358,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _place(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino
-
-
-def _make(path: Path, settings: Mapping[str, str]) -> None:
+def _make(path: Path, settings: Sequence[tuple[str, str]]) -> None:
     """Make the database: whole, or not at all."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.part")
@@ -387,7 +366,7 @@ def _make(path: Path, settings: Mapping[str, str]) -> None:
     try:
         with contextlib.closing(sqlite3.connect(temporary)) as db, db:
             db.executescript(_SCHEMA)
-            db.executemany(_SET, settings.items())
+            db.executemany(_SET, settings)
         os.replace(temporary, path)
         sync(path.parent)
     finally:
@@ -400,50 +379,7 @@ def dumped(value: object) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _row_of(record: Record) -> list[Any]:
-    """The values of the columns of a record's row."""
-    failure, spent = record.failure, record.ledger.as_if
-    numbers = (record.scores.get("em"), record.scores.get("f1"), spent.cost_usd, record.latency_s)
-    em, f1, cost, latency = (None if number is None else float(number) for number in numbers)
-    state = CUT_OFF if record.cut_off else FAILED if failure else ANSWERED
-    values = [
-        record.qid, state, record.question, record.answer, em, f1, record.stop_reason,
-        failure.name if failure else None, spent.calls, spent.tokens, cost, latency,
-        dumped(record.to_dict()),
-    ]  # fmt: skip
-    return [
-        value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for value in values
-    ]
-
-
 def replace_card(folder: Path, card: BaseModel) -> None:
     """Put `card` in place of the one of the run in `folder`, or make that run."""
     with Store(folder, card) as store:
-        store.begin()
-
-
-def merge_databases(shards: Sequence[Path], out: Path, card: BaseModel) -> None:
-    """Add the rows of `shards` to the database of the run in `out`, or make it; each as a whole.
-
-    Scores of shards are left out: they are made of a whole run. A shard that was added before is
-    not added again.
-    """
-    replace_card(out, card)
-    try:
-        with contextlib.closing(sqlite3.connect(out / DATABASE, isolation_level=None)) as db:
-            for folder in shards:
-                [(its_card,)] = Reader(folder / DATABASE).rows(
-                    "SELECT value FROM run WHERE name = 'card'"
-                )
-                name = f"shard {json.loads(its_card)['run']}"
-                if db.execute("SELECT 1 FROM run WHERE name = ?", (name,)).fetchone():
-                    continue
-                db.execute("ATTACH ? AS shard", (str(folder / DATABASE),))
-                with _transaction(db):
-                    for statement in _COPIES:
-                        db.execute(statement)
-                    db.execute(_SET, (name, folder.name))
-                db.execute("DETACH shard")
-    except sqlite3.Error as error:
-        raise RunError(f"cannot merge into {out}: {error}") from None
+        store.run()

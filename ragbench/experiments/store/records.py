@@ -7,12 +7,16 @@ ever added: what was found stays as it is while a run goes on. What cannot be re
 """
 
 import json
+import threading
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from ragbench.context import current
 from ragbench.errors import RunError
 from ragbench.experiments.store.card import is_run, read_card
 from ragbench.experiments.store.database import (
@@ -21,12 +25,13 @@ from ragbench.experiments.store.database import (
     DATABASE,
     FAILED,
     Reader,
+    Store,
     digest_of,
-    text_id,
 )
+from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.lms.prices import parse_price
 from ragbench.logs import get
-from ragbench.record import Call, Record, parse_call, parse_record, was_sent
+from ragbench.record import Call, Record, Totals, billed, parse_call, parse_record, total, was_sent
 
 T = TypeVar("T")
 
@@ -34,14 +39,14 @@ _log = get(__name__)
 
 #: So many records stay parsed.
 _PARSED = 1_000
+#: Name of the journal in a compile's working folder.
+CALLS = "calls.db"
+#: Side of the calls that make what all questions share, such as an index.
+PREPARATION_SIDE = "preparation"
 
 
-#: Gives a call the price that was not known when it was made.
-Priced = Callable[[Call], Call]
-
-
-def price_of(folder: Path) -> Priced:
-    """What the run in `folder` has as its price, for the calls of its main LM."""
+def _priced(folder: Path) -> Callable[[Call], Call]:
+    """Gives a call of the run's main LM the price that was not known when it was made."""
     card = read_card(folder) if is_run(folder) else None
     if card is None or not card.price:
         return lambda call: call
@@ -52,25 +57,25 @@ def price_of(folder: Path) -> Priced:
 class _Rows:
     """The rows of a run's records, read by their ids, and what is known of each record."""
 
-    def __init__(self, reader: Reader, priced: Priced) -> None:
-        self._reader, self._priced = reader, priced
+    def __init__(self, folder: Path) -> None:
+        self.reader, self._priced = Reader(folder / DATABASE), _priced(folder)
         self._parsed: dict[int, Record] = {}
-        self.known: dict[Callable[[Record], Any], dict[int, Any]] = {}
+        self.known: dict[Callable[[Record], Any], dict[int, Any]] = defaultdict(dict)
 
     def record(self, row: int) -> Record:
         if row in self._parsed:
             return self._parsed[row]
-        found = self._reader.rows(
+        found = self.reader.rows(
             "SELECT records.value, scores.value, scores.digest FROM records "
             "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?", row
         )  # fmt: skip
         if not found:
-            raise RunError(f"{self._reader.path} was changed while it was read")
+            raise RunError(f"{self.reader.path} was changed while it was read")
         value, scored, digest = found[0]
         try:
             record = parse_record(value)
         except ValueError:
-            raise RunError(f"{self._reader.path}: row {row} of its records is no record") from None
+            raise RunError(f"{self.reader.path}: row {row} of its records is no record") from None
         calls = [self._priced(call) for call in record.ledger.calls]
         record = replace(record, ledger=replace(record.ledger, calls=calls))
         if scored is not None and digest == digest_of(record.qid, scored):
@@ -96,7 +101,7 @@ class StoredRecords(Mapping[str, Record]):
     """The last record of each question, in the order first asked; those before it beside them.
 
     A question that a limit cut off and that has no other record is in `cut_off` alone: it counts as
-    not asked.
+    not asked. `damaged` are questions with a record that was changed; it is left out.
     """
 
     def __init__(
@@ -108,7 +113,6 @@ class StoredRecords(Mapping[str, Record]):
         damaged: Sequence[str] = (),
     ) -> None:
         self._rows, self._attempts, self._cut, self._failed = rows, attempts, cut, failed
-        #: Questions with a record that was damaged or changed by hand; it is left out.
         self.damaged = tuple(damaged)
 
     def __getitem__(self, qid: str) -> Record:
@@ -131,12 +135,11 @@ class StoredRecords(Mapping[str, Record]):
 
     def compute(self, wanted: Iterable[Callable[[Record], Any]]) -> None:
         """Compute several columns while every record is read once."""
-        columns = [(each, self._rows.known.setdefault(each, {})) for each in wanted]
+        columns = [(each, self._rows.known[each]) for each in wanted]
         for *_, row in self._attempts.values():
-            if unknown := [(each, known) for each, known in columns if row not in known]:
-                record = self._rows.record(row)
-                for each, known in unknown:
-                    known[row] = each(record)
+            for each, known in columns:
+                if row not in known:
+                    known[row] = each(self._rows.record(row))
 
     def only(self, qids: Iterable[str]) -> Self:
         """The records of the questions `qids`, in their order; those that there are."""
@@ -162,7 +165,6 @@ class StoredRecords(Mapping[str, Record]):
         return sum(len(rows) - 1 for rows in self._attempts.values())
 
     def replaced(self) -> Iterator[Record]:
-        """The records that a later one replaced, read one after another."""
         return (self._rows.record(row) for rows in self._attempts.values() for row in rows[:-1])
 
     @property
@@ -179,18 +181,14 @@ def read_records(folder: Path) -> StoredRecords:
     """The records of the run in `folder`; none where it is no run.
 
     A record whose digest does not fit is left out, and its question is named in a warning.
-
-    Raises:
-        RunError: they cannot be read.
     """
-    path = folder / DATABASE
-    reader = Reader(path)
+    rows = _Rows(folder)
     attempts: dict[str, list[int]] = {}
     cut: dict[str, list[int]] = {}
     failed, damaged = set[str](), []
     names = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not read yet
     query = f"SELECT id, digest, {names}, CAST(value AS BLOB) FROM records ORDER BY id"
-    for row, digest, *values in reader.each(query):
+    for row, digest, *values in rows.reader.each(query):
         qid, state = values[0], values[1]
         if digest != digest_of(*values):
             damaged.append(qid)
@@ -204,9 +202,9 @@ def read_records(folder: Path) -> StoredRecords:
         _log.warning(
             "%s: the record of %s%s was damaged or changed after it was written, and is left out; "
             "the run's command asks the question again",
-            path, ", ".join(map(str, damaged[:5])), more,
+            rows.reader.path, ", ".join(map(str, damaged[:5])), more,
         )  # fmt: skip
-    return StoredRecords(_Rows(reader, price_of(folder)), attempts, cut, frozenset(failed), damaged)
+    return StoredRecords(rows, attempts, cut, frozenset(failed), damaged)
 
 
 def read_texts(folder: Path, records: Iterable[Record]) -> dict[str, str]:
@@ -223,7 +221,7 @@ def read_texts(folder: Path, records: Iterable[Record]) -> dict[str, str]:
                 content = zlib.decompress(packed)
             except (zlib.error, TypeError):
                 content = b""
-            if text_id(content) == name:
+            if digest_of(content) == name:
                 texts[name] = content.decode("utf-8", "replace")
             else:
                 left_out += 1
@@ -284,7 +282,7 @@ def billed_calls(path: Path) -> Iterator[Call]:
 
     Those of questions that were asked again, or left no record, are among them.
     """
-    priced = price_of(path.parent)
+    priced = _priced(path.parent)
     for (value,) in Reader(path).each("SELECT value FROM records"):
         calls = map(parse_call, json.loads(value)["ledger"]["calls"])
         yield from map(priced, filter(was_sent, calls))
@@ -292,6 +290,75 @@ def billed_calls(path: Path) -> Iterator[Call]:
 
 
 def _calls(path: Path, which: str) -> Iterator[Call]:
-    priced = price_of(path.parent)
+    priced = _priced(path.parent)
     for (value,) in Reader(path).each(f"SELECT value FROM calls WHERE {which} ORDER BY id"):
         yield priced(parse_call(json.loads(value)))
+
+
+class CallJournal:
+    """The calls of a compile by side (student, teacher, prompt, ...), over all attempts at it.
+
+    A compile that was killed and is started again replays its finished calls from DSPy's cache: the
+    last attempt's calls are what it took *as if uncached*, and what was *billed* is the sum over
+    all attempts of the calls that no cache answered. `attempt` counts from 1.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        reader = Reader(path)
+        attempts = reader.rows("SELECT value FROM run WHERE name = 'session'")
+        self.attempt = 1 + (int(attempts[0][0]) if attempts else 0)
+        self._old = [
+            (side, parse_call(json.loads(value)))
+            for side, value in reader.each("SELECT side, value FROM calls ORDER BY id")
+        ]
+        self._new: list[tuple[str, Call]] = []
+        self._lock = threading.Lock()
+        self._broken: RunError | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[OpenLedger]:
+        """A ledger that files every call made inside the block here as well.
+
+        Raises:
+            RunError: the journal cannot be written.
+        """
+        # Not closed: a thread may end its call after the block.
+        store = Store(self.path.parent, name=self.path.name)
+        store.run()  # an attempt without calls counts as well
+        try:
+            with open_ledger(lambda call: self._add(call, store)) as ledger:
+                yield ledger
+        finally:
+            if self._broken is not None:  # a question that failed by it is no result
+                raise self._broken
+
+    def as_if(self, side: str | None = None) -> Totals:
+        """What this attempt took, as if nothing had been cached; of one side, or of all."""
+        return total(call for name, call in self._new if side in (None, name))
+
+    def billed(self, side: str | None = None) -> Totals:
+        """What all attempts sent to a server; of one side, or of all."""
+        return billed(call for name, call in self._old + self._new if side in (None, name))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The totals of each side and of all, JSON-ready."""
+        sides = [*dict.fromkeys(side for side, _ in self._new), None]
+        return {
+            "attempts": self.attempt,
+            "as_if": {side or "all": asdict(self.as_if(side)) for side in sides},
+            "billed": {side or "all": asdict(self.billed(side)) for side in sides},
+        }
+
+    def _add(self, call: Call, store: Store) -> None:
+        context = current()
+        side = context.side or "student"
+        if context.caller is None and side != PREPARATION_SIDE:
+            side = "prompt"  # the prompt model's: no predictor of the program made it
+        with self._lock:
+            self._new.append((side, call))
+        try:
+            store.add_call(call, side=side)
+        except RunError as error:
+            self._broken = error
+            raise
