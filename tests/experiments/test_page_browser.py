@@ -111,7 +111,7 @@ def test_what_a_person_must_see_is_in_the_first_screen(show: Open, runs: list[Pa
     assert "1,000 questions: $0.06 against $0.2" in advice
     assert "COMPILING ircot compiled: not shown to help, +.0" in advice
     assert page.locator("#programs tbody tr").count() == 5
-    bottom = page.locator("#pareto svg.chart").bounding_box()
+    bottom = page.locator("#chart svg.chart").bounding_box()
     assert bottom["y"] + bottom["height"] < 900
 
 
@@ -124,8 +124,8 @@ def test_every_control_does_what_it_says_and_the_address_keeps_it(
     assert "em" in head.inner_text().split()
     page.select_option("#baseline", label="ircot")
     assert "vs ircot" in head.inner_text()
-    page.select_option("#axis", "tokens")
-    assert "tokens per question" in page.locator("#pareto").inner_text()
+    page.select_option("#axis", "calls")
+    assert "calls per question" in page.locator("#chart").inner_text()
     everything = page.locator("#count").inner_text()
     assert everything == "60 of 60 questions"
     page.check("#differ")
@@ -138,13 +138,13 @@ def test_every_control_does_what_it_says_and_the_address_keeps_it(
     page.uncheck("#differ")
     assert page.locator("#count").inner_text() == "1 of 60 questions"
     page.select_option("#right", label="react")
-    page.locator("#list tbody button").click()
+    page.locator("#list tbody button").first.click()
     page.wait_for_selector(".sides")
     assert page.locator(".side h4").all_inner_texts()[-1].strip() == "react"
-    assert page.locator(".side").first.locator("ol.hits li").count() == 6
-    assert page.locator(".side").last.locator("svg.time rect").count() == 4
+    assert page.locator(".side").first.locator("ol li").count() == 6
+    assert page.locator(".side").last.locator("svg.chart g[aria-label=bar] rect").count() == 4
     asked = hash_of(page)
-    for part in ("metric=em", "baseline=ircot", "find=Q00003", "right=react", "q=q00003"):
+    for part in ("metric=em", "ircot&", "find=Q00003", "react&", "q=q00003"):
         assert part in asked
     again = show(runs, address=f"#{asked}")
     again.wait_for_selector(".sides")
@@ -168,7 +168,7 @@ def test_the_keyboard_opens_a_question_and_a_long_list_grows(show: Open, tmp_pat
     first = rows.count()
     assert first < 70
     for _ in range(6):
-        page.evaluate("document.querySelector('#list-box').scrollTop = 1e6")
+        page.evaluate("document.querySelector('#list').scrollTop = 1e6")
         page.wait_for_timeout(50)
     assert rows.count() == 70
     rows.first.locator("button").focus()
@@ -181,10 +181,8 @@ def test_the_keyboard_opens_a_question_and_a_long_list_grows(show: Open, tmp_pat
 def test_everything_can_be_read_and_has_a_name(show: Open, runs: list[Path], scheme: str) -> None:
     page = show(runs, address="#q=q00001", color_scheme=scheme)
     page.wait_for_selector(".sides")
-    assert page.evaluate("document.documentElement.dataset.theme") == scheme
-    assert page.evaluate(UNREADABLE) == []
-    page.click("#theme")
-    assert page.evaluate("document.documentElement.dataset.theme") != scheme
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert light == (scheme == "light")
     assert page.evaluate(UNREADABLE) == []
 
 
@@ -224,7 +222,7 @@ def test_thirty_programs_stay_apart(show: Open, tmp_path: Path) -> None:
     )
     assert len(set(marks)) == len(marks) == 30
     boxes = page.evaluate(
-        """() => [...document.querySelectorAll("#pareto svg.chart > text")].map((text) => {
+        """() => [...document.querySelectorAll("#chart svg.chart > text")].map((text) => {
         const box = text.getBoundingClientRect();
         return [box.x, box.y, box.right, box.bottom]; })"""
     )
@@ -238,9 +236,8 @@ def test_a_swept_knob_is_a_curve_in_its_order(show: Open, tmp_path: Path) -> Non
         made = [answered(f"q{n}", "Norway" if n < k else "Chad") for n in range(12)]
         make_run(tmp_path / f"k{k}", made, knobs={"k": k})
     page = show([tmp_path])
-    assert page.locator("#sweep").is_visible()
-    assert page.input_value("#knob") == "k"
-    ticks = page.locator("#curve [aria-label='x-axis tick label'] text").all_text_contents()
+    page.select_option("#axis", "k")
+    ticks = page.locator("#chart [aria-label='x-axis tick label'] text").all_text_contents()
     assert ticks == ["2", "5", "10"]
 
 
@@ -258,7 +255,7 @@ def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:
     page = show([run], "em")
     for number in range(len(HOSTILE)):
         page.locator(f"#list tr[data-q=q{number}] button").evaluate("button => button.click()")
-        page.locator("#trace .quiet", has_text=re.compile(f"^q{number}\\b")).first.wait_for()
+        page.locator("#trace > .quiet", has_text=re.compile(f"^q{number}\\b")).first.wait_for()
     assert page.evaluate("window.hacked") is None
     assert page.locator("#trace script, #list script, main img").count() == 0
 
@@ -289,7 +286,28 @@ def test_prompts_are_text_and_those_of_two_programs_are_compared(
         == "system:\nAnswer.\nThink of <b>Oslo</b> first.\nBe brief."
     )
     assert last.locator("pre").nth(1).text_content() == "assistant:\nThe reply itself"
-    assert last.locator("pre .add").all_text_contents() == ["+ Think of <b>Oslo</b> first.\n"]
+    assert last.locator("pre .good").all_text_contents() == ["+ Think of <b>Oslo</b> first.\n"]
+
+
+def test_a_tree_is_drawn_from_parents_with_the_calls_of_each_node(
+    show: Open, tmp_path: Path
+) -> None:
+    tree = [
+        {"id": "0", "parent": "", "question": "Where?", "answer": "Norway"},
+        {"id": "0.1", "parent": "0", "question": "Who?", "answer": "Ada"},
+        {"id": "0.1.1", "parent": "0.1", "question": "When?", "answer": "1921"},
+    ]
+    steps = [
+        {"action": "decompose", "input": "Where?", "notes": {"node": "0"}, "calls": (0,)},
+        {"action": "answer", "input": "Who?", "observation": "Ada", "calls": (1, 2)},
+    ]
+    page = show([make_run(tmp_path, [answered("q1", "Norway", tree=tree, steps=steps)])],
+                address="#q=q1")  # fmt: skip
+    page.wait_for_selector(".sides")
+    inner = page.locator(".side > ul > li > ul > li")
+    assert inner.evaluate("node => node.firstChild.textContent") == "Who?"
+    assert inner.locator("> .quiet").inner_text().strip() == "(call 2, 3)"
+    assert inner.locator("> ul > li").inner_text().strip() == "When? → 1921"
 
 
 def test_new_records_change_the_page_in_place(browser: Any, tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
-"""The report as a page: its data, its HTML and its server."""
+"""The report as a page: its data, and its HTML as a file or from a server."""
 
 from ragbench.experiments.report.page.data import make_board as make_board
-from ragbench.experiments.report.page.html import page_of as page_of, write_page as write_page
-from ragbench.experiments.report.page.server import make_server as make_server
+from ragbench.experiments.report.page.html import (
+    make_server as make_server,
+    page_of as page_of,
+    write_page as write_page,
+)

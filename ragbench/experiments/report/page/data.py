@@ -3,11 +3,10 @@
 Every question is taken in the order of its id, so that nothing depends on the order of records.
 """
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ragbench.experiments.recommend import advise
 from ragbench.experiments.recommend.advice import SPENDING
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.compiled import validated
+from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import (
     EVIDENCE,
     label_runs,
@@ -51,44 +51,30 @@ BASELINES = 12
 _OF_COMPILING = frozenset({"compiled", "compiled_files"})
 #: What of a record its trace leaves out: the page has it elsewhere, or not at all.
 _ELSEWHERE = frozenset({"question", "counts", "extra", "decomposition"})
+#: The table of a verdict, a sweep or a tune.
+_COLUMNS = (
+    Column("name", "contrast or program"), Column("metric"), Column("n", kind="count"),
+    Column("score", kind="score", interval=True),
+    Column("difference", kind="gain", interval=True), Column("verdict", "verdict or knobs"),
+)  # fmt: skip
 
 _log = get(__name__)
 
 
 @dataclass
-class Shown:
-    """One run of the page: what it is, and what it did with each question, by id."""
-
-    name: str
-    run: Evaluation
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    cells: dict[str, Json] = field(default_factory=dict)
-
-    @property
-    def settings(self) -> Json:
-        """All that can change a record, but for what compiling made of it."""
-        found = settings_of(self.run.card)
-        return {name: value for name, value in found.items() if name not in _OF_COMPILING}
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the program was compiled."""
-        return bool(self.run.card.identity.get("compiled"))
-
-
-@dataclass
 class Board:
-    """The runs of a page, over the questions that any of them asked."""
+    """The runs of a page, what each is called, and the metrics that any of them has."""
 
-    runs: Sequence[Shown]
+    runs: Sequence[Evaluation]
+    names: Sequence[str]
     metrics: Sequence[str]
     metric: str
     artefacts: Sequence[Json] = ()
 
     @property
     def qids(self) -> list[str]:
-        """The questions, in order."""
-        return sorted({qid for run in self.runs for qid in run.cells})
+        """The questions that any run asked, in order."""
+        return sorted({qid for run in self.runs for qid in run.records})
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
@@ -103,9 +89,10 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
         folders |= dict.fromkeys([path] if is_run(path) else runs_under(path))
         for kind in ("verdict", "sweep", "tune"):
             for file in sorted({*path.glob(f"{kind}.json"), *path.glob(f"*/{kind}.json")}):
-                front = _front(file.parent) if kind == "tune" else []
-                artefacts.append({**read_object(file), "kind": kind, "front": front,
-                                  "folder": file.parent.as_posix()})  # fmt: skip
+                try:
+                    artefacts.append(_artefact(kind, file))
+                except (RunError, AttributeError, KeyError, TypeError, ValueError) as error:
+                    _log.warning("%s is left out: %s", file, error)
     if not folders:
         raise RunError(
             f"no run in {', '.join(map(str, paths))}: give folders of runs, verdicts, sweeps, tunes"
@@ -113,17 +100,22 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
     return list(folders), artefacts
 
 
-def _front(folder: Path) -> list[Json]:
-    """The programs on the front of a tune, from their sidecars."""
-    rows = []
-    for path in sorted((folder / "front").glob("*")):
-        try:
-            card = read_sidecar(path)
-        except RunError as error:
-            _log.warning("%s is left out: %s", path, error)
-            continue
-        rows.append({"name": path.name, **validated(card), "knobs": card.knobs})
-    return rows
+def _artefact(kind: str, file: Path) -> Json:
+    """The contrasts of a verdict or a sweep, or the front of a tune, as cells to read."""
+    found, rows = read_object(file), []
+    for c in found.get("contrasts", ()):
+        name = f"{c['cell']} - {c['baseline']}" if kind == "sweep" else f"{c['b']} - {c['a']}"
+        for metric, scores in (c["scores"] if kind == "sweep" else {c["metric"]: c}).items():
+            ends = scores["interval"] and (scores["interval"]["low"], scores["interval"]["high"])
+            rows.append({"name": name, "metric": metric, "score": scores["mean_b"], **scores,
+                         **with_interval("difference", scores["difference"], ends)})  # fmt: skip
+    for path in sorted((file.parent / "front").glob("*")) if kind == "tune" else ():
+        card = read_sidecar(path)
+        knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
+        rows.append({"name": path.name, **validated(card), "verdict": knobs})
+    table = [[column.heading for column in _COLUMNS], *Table(kind, _COLUMNS, rows).cells()]
+    said = {str(metric): str(words) for metric, words in found.get("conclusions", {}).items()}
+    return {"kind": kind, "folder": file.parent.as_posix(), "conclusions": said, "table": table}
 
 
 def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
@@ -137,7 +129,7 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
     folders, artefacts = find_runs(paths)
     scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
     spending = [get_metric(name).score for name in SPENDING]
-    opened = []
+    runs = []
     for folder in folders:
         try:
             card, records = read_card(folder), read_records(folder)
@@ -146,24 +138,24 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
             continue
         if records:
             records.compute([*scores.values(), *spending, _cell, failed, cluster_of, gold_pids])
-            opened.append(Evaluation.of(folder, card, records))
+            runs.append(Evaluation.of(folder, card, records))
         else:
             _log.warning("%s is left out: it has no records", folder)
-    if not opened:
+    if not runs:
         raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
-    runs = [Shown(name, run) for name, run in zip(label_runs(opened), opened, strict=True)]
-    for shown in runs:
-        shown.cells = shown.run.records.column(_cell)
-        for name, score in scores.items():
-            column = shown.run.records.column(score)
-            shown.scores[name] = {qid: x for qid, x in column.items() if x is not None}
-    known = [name for name in scores if any(shown.scores[name] for shown in runs)]
+    known = [name for name in scores if any(_scores(run, name) for run in runs)]
     if metric not in known:
         raise RunError(
             f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "
             "`ragbench score`"
         )
-    return Board(runs, known, metric, artefacts)
+    return Board(runs, label_runs(runs), known, metric, artefacts)
+
+
+def _scores(run: Evaluation, metric: str) -> dict[str, float]:
+    """The scores of the questions that have one; four decimals, as few characters as can be."""
+    column = run.records.column(get_metric(metric).score)
+    return {q: int(x) if x == int(x) else round(x, 4) for q, x in column.items() if x is not None}
 
 
 def _cell(record: Record) -> Json:
@@ -179,11 +171,16 @@ def _cell(record: Record) -> Json:
 
 def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     """All that the page shows but for the traces of its questions."""
-    runs, qids = board.runs, board.qids
-    causes = sorted({cell["cause"] for run in runs for cell in run.cells.values()} - {""})
+    qids, cells = board.qids, [run.records.column(_cell) for run in board.runs]
+    causes = sorted({cell["cause"] for column in cells for cell in column.values()} - {""})
     number = {cause: at for at, cause in enumerate(causes)}
     baselines = _baselines(board)
     contrasts = {m: _contrasts(board, m, baselines) for m in board.metrics}
+    questions = []
+    for qid in qids:
+        asked = [column[qid] for column in cells if qid in column]
+        titles = sorted(set().union(*(cell["titles"] for cell in asked)))
+        questions.append({**asked[0]["question"], "qid": qid, "titles": titles})
     return {
         "title": title,
         "live": live,
@@ -192,36 +189,23 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         "metric": board.metric,
         "metrics": list(board.metrics),
         "baselines": baselines,
-        "runs": [_run(board, at) for at in range(len(runs))],
+        "runs": [_run(board, at) for at in range(len(board.runs))],
         "causes": causes,
-        "questions": [_question(board, qid) for qid in qids],
-        "answers": [[run.cells.get(q, {}).get("answer") for q in qids] for run in runs],
-        "asked": [[int(q in run.cells) for q in qids] for run in runs],
-        "why": [[number.get(run.cells.get(q, {}).get("cause"), -1) for q in qids] for run in runs],
-        "scores": {name: [[_short(run.scores[name].get(q)) for q in qids] for run in runs]
+        "questions": questions,
+        "answers": [[column.get(q, {}).get("answer") for q in qids] for column in cells],
+        "asked": [[int(q in column) for q in qids] for column in cells],
+        "why": [[number.get(column.get(q, {}).get("cause"), -1) for q in qids] for column in cells],
+        "scores": {name: [list(map(_scores(run, name).get, qids)) for run in board.runs]
                    for name in board.metrics},
         "contrasts": contrasts,
-        "advice": {name: advice(board, name, contrasts[name]) for name in board.metrics},
+        "advice": {name: _advice(board, name, contrasts[name]) for name in board.metrics},
         "artefacts": list(board.artefacts),
     }  # fmt: skip
 
 
-def _short(score: float | None) -> float | int | None:
-    """A score of one question, four decimals, as few characters as can be."""
-    if score is None:
-        return None
-    return int(score) if score == int(score) else round(score, 4)
-
-
-def _question(board: Board, qid: str) -> Json:
-    cells = [run.cells[qid] for run in board.runs if qid in run.cells]
-    titles = sorted(set().union(*(cell["titles"] for cell in cells)))
-    return {**cells[0]["question"], "qid": qid, "titles": titles}
-
-
 def _about(board: Board, questions: int) -> str:
     """What the runs have in common: data, number of questions, LM and retriever."""
-    cards = [run.run.card for run in board.runs]
+    cards = [run.card for run in board.runs]
     parts = [
         {card.data.name for card in cards},
         {f"{questions:,} questions"},
@@ -232,43 +216,40 @@ def _about(board: Board, questions: int) -> str:
 
 
 def _run(board: Board, at: int) -> Json:
-    shown = board.runs[at]
-    run, card = shown.run, shown.run.card
+    run = board.runs[at]
     without, right = without_evidence(run.records)
+    causes = Counter(cell["cause"] for cell in run.records.column(_cell).values())
     return {
         **row_of_run(run),
-        "name": shown.name,
+        "name": board.names[at],
         "folder": run.folder.as_posix(),
-        "program": card.program,
+        "program": run.card.program,
         "before": _before(board, at),
-        "asked": card.questions or run.summary.n,
+        "asked": run.card.questions or run.summary.n,
         "done": run.progress.complete,
-        "means": {name: measured(run.records, name) | {"n": len(shown.scores[name])}
-                  for name in board.metrics if shown.scores[name]},
+        "means": {name: measured(run.records, name) | {"n": len(scores)}
+                  for name in board.metrics if (scores := _scores(run, name))},
         "without_evidence": without,
         "right": right,
         "billed_usd": run.summary.billed.cost_usd,
-        "causes": Counter(c["cause"] for c in shown.cells.values() if c["cause"]),
-        "settings": {k: v for k, v in shown.settings.items() if isinstance(v, int | float | str)},
-        "card": list(card_rows(card.model_dump(mode="json"))),
+        "causes": {cause: n for cause, n in causes.items() if cause},
+        "settings": {k: v for k, v in _settings(run).items() if isinstance(v, int | float | str)},
+        "card": run.card.model_dump(mode="json", exclude_defaults=True),
     }  # fmt: skip
 
 
-def card_rows(card: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The run card as pairs of a dotted name and a text, nested parts flattened."""
-    for name, value in card.items():
-        if isinstance(value, dict):
-            yield from card_rows(value, f"{prefix}{name}.")
-        elif value not in (None, "", [], {}):
-            yield f"{prefix}{name}", str(value)[:2000]
+def _settings(run: Evaluation) -> Json:
+    """All that can change a record, but for what compiling made of it."""
+    return {k: v for k, v in settings_of(run.card).items() if k not in _OF_COMPILING}
 
 
 def _before(board: Board, at: int) -> int | None:
     """The run of the same settings, data and LM that was not compiled, for a compiled one."""
     mine = board.runs[at]
-    for number, other in enumerate(board.runs if mine.compiled else ()):
-        same_data = other.run.card.data.digest == mine.run.card.data.digest
-        if same_data and not other.compiled and other.settings == mine.settings:
+    for number, other in enumerate(board.runs if mine.card.identity.get("compiled") else ()):
+        same_data = other.card.data.digest == mine.card.data.digest
+        plain = not other.card.identity.get("compiled")
+        if same_data and plain and _settings(other) == _settings(mine):
             return number
     return None
 
@@ -277,13 +258,11 @@ def _baselines(board: Board) -> list[int]:
     """The runs that others may be set against: vanilla first, compiled programs last."""
     numbers = sorted(
         range(len(board.runs)),
-        key=lambda at: (board.runs[at].compiled, board.runs[at].run.card.program != "vanilla", at),
-    )
-    means = [measured(shown.run.records, board.metric)[board.metric] for shown in board.runs]
-    best = max(numbers, key=lambda at: -math.inf if (mean := means[at]) is None else mean)
-    befores = [b for at in numbers if (b := _before(board, at)) is not None]
-    kept = numbers if len(numbers) <= BASELINES else [*numbers[:BASELINES], best, *befores]
-    return list(dict.fromkeys(kept))
+        key=lambda at: (bool(board.runs[at].card.identity.get("compiled")),
+                        board.runs[at].card.program != "vanilla", at),
+    )  # fmt: skip
+    befores = [before for at in numbers if (before := _before(board, at)) is not None]
+    return list(dict.fromkeys([*numbers[:BASELINES], *befores]))
 
 
 def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int, dict[int, Json]]:
@@ -293,59 +272,50 @@ def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int,
     """
     shown: dict[int, dict[int, Json]] = {}
     for a in baselines:
-        family, left = {}, board.runs[a].run
+        family, left = {}, board.runs[a]
         for b, other in enumerate(board.runs):
             with suppress(CompareError):
                 if a != b:
-                    qids = sorted(shared_questions(left, other.run, common=True))
+                    qids = sorted(shared_questions(left, other, common=True))
                     method = Method(clusters=clusters_of(left.records.only(qids)))
-                    family[b] = compare_arms([left], [other.run], metric, qids, method)
+                    family[b] = compare_arms([left], [other], metric, qids, method)
         corrected = correct(list(family.values()))
         shown[a] = {b: compared(c) for b, c in zip(family, corrected, strict=True)}
     return shown
 
 
-def advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) -> Json:
+def _advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) -> Json:
     """What `recommend` says of the finished runs; empty where it cannot choose.
 
     A compiled program counts where it is shown better than what it was compiled from.
     """
     some = []
-    for at, shown in enumerate(board.runs):
+    for at, run in enumerate(board.runs):
         before = _before(board, at)
         gain = None if before is None else contrasts.get(before, {}).get(at)
-        if shown.run.progress.complete and (gain is None or gain["verdict"].startswith("better")):
+        if run.progress.complete and (gain is None or gain["verdict"].startswith("better")):
             some.append(at)
-    names = [board.runs[at].name for at in some]
+    names = [board.names[at] for at in some]
     try:
-        found = advise([board.runs[at].run for at in some], metric, labels=names, common=True)
+        found = advise([board.runs[at] for at in some], metric, labels=names, common=True)
     except (CompareError, ConfigError):  # one run, other data, or no measure of accuracy
         return {}
     use, best = (some[names.index(arm.label)] for arm in (found.use, found.best))
     return {"use": use, "best": best, "sentences": found.sentences()}
 
 
-def pieces(shown: Shown, qids: Sequence[str], only: int | None = None) -> Iterator[Json]:
+def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Iterator[Json]:
     """The records of a run with the prompts and replies of their calls, `PIECE` questions each.
 
     `only` is the number of the one piece that is wanted.
     """
-    starts = range(0, len(qids), PIECE)
-    if only is not None:
-        qids, starts = qids[only * PIECE : (only + 1) * PIECE], range(1)
-    asked = (shown.run.records[qid] for qid in qids if qid in shown.cells)
-    texts = read_texts(shown.run.folder, asked)
+    starts = range(0, len(qids), PIECE) if only is None else [only * PIECE]
+    wanted = qids if only is None else qids[only * PIECE : (only + 1) * PIECE]
+    texts = read_texts(run.folder, (run.records[qid] for qid in wanted if qid in run.records))
     for start in starts:
-        yield _piece(shown, qids[start : start + PIECE], texts)
-
-
-def _piece(shown: Shown, qids: Sequence[str], texts: Mapping[str, str]) -> Json:
-    traces: Json = {}
-    used: Json = {}
-    for qid in qids:
-        if qid in shown.cells:
-            record = shown.run.records[qid]
-            traces[qid] = {k: v for k, v in record.to_dict().items() if k not in _ELSEWHERE}
-            for call in record.ledger.calls:
-                used |= {name: texts[name] for name in (*call.prompt, call.reply) if name in texts}
-    return {"records": traces, "texts": used}
+        records = {q: run.records[q] for q in qids[start : start + PIECE] if q in run.records}
+        calls = [call for record in records.values() for call in record.ledger.calls]
+        names = {name for call in calls for name in (*call.prompt, call.reply) if name in texts}
+        traces = {qid: {k: v for k, v in record.to_dict().items() if k not in _ELSEWHERE}
+                  for qid, record in records.items()}  # fmt: skip
+        yield {"records": traces, "texts": {name: texts[name] for name in sorted(names)}}

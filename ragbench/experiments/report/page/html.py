@@ -1,7 +1,8 @@
-"""The page as one HTML file: its data, its script and style, and the vendored chart library.
+"""The page as one HTML file, or served on this machine while runs go on.
 
-It needs nothing beside it and asks the network for nothing. Its content-security policy allows the
-scripts and the style in it, named by their hashes, and nothing else; all data is text to it.
+The file needs nothing beside it and asks the network for nothing. Its content-security policy
+allows the scripts and the style in it, named by their hashes, and nothing else; all data is text to
+it. A server answers /, /version (a text that changes with the records), /data, and /piece/RUN/N.
 """
 
 import base64
@@ -9,12 +10,18 @@ import gzip
 import hashlib
 import html
 import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.report.page.data import Board, page_data, pieces
-from ragbench.experiments.store import write_whole
+from ragbench.errors import RagbenchError, RunError
+from ragbench.experiments.report.page.data import Board, find_runs, make_board, page_data, pieces
+from ragbench.experiments.store import DATABASE, state_of, write_whole
+from ragbench.logs import fields, get
+from ragbench.metrics import get_metric
 
 #: The style element that Observable Plot puts into every chart, for its class name "chart".
 _STYLE_OF_CHARTS = """:where(.chart) {
@@ -28,6 +35,7 @@ _STYLE_OF_CHARTS = """:where(.chart) {
 :where(.chart tspan) {
   white-space: pre;
 }"""
+_log = get(__name__)
 
 
 def write_page(board: Board, path: Path, *, title: str) -> int:
@@ -44,8 +52,8 @@ def write_page(board: Board, path: Path, *, title: str) -> int:
 def page_of(board: Board, *, title: str = "ragbench report") -> str:
     """The page of `board` with all traces in it, each piece as JSON, gzip and base64."""
     traces = []
-    for at, shown in enumerate(board.runs):
-        for number, piece in enumerate(pieces(shown, board.qids)):
+    for at, run in enumerate(board.runs):
+        for number, piece in enumerate(pieces(run, board.qids)):
             text = json.dumps(piece, default=str).encode("utf-8", "replace")
             packed = base64.b64encode(gzip.compress(text, compresslevel=6, mtime=0)).decode()
             kind = f'type="application/octet-stream" id="piece-{at}-{number}"'
@@ -53,41 +61,118 @@ def page_of(board: Board, *, title: str = "ragbench report") -> str:
     return _page(page_data(board, title=title), traces, "")
 
 
-def live_page(data: Any) -> str:
-    """The page of `data` that asks its server for what is new, and for the traces."""
-    return _page(data, [], "; connect-src 'self'")
-
-
 def _page(data: Any, traces: list[str], also_allowed: str) -> str:
-    style = _asset("page.css")
-    scripts = [_asset("vendor/d3.min.js"), _asset("vendor/plot.min.js"), _asset("page.js")]
+    assets = resources.files("ragbench.experiments.report.page") / "assets"
+    names = ("page.html", "page.css", "vendor/d3.min.js", "vendor/plot.min.js", "page.js")
+    page, style, *scripts = (assets.joinpath(name).read_text("utf-8") for name in names)
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)} {_hash(_STYLE_OF_CHARTS)}; base-uri 'none'; form-action 'none'"
     )
+    # JSON that may stand inside a script element: no tag can begin in it.
+    text = json.dumps(data, default=str, separators=(",", ":"))
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     parts = {
         "POLICY": policy + also_allowed,
         "TITLE": html.escape(data["title"]),
         "STYLE": style,
-        "DATA": f'<script type="application/json" id="data">{as_json(data)}</script>',
+        "DATA": text,
         "TRACES": "\n".join(traces),
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # Cut at all marks at once: what stands in a part is not looked at again.
-    text, *marked = _asset("page.html").split("@@")
-    return text + "".join(parts[name] if at % 2 == 0 else name for at, name in enumerate(marked))
-
-
-def as_json(value: object) -> str:
-    """JSON that may stand inside a script element: no tag can begin in it."""
-    text = json.dumps(value, ensure_ascii=True, default=str, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _asset(name: str) -> str:
-    place = resources.files("ragbench.experiments.report.page") / "assets"
-    return place.joinpath(name).read_text("utf-8")
+    first, *marked = page.split("@@")
+    return first + "".join(parts[name] if at % 2 == 0 else name for at, name in enumerate(marked))
 
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Serves the page of the runs in a folder, made again where any of them has new records."""
+
+    def __init__(self, folder: Path, port: int, metric: str) -> None:
+        self.folder, self.metric = folder, metric
+        self._lock = threading.Lock()
+        self._made: tuple[str, Board, Any] | None = None
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def version(self) -> str:
+        """A text that differs when a run has new records.
+
+        Raises:
+            RunError: there is no run.
+        """
+        runs = find_runs([self.folder])[0]
+        return " ".join(f"{run.name}:{state_of(run / DATABASE)}" for run in runs)
+
+    def board(self) -> tuple[Board, Any]:
+        """The page as it is now, and its data."""
+        with self._lock:
+            version = self.version()
+            if self._made is None or self._made[0] != version:
+                board = make_board([self.folder], self.metric)
+                data = page_data(board, title=f"ragbench: {self.folder}", live=True)
+                self._made = (version, board, {**data, "version": version})
+            return self._made[1:]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that went away, and one line of anything else."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError):
+            _log.warning("a page could not be shown", extra=fields(error=repr(error)))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LiveServer
+
+    def do_GET(self) -> None:
+        """Answer this machine alone: no other site may read runs by its name."""
+        if (self.headers.get("Host") or "").rpartition(":")[0] not in ("127.0.0.1", "localhost"):
+            return self._send("text/plain", "only on this machine", 403)
+        try:
+            match self.path.partition("?")[0].strip("/").split("/"):
+                case ["version"]:
+                    return self._send("text/plain", self.server.version())
+                case [""]:
+                    page = _page(self.server.board()[1], [], "; connect-src 'self'")
+                    return self._send("text/html", page)
+                case ["data"]:
+                    data = json.dumps(self.server.board()[1], default=str)
+                    return self._send("application/json", data)
+                case ["piece", run, number] if run.isdecimal() and number.isdecimal():
+                    board = self.server.board()[0]
+                    for shown in board.runs[int(run) : int(run) + 1]:
+                        [piece] = pieces(shown, board.qids, int(number))
+                        return self._send("application/json", json.dumps(piece, default=str))
+        except RagbenchError as error:
+            return self._send("text/plain", str(error), 500)
+        return self._send("text/plain", "not found", 404)
+
+    def _send(self, kind: str, text: str, status: int = 200) -> None:
+        body = text.encode("utf-8", "replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing: the terminal is the user's."""
+
+
+def make_server(folder: Path, *, port: int, metric: str) -> LiveServer:
+    """A server on 127.0.0.1 of the page of `folder`, not yet serving.
+
+    Raises:
+        RunError: no run is there, or the port is taken.
+        UnknownNameError: there is no such metric.
+    """
+    get_metric(metric)
+    find_runs([folder])
+    try:
+        return LiveServer(folder, port, metric)
+    except OSError as error:
+        raise RunError(f"cannot serve on port {port}: {error.strerror}; give --port") from None
