@@ -2,9 +2,8 @@
 
     python -m benchmarks.judge_of_claims                                    # coverage, simulated
     python -m benchmarks.judge_of_claims --judge openai/gpt-5-mini --out /tmp/claims
-    python -m benchmarks.judge_of_claims --judge LM --run runs/A            # of a run on 2Wiki
 
-With --judge the labelled claims are asked about, those of --run first. The replies are kept in
+With --judge the labelled claims are asked about. The replies are kept in
 --out, so that the same command continues.
 """
 
@@ -25,7 +24,6 @@ import click
 from ragbench.cli.options import asking_options, make_asking
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.grounding import label_claims, labelled_claims
-from ragbench.experiments.store import read_records
 from ragbench.metrics import JudgeErrors, corrected_share
 
 #: True claims, and as many false ones, that the judge is measured by.
@@ -63,9 +61,9 @@ def print_coverage(runs: int) -> None:
         print(f"{questions:9}  {share:5}  {caught:6}  {passed:6}  {ours:9.3f}  {plain:11.3f}")
 
 
-def print_judge(out: Path, asking: Asking, run: Path | None, n: int) -> None:
+def print_judge(out: Path, asking: Asking, n: int) -> None:
     """How often the judge is right, by kind of claim."""
-    made = labelled_claims(list(read_records(run).values()) if run else [], n)
+    made = labelled_claims(n)
     labels, _ = label_claims(out, made, asking)
     right: Counter[str] = Counter()
     every: Counter[str] = Counter()
@@ -81,21 +79,18 @@ def print_judge(out: Path, asking: Asking, run: Path | None, n: int) -> None:
 
 @click.command()
 @click.option("--judge", metavar="LM", help="LM that labels the claims.")
-@click.option("--run", type=click.Path(path_type=Path), help="Run whose facts are taken first.")
 @click.option("--claims", type=int, default=2 * LABELLED)
 @click.option("--runs", type=int, default=1000, help="Simulated runs of each case.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/judge_of_claims"))
 @asking_options
-def main(
-    judge: str | None, run: Path | None, claims: int, runs: int, out: Path, **options: Any
-) -> None:
+def main(judge: str | None, claims: int, runs: int, out: Path, **options: Any) -> None:
     """Print the judge's errors, or without one the coverage of the correction."""
     asking = make_asking(options, judge)
     if asking is None:
         print_coverage(runs)
         return
     out.mkdir(parents=True, exist_ok=True)
-    print_judge(out, asking, run, claims)
+    print_judge(out, asking, claims)
 
 
 if __name__ == "__main__":

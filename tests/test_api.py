@@ -244,7 +244,7 @@ def test_a_verdict_has_the_arms_and_the_looks_that_are_asked_for(shared: dict[st
     assert found.design.metrics == ("em",)
     assert [look.questions for look in found.looks] == [2, 3]
     assert any(line == "arm zero-shot" for line in said)
-    assert rb.verdict(**asked, exact=True, margin=0.9).design.exact
+    assert rb.verdict(**asked, margin=0.9).design.margin == 0.9
 
 
 def test_a_verdict_keeps_its_limits_over_attempts(shared: dict[str, Any]) -> None:
@@ -257,8 +257,6 @@ def test_a_verdict_keeps_its_limits_over_attempts(shared: dict[str, Any]) -> Non
             rb.verdict(**asked, limits=rb.Limits(calls=3))
     with pytest.raises(ConfigError, match="seeds=0 is not allowed; give 1 or more"):
         rb.verdict(**{**asked, "seeds": 0})
-    with pytest.raises(ConfigError, match="leave --exact out"):
-        rb.verdict(**asked, exact=True, max_questions=5)
 
 
 def test_an_lm_that_is_down_is_an_error_and_not_a_run_of_few_questions(

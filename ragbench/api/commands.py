@@ -177,22 +177,20 @@ def compare(
     b: Run | str | Path,
     *,
     margin: float | None = None,
-    exact: bool = False,
     **options: Any,
 ) -> RunComparison:
     """Two runs over the same questions: differences, intervals and tests, question by question.
 
-    `margin` is the difference too small to matter; `exact` takes intervals that hold for any
-    distribution.
+    `margin` is the difference too small to matter.
 
     Raises:
         RagbenchError: the runs share no questions.
     """
-    from ragbench.experiments.compare.paired import compare as compared
+    from ragbench.experiments.compare.paired import compare_all
     from ragbench.metrics import Method
 
-    first, second = (open_run(run).evaluation for run in (a, b))
-    return compared(first, second, method=Method(margin=margin, exact=exact), **options)
+    both = [open_run(run).evaluation for run in (a, b)]
+    return compare_all(both, method=Method(margin=margin), **options)[0]
 
 
 def verdict(
@@ -209,7 +207,6 @@ def verdict(
     form_too: bool = True,
     metrics: Sequence[str] = HEADLINE,
     margin: float | None = None,
-    exact: bool = False,
     max_questions: int | None = None,
     limits: Limits | None = None,
     on_message: Callable[[str], None] = print,
@@ -218,24 +215,22 @@ def verdict(
     """Whether compiling helps: zero-shot, its form repaired, compiled with `seeds` seeds, votes.
 
     `equal_cost` adds the arms of votes for what compiled costs, `form_too` compiled with the form
-    repaired. `margin` is the difference that does not matter, `exact` takes intervals for any
-    distribution. With `max_questions` it looks at more and more questions, from `limit` on, until
-    every metric of `metrics` is decided. `limits` are of the whole verdict, what earlier attempts
-    spent included; `on_message` gets a line for each thing that is done. Ask again to continue.
+    repaired. `margin` is the difference that does not matter. With `max_questions` it looks at more
+    and more questions, from `limit` on, until every metric of `metrics` is decided. `limits` are of
+    the whole verdict, what earlier attempts spent included; `on_message` gets a line for each thing
+    that is done. Ask again to continue.
 
     Raises:
         StoppedError: a limit was reached before there was a verdict.
         RagbenchError: something the caller can mend.
     """
-    from ragbench.experiments.compare.design import VerdictRequest, verdict_folder
     from ragbench.experiments.compare.running import run_verdict
+    from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
     from ragbench.knobs import resolve
 
     config = config_of(program, data, lm, retriever, corpus, options)
     compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
-    request = VerdictRequest(
-        seeds, equal_cost, form_too, tuple(metrics), margin, exact, max_questions
-    )
+    request = VerdictRequest(seeds, equal_cost, form_too, tuple(metrics), margin, max_questions)
     with limited(limits or Limits(), verdict_folder(config, compile_config)):
         return run_verdict(config, compile_config, request, on_message=on_message)
 

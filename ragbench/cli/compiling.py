@@ -106,7 +106,7 @@ def compiled_command(folder: Path) -> None:
 @optimizer_metric_option
 @option(
     "--equal-cost/--no-equal-cost", default=True, show_default=True, group="Compiling",
-    help="Add an arm: not compiled, with votes for as many tokens (and dollars) as compiled uses.",
+    help="Add an arm: not compiled, with votes for as many tokens as compiled uses.",
 )  # fmt: skip
 @option(
     "--form-too/--no-form-too", default=True, show_default=True, group="Compiling",
@@ -116,8 +116,6 @@ def compiled_command(folder: Path) -> None:
         help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
 @option("--margin", type=FiniteRange(min=0), group="Output",
         help="Difference too small to matter, to test for equivalence.")  # fmt: skip
-@option("--exact", is_flag=True, group="Output",
-        help="Use intervals that hold for any distribution of scores; most are wider.")  # fmt: skip
 @option("--until", type=click.Choice(["decided"]), group="Data",
         help="Begin with --limit questions and ask more until the result is decided.")  # fmt: skip
 @option("--max-questions", type=click.IntRange(min=2), group="Data",
@@ -132,7 +130,6 @@ def verdict_command(
     seeds: int,
     equal_cost: bool,
     form_too: bool,
-    exact: bool,
     until: str | None,
     max_questions: int | None,
     metrics: tuple[str, ...],
@@ -147,9 +144,8 @@ def verdict_command(
     compiled, compiled, and each with --form), and compares the arms. Give the same command again to
     continue after an interruption.
     """
-    from ragbench.experiments.compare.design import VerdictRequest, verdict_folder
     from ragbench.experiments.compare.running import estimate_verdict, run_verdict
-    from ragbench.experiments.compare.verdicts import reread
+    from ragbench.experiments.compare.verdicts import VerdictRequest, reread, verdict_folder
     from ragbench.experiments.report.verdict import print_verdict
     from ragbench.experiments.runs import HEADLINE, limited
 
@@ -162,7 +158,7 @@ def verdict_command(
     if (until is None) != (max_questions is None):
         raise click.UsageError("--until decided and --max-questions N go together")
     request = VerdictRequest(
-        seeds, equal_cost, form_too, metrics or HEADLINE, margin, exact, max_questions
+        seeds, equal_cost, form_too, metrics or HEADLINE, margin, max_questions
     )
     if dry_run:
         say(*estimate_verdict(config, compile_config, request))

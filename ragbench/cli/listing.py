@@ -92,9 +92,9 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
         for name in metric_names():
             yield name, get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
     elif kind == "protocol":
-        from ragbench.experiments.score.protocols import PROTOCOLS
+        from ragbench.experiments.score.protocols import protocols
 
-        yield from ((name, protocol.description) for name, protocol in sorted(PROTOCOLS.items()))
+        yield from ((name, protocol.description) for name, protocol in sorted(protocols().items()))
     elif kind == "config":
         yield from _configs()
     for name, thing in _registry(kind) if kind in _REGISTRIES else ():

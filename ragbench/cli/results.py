@@ -57,7 +57,7 @@ REFUSED = 4
     "compare",
     examples=[
         "ragbench compare runs/A runs/B",
-        "ragbench compare runs/A runs/B runs/C --metric em --metric f1 --by-group",
+        "ragbench compare runs/A runs/B runs/C --metric em --metric f1",
         "ragbench compare runs/released runs/new --gate worse --margin 0.02",
     ],
 )
@@ -70,9 +70,6 @@ REFUSED = 4
         help="End with code 4 where a run is shown worse, or is not shown better.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Compare only the questions that both runs have.")  # fmt: skip
-@option("--exact", is_flag=True, group="Output",
-        help="Use intervals that hold for any distribution of scores; most are wider.")  # fmt: skip
-@group_options
 @output_options
 def compare_command(
     runs: tuple[Path, ...],
@@ -80,9 +77,6 @@ def compare_command(
     margin: float | None,
     gate: Literal["worse", "not-better"] | None,
     common: bool,
-    exact: bool,
-    by_group: bool,
-    closed_book: Path | None,
 ) -> None:
     """Compare RUNS with the first: paired differences, intervals, tests and a verdict in words.
 
@@ -91,15 +85,14 @@ def compare_command(
     """
     from ragbench.experiments.compare.paired import compare_all
     from ragbench.experiments.report.comparison import print_comparison
-    from ragbench.experiments.runs import HEADLINE, reopen, wanted
+    from ragbench.experiments.runs import HEADLINE, reopen
     from ragbench.metrics import Method
 
     results = compare_all(
         [reopen(run) for run in runs],
         metrics=metrics or HEADLINE,
         common=common,
-        by=wanted(by_group, closed_book),
-        method=Method(margin=margin, exact=exact),
+        method=Method(margin=margin),
     )
     print_comparison(results)
     if gate:

@@ -31,8 +31,6 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
 @option("--judge-rule", type=click.Choice(RULES),
               group="Judge",
               help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
-@option("--repeats", type=click.IntRange(1, 10), default=1, group="Judge",
-        help="Verdicts to ask for per answer. [default: 1]", show_default=False)  # fmt: skip
 @option("--labelled", group="Judge", type=click.IntRange(min=0), default=300,
         help="Claims with known labels to test a judge of claims on; 0 for none.")  # fmt: skip
 @option("--allow-self-judge", is_flag=True, group="Judge",
@@ -67,11 +65,11 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     asking = make_asking(options, options["judge_lm"], partial(progress.count, "judging"))
     judge = None
     if asking is not None:
-        protocol, repeats = options["protocol"], options["repeats"]
+        protocol = options["protocol"]
         rule: Any = options["judge_rule"] or (protocol if protocol in RULES else "ragbench")
         allow = options["allow_self_judge"]
         judge = JudgeRequest(
-            asking, rule, repeats, allow, labelled=options["labelled"], embedder=options["embedder"]
+            asking, rule, allow, labelled=options["labelled"], embedder=options["embedder"]
         )
     request = ScoreRequest(
         metrics=options["metrics"],

@@ -11,11 +11,6 @@ from ragbench.metrics.aggregate import (
     summarize as summarize,
     usable_clusters as usable_clusters,
 )
-from ragbench.metrics.agreement import (
-    JudgeErrors as JudgeErrors,
-    corrected_share as corrected_share,
-    krippendorff_alpha as krippendorff_alpha,
-)
 from ragbench.metrics.answer import (
     best as best,
     contains as contains,
@@ -40,7 +35,6 @@ from ragbench.metrics.judged import (
     claims_of_chain as claims_of_chain,
     says_something as says_something,
     share as share,
-    stands_in as stands_in,
     statement_f1 as statement_f1,
 )
 from ragbench.metrics.retrieval import (
@@ -57,17 +51,18 @@ from ragbench.metrics.stats.comparison import (
     compare_scores as compare_scores,
     correct as correct,
 )
+from ragbench.metrics.stats.corrections import (
+    Best as Best,
+    JudgeErrors as JudgeErrors,
+    corrected_best as corrected_best,
+    corrected_share as corrected_share,
+)
 from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS as LEAST_SEEDS,
     Interval as Interval,
     estimate_mean as estimate_mean,
     mean_interval as mean_interval,
     paired_interval as paired_interval,
-)
-from ragbench.metrics.stats.selection import (
-    Best as Best,
-    corrected_best as corrected_best,
-    expected_lead as expected_lead,
 )
 from ragbench.metrics.support import (
     evidence_kind as evidence_kind,

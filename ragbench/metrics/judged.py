@@ -7,13 +7,13 @@ two empty lists the score 1.)
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
 from ragbench.metrics.base import Metric, add, add_metric
 from ragbench.metrics.support import harmonic
-from ragbench.metrics.text import answer_kind, is_blank, normalise_answer
-from ragbench.record import Record, ShownPassage
+from ragbench.metrics.text import answer_kind, is_blank
+from ragbench.record import Record
 
 #: Metrics of claims, which one pass fills.
 GROUNDED = ("chain_fidelity_judged", "hallucination_rate_judged")
@@ -65,13 +65,6 @@ def claims_of_answer(record: Record) -> list[str]:
 def says_something(text: str) -> bool:
     """Whether `text` reads as a sentence: more than six words, or it ends like one."""
     return len(text.split()) > 6 or text.rstrip().endswith((".", "!", "?"))
-
-
-def stands_in(words: str, passages: Iterable[ShownPassage]) -> bool:
-    """Whether the normalised `words` stand whole in the title or the text of a passage."""
-    inner = normalise_answer(words)
-    texts = (text for passage in passages for text in (passage.title, passage.text))
-    return bool(inner) and any(f" {inner} " in f" {normalise_answer(text)} " for text in texts)
 
 
 def rouge_l(pred: str, gold: str) -> float:

@@ -1,4 +1,4 @@
-"""Comparing runs by what they were scored by: verdicts, retrieval, and results by group."""
+"""Comparing runs by what they were scored by: verdicts and retrieval."""
 
 from pathlib import Path
 from typing import Any
@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.paired import compare
+from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.runs import reopen
-from ragbench.experiments.runs.evaluation import groupings
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
 from tests.experiments.test_judge import fair
 from tests.fakes import Asked, Reply, ScriptedLM
@@ -39,8 +37,8 @@ def judge(folder: Path, name: str = "judge", script: Any = fair) -> None:
     score_run(folder, ScoreRequest(judge=JudgeRequest(Asking(lm))))
 
 
-def compared(a: Path, b: Path, *metrics: str, **options: Any) -> Any:
-    return compare(reopen(a), reopen(b), metrics=metrics, **options)
+def compared(a: Path, b: Path, *metrics: str) -> Any:
+    return compare_all([reopen(a), reopen(b)], metrics=metrics)[0]
 
 
 def test_verdicts_and_retrieval_are_compared_with_the_same_tests(tmp_path: Path) -> None:
@@ -70,22 +68,3 @@ def test_only_what_one_judge_said_of_both_is_compared(tmp_path: Path) -> None:
     judge(b, name="another")
     with pytest.raises(CompareError, match="by scripted/another and by scripted/judge"):
         compared(a, b, "judge")
-
-
-def test_breakdowns_stand_under_the_comparison(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = runs(tmp_path)
-    direct = make_run(tmp_path / "direct", [answered("q1", "Norway"), answered("q2", "Chad")])
-    groups = compared(a, b, "recall@5", by=groupings(direct)).groups
-    rows = {(g.by, g.group): (g.n, g.mean_b) for g in groups}
-    assert rows["question type", "bridge"] == (N // 2, 1.0)
-    assert rows["question type", "comparison"] == (N // 2, 0.5)
-    assert rows["solved without retrieval", "solved"] == (1, 1.0)
-    assert ("hops", "2") in rows
-    assert ("kind of answer", "entity") in rows
-    code, out, _ = command(capsys, "compare", str(a), str(b), "--metric", "recall@5", "--by-group")
-    assert code == 0
-    row = next(line for line in out.splitlines() if "| comparison" in line)
-    assert row.split("|")[4].strip() == str(N // 2)
-    assert "| 1.000 | 0.500 | -0.500 [" in row

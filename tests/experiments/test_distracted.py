@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.experiments.compare.paired import compare
+from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.runs import evaluate
 from tests.experiments.towns import World, town
 from tests.fakes import Asked, Reply, plausible
@@ -32,7 +32,7 @@ def test_the_drop_has_an_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for record in misled.records.values()
     ]
     assert 0.2 < sum(injected) / len(injected) < 0.8
-    drop = compare(plain, misled, metrics=("em",)).scores["em"]
+    drop = compare_all([plain, misled], metrics=("em",))[0].scores["em"]
     assert drop.mean_a == 1
     assert drop.mean_b == 1 - sum(injected) / len(injected)
     assert drop.difference == pytest.approx(drop.mean_b - drop.mean_a)

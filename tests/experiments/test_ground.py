@@ -10,15 +10,9 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.experiments.report.scores import notes
 from ragbench.experiments.score.asking import Asking, read_journal
-from ragbench.experiments.score.grounding import (
-    MOST_CLAIMS,
-    Group,
-    facts_of,
-    label_claims,
-    labelled_claims,
-)
+from ragbench.experiments.score.grounding import MOST_CLAIMS, Group, label_claims, labelled_claims
 from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
-from ragbench.metrics import get_metric, stands_in
+from ragbench.metrics import get_metric
 from ragbench.record import Record
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
@@ -32,7 +26,6 @@ def thoughts(*texts: str) -> list[dict[str, Any]]:
 
 
 SAID = "Ann Lee wrote Red Sky. She owned a red boat."
-TRIPLES = [["Ann Lee", "place of birth", "Oslo"], ["Ann Lee", "spouse", "Somebody Unnamed"]]
 
 
 def labelling(*unsupported: str) -> ScriptedLM:
@@ -112,31 +105,24 @@ def test_many_claims_are_asked_about_in_parts_and_come_back_in_order(tmp_path: P
     assert {row["pass"] for row in read_journal(tmp_path / "run")} == {"grounding"}
 
 
-def test_grounding_takes_no_repeats_and_no_self_judge(tmp_path: Path) -> None:
+def test_grounding_takes_no_self_judge(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", records())
-    with pytest.raises(ConfigError, match="--repeats"):
-        grounded(folder, labelling(), repeats=2)
     with pytest.raises(ConfigError, match="--allow-self-judge"):
         grounded(folder, ScriptedLM(name="answerer"))
 
 
 def test_half_of_the_labelled_claims_are_true_and_the_false_ones_are_of_every_kind() -> None:
-    made = labelled_claims([], 300)
+    made = labelled_claims(300)
     kinds = Counter(kind for group in made for kind in group.kinds)
     assert set(kinds) == {"true", "reversed", "sibling", "negated", "relation"}
     assert (kinds["true"], min(kinds.values()) >= 15) == (150, True)
     assert 0.3 < sum(group.kinds[0] == "true" for group in made) / 150 < 0.7  # at either place
     for group in made:
         claims = dict(zip(group.kinds, group.claims, strict=True))
-        assert stands_in(claims["true"].rpartition(": ")[2], group.passages)
+        answer = claims["true"].rpartition(": ")[2]
+        assert any(answer in passage.text for passage in group.passages)
         assert len(set(group.claims)) == 2
-    assert labelled_claims([], 300) == made
-
-
-def test_facts_come_from_the_runs_own_records_where_their_passage_states_them() -> None:
-    record = answered("q1", "Norway", extra={"evidences": TRIPLES})
-    assert [(fact.subject, fact.answer) for fact in facts_of([record])] == [("Ann Lee", "Oslo")]
-    assert list(facts_of([answered("q1", "Norway", extra={"evidences": TRIPLES}, pids=())])) == []
+    assert labelled_claims(300) == made
 
 
 def test_scores_are_corrected_and_shown(tmp_path: Path) -> None:

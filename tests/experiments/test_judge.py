@@ -128,21 +128,6 @@ def test_arag_rule_hides_the_question_and_takes_only_the_exact_word(tmp_path: Pa
     assert len(lm.asked) == 3  # no retry, and the same verdicts by another denominator
 
 
-def test_repeats_are_asked_apart_and_their_agreement_is_told(tmp_path: Path) -> None:
-    records = [answered(f"q{n}", "Norway" if n % 2 else "Chad") for n in range(8)]
-
-    def moody(asked: Asked) -> Reply:
-        hot = bool(asked.request.config.temperature)
-        swayed = hot and "Chad" in asked.inputs["answer"]
-        return {"verdict": "correct"} if swayed else fair(asked)
-
-    lm = judge_of(moody, cache=True)
-    found = judged(make_run(tmp_path / "run", records), lm, repeats=2)
-    assert (found["correct"], found["incorrect"]) == (4, 4)  # the first verdict is the score
-    assert found["repeats"]["all_agree"] == 0.5
-    assert found["repeats"]["krippendorff_alpha"] == pytest.approx(-0.25, abs=0.01)
-
-
 def test_limit_of_spending_leaves_the_rest_for_later(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(9)])
     lm = judge_of()
@@ -189,7 +174,7 @@ def test_command_asks_a_real_server(
             capsys, "score", str(folder), "--judge", "openai/judge", "--api-base", server.url,
             "--no-cache", "--protocol", "arag",
         )  # fmt: skip
-        assert (code, err) == (0, "")
+        assert code == 0, err
         assert len(server.hits) == 3
     assert "3 correct, 0 incorrect, 1 failed, 0 unscored" in out
     assert "0.750 of all (LinearRAG's denominator), 0.750 of those not blank (A-RAG's)" in out

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ragbench.errors import ConfigError, RunError, StoppedError
-from ragbench.experiments.compare.running import VerdictRequest, run_verdict
-from ragbench.experiments.compare.verdicts import VERDICT
+from ragbench.experiments.compare.running import run_verdict
+from ragbench.experiments.compare.verdicts import VERDICT, VerdictRequest
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig, TuneConfig, make_config
 from ragbench.experiments.runs import context, evaluate, ready, reopen

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.config import shipped_sweeps
-from ragbench.experiments.score.protocols import PROTOCOLS
+from ragbench.experiments.score.protocols import get_protocol
 from ragbench.experiments.sweep.spec import load_sweep
 from ragbench.programs import PROGRAMS
 
@@ -35,7 +35,7 @@ def test_every_system_runs_on_every_data_set_with_two_lms(name: str) -> None:
     assert len(sets) == (5 if name == "arag" else 3)
     assert len(configs) == len(systems) * len(sets) * 2
     assert len(systems) == 20
-    protocol = PROTOCOLS[name]
+    protocol = get_protocol(name)
     for config in configs:
         assert config.data.dataset in protocol.datasets
         assert (config.data.view, config.data.setting) == (protocol.view, protocol.setting)

@@ -10,7 +10,7 @@ import pytest
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.score import scoring
 from ragbench.experiments.score.asking import Asking
-from ragbench.experiments.score.protocols import PROTOCOLS, apply, get_protocol
+from ragbench.experiments.score.protocols import apply, get_protocol, protocols
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric, mean_interval
@@ -20,7 +20,7 @@ from tests.experiments.scored_runs import CARD, answered, four, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", protocols())
 def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
     protocol = get_protocol(name)
     for measure in protocol.measures:
@@ -31,7 +31,7 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
 
 
 def test_aliases_that_a_protocol_leaves_out_are_said() -> None:
-    name = next(name for name in PROTOCOLS if get_protocol(name).golds == "first")
+    name = next(name for name in protocols() if get_protocol(name).golds == "first")
     records = [replace(record, answers=["gold", "alias"]) for record in four()]
     found = apply(get_protocol(name), card(data=CARD["data"]), records, {})
     said = "gold answers: this data has aliases"

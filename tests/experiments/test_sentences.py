@@ -277,7 +277,5 @@ def test_an_index_pays_only_where_the_saving_is_shown(tmp_path: Path) -> None:
         _, first, second = index_lines(mine, [("equal", equal), ("dear", dear)])
         assert "not shown to pay back" in first
         assert re.search(r"in dollars: pays back after \d+ questions \(\d+ to \d+\)", second)
-    each = {**pooled, "setting": "distractor"}  # 0.001 $ saved of each of 40 questions
-    for usd, when in ((0.03, "always"), (0.05, "never")):
-        own = made(f"own{usd}", 0, 1_000, data=each, index={**index, "index_usd": usd})
-        assert f"in dollars: {when} pays, for every" in index_lines(own, [("dear", dear)])[-1]
+    own = made("own", 0, 1_000, data={**pooled, "setting": "distractor"}, index=index)
+    assert len(index_lines(own, [("dear", dear)])) == 1  # an index of its own for every question

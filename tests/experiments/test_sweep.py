@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError, RagbenchError
-from ragbench.experiments.compare.paired import compare
+from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.report.sweep import print_swept
 from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.store import read_records
@@ -170,7 +170,7 @@ def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) ->
         a, b = runs[contrast.baseline], runs[contrast.cell]
         assert a is not None
         assert b is not None
-        alone = compare(a, b).scores
+        alone = compare_all([a, b])[0].scores
         assert {m: c.p for m, c in alone.items()} == {m: c.p for m, c in contrast.scores.items()}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.compare.paired import compare
+from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.report.comparison import print_comparison
 from ragbench.experiments.report.tables import print_runs
 from ragbench.experiments.runs import Evaluation, reopen
@@ -68,7 +68,7 @@ def test_nothing_more_is_shown_where_none_failed(
     made = run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Sweden")])
     assert not made.summary.treatments
     print_runs([made])
-    print_comparison([compare(made, made)])
+    print_comparison(compare_all([made, made]))
     assert "scored 0" not in capsys.readouterr().out
 
 
@@ -102,7 +102,7 @@ def test_comparison_leaves_out_what_failed_in_either_run(
 ) -> None:
     a = run(tmp_path / "a", five())
     b = run(tmp_path / "b", [answered("q1", "Norway"), failing("q2"), *five()[2:]])
-    print_comparison([compare(a, b)])
+    print_comparison(compare_all([a, b]))
     rows = [
         line.split("|")[2:7] for line in capsys.readouterr().out.splitlines() if "| em " in line
     ]

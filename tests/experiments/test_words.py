@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.compare import design
+from ragbench.experiments.compare import verdicts
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.report.verdict import looks_in_words
 from ragbench.metrics.stats import comparison
 
 #: Functions that put a comparison into words.
 SAYING = (
-    comparison.verdict, comparison._why_nothing_is_shown, design.conclusion, design._clause,
+    comparison.verdict, comparison._why_nothing_is_shown, verdicts.conclusion, verdicts._clause,
     PayBack.words, looks_in_words,
 )  # fmt: skip
 #: Parts of speech, and what is no claim about a comparison.

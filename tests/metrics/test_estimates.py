@@ -1,4 +1,4 @@
-"""Intervals of means, clusters, seeds, selection and betting, by hand and against statsmodels."""
+"""Intervals of means, clusters, seeds and betting, by hand and against statsmodels."""
 
 import math
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from ragbench.metrics.stats.betting import anytime_interval, anytime_p, betting_interval, betting_p
-from ragbench.metrics.stats.comparison import Method, bet_units, compare_scores
+from ragbench.metrics.stats.betting import anytime_interval, anytime_p
+from ragbench.metrics.stats.comparison import Method, compare_scores
 from ragbench.metrics.stats.estimates import (
     Interval,
     MeanEstimate,
@@ -19,9 +19,7 @@ from ragbench.metrics.stats.estimates import (
     estimate_mean,
     mean_interval,
     paired_interval,
-    split_variance,
 )
-from ragbench.metrics.stats.selection import corrected_best, expected_lead
 
 REACH = (-1.0, 1.0)
 
@@ -151,21 +149,6 @@ def test_seeds_as_a_random_effect_by_hand() -> None:
     assert estimate_difference(a, same, REACH).of_seeds == 0.0  # type: ignore[union-attr]
 
 
-def test_betting_covers_and_knows_certainty() -> None:
-    d = differences(200, 7)
-    low, high = ends(betting_interval(d, REACH))
-    assert low < d.mean() < high
-    narrower = ends(betting_interval(differences(2000, 7), REACH))
-    assert narrower[1] - narrower[0] < high - low
-    assert betting_interval(d, REACH, level=0.5).high < high
-    certain = betting_interval([1.0] * 100, REACH)
-    assert 0.8 < certain.low < certain.high == 1.0
-    assert ends(betting_interval([], REACH)) == (-1.0, 1.0)
-    assert betting_p([], REACH) == 1.0
-    assert betting_p([1.0] * 100, REACH) < 1e-6
-    assert betting_p(np.tile([1.0, -1.0], 50), REACH) > 0.3
-
-
 def test_the_anytime_p_value_by_hand_and_the_interval_where_it_does_not_refuse() -> None:
     bets = np.linspace(0.05, 0.95, 19)
     by_hand = 2 / ((1 + bets) ** 8).mean()  # bets of all sizes at once, and half of them up
@@ -186,106 +169,23 @@ def test_the_anytime_p_value_by_hand_and_the_interval_where_it_does_not_refuse()
     assert ends(anytime_interval(-d, 1.0)) == pytest.approx((-found.high, -found.low), abs=1e-6)
 
 
-def test_exact_comparisons_bet_and_clusters_bet_as_one() -> None:
-    d = np.array([1.0, 0.0, -0.5, 0.5])
-    units, reach = bet_units(d, (0.0, 1.0), ["x", "x", "x", "y"])
-    assert (list(units), reach) == ([0.5, 0.5], 3.0)
-    assert bet_units(d, (0.0, 1.0), None)[1] == 1.0
+def test_comparisons_by_betting_take_clusters_as_one() -> None:
     values = np.clip(np.random.default_rng(0).normal(0.3, 0.3, size=100), -1, 1)
     zero = {f"q{i:03}": 0.0 for i in range(100)}
     one = dict(zip(zero, map(float, values), strict=True))
-    found = compare_scores(zero, one, method=Method(exact=True))
-    assert found.interval == betting_interval(values, REACH)
-    assert (found.p, found.verdict) == (betting_p(values, REACH), "better")
+    found = compare_scores(zero, one, method=Method(anytime=True))
+    assert found.interval == anytime_interval(values, 1.0)
+    assert (found.p, found.verdict) == (anytime_p(values, 1.0), "better")
     assert found.n_needed is found.minimum_detectable is None  # known of the t test alone
-    close = compare_scores(zero, one, method=Method(exact=True, margin=0.35))
-    assert close.p_equivalent == betting_p(values, REACH, null=0.35) > 0.05
+    close = compare_scores(zero, one, method=Method(anytime=True, margin=0.35))
+    assert close.p_equivalent == anytime_p(values, 1.0, null=0.35) > 0.05
     clusters = {q: q[:3] for q in zero}
-    grouped = compare_scores(zero, one, method=Method(exact=True, clusters=clusters, margin=0.4))
+    grouped = compare_scores(zero, one, method=Method(anytime=True, clusters=clusters, margin=0.4))
     sums = values.reshape(10, 10).sum(axis=1)
-    assert grouped.p_equivalent == pytest.approx(betting_p(sums, (-10.0, 10.0), null=4.0))
-    whole = betting_interval(sums, (-10.0, 10.0))
+    assert grouped.p_equivalent == pytest.approx(anytime_p(sums, 10.0, null=4.0))
+    whole = anytime_interval(sums, 10.0)
     assert ends(grouped.interval) == pytest.approx((whole.low / 10, whole.high / 10))
-
-
-def test_expected_lead_is_that_of_order_statistics() -> None:
-    assert expected_lead(1, 1.0) == 0.0
-    assert expected_lead(2, 1.0) == pytest.approx(1 / math.sqrt(math.pi))
-    assert expected_lead(3, 2.0) == pytest.approx(2 * 1.5 / math.sqrt(math.pi))
-    assert expected_lead(16, 0.05) == pytest.approx(0.05 * 1.766, abs=1e-3)
-
-
-def test_the_best_of_equal_candidates_is_not_ahead() -> None:
-    rng = np.random.default_rng(0)
-    seen, corrected = [], []
-    for number in range(40):
-        found = corrected_best((rng.random((16, 50)) < 0.5).astype(float), seed=number)
-        seen.append(found.seen)
-        corrected.append(found.corrected)
-    assert np.mean(seen) > 0.6
-    assert np.mean(corrected) == pytest.approx(0.5, abs=0.03)
-
-
-def test_a_clear_best_is_kept() -> None:
-    scores = np.zeros((3, 40))
-    scores[1, :30] = 1.0
-    found = corrected_best(scores)
-    assert (found.index, found.seen, found.candidates) == (1, 0.75, 3)
-    assert found.corrected == pytest.approx(0.75, abs=0.02)
-    assert found.interval.low < 0.75 < found.interval.high
-    for seed in range(8):  # what was not drawn may look better by chance
-        alone = corrected_best(scores[1:2], seed=seed, resamples=20)
-        assert alone.corrected <= alone.seen
-    with pytest.raises(ValueError, match="candidates by two or more questions"):
-        corrected_best([[1.0]])
-
-
-def hedged_by_hand(x: list[float], mean: float, alpha: float = 0.05) -> float:
-    """The p-value of `mean` by the definition of the hedged capital, one value after another."""
-    n = len(x)
-    total = squares = 0.0
-    variance, up, down, best = 0.25, 1.0, 1.0, 1.0
-    for t, value in enumerate(x, start=1):
-        bet = math.sqrt(2 * math.log(2 / alpha) / (n * variance))
-        up *= 1 + min(bet, 0.5 / mean) * (value - mean)
-        down *= 1 - min(bet, 0.5 / (1 - mean)) * (value - mean)
-        best = max(best, up / 2, down / 2)
-        total += value
-        squares += (value - (0.5 + total) / (t + 1)) ** 2
-        variance = (0.25 + squares) / (t + 1)
-    return min(1.0, 1 / best)
-
-
-@pytest.mark.parametrize("null", [-0.9, -0.4, 0.0, 0.3, 0.95])
-@pytest.mark.parametrize("n", [1, 2, 5, 40, 300])
-def test_the_capital_is_that_of_the_definition_at_any_mean(n: int, null: float) -> None:
-    rng = np.random.default_rng(n)
-    for d in (rng.uniform(-1, 1, n), np.full(n, 0.8), rng.choice([-1.0, 0.0, 1.0], n)):
-        by_hand = hedged_by_hand([(value + 1) / 2 for value in d], (null + 1) / 2)
-        assert betting_p(d, REACH, null=null) == pytest.approx(by_hand, rel=1e-9)
-
-
-def test_the_betting_interval_holds_the_means_that_its_capital_does_not_refuse() -> None:
-    d = differences(50, 13)
-    for level in (0.8, 0.95):
-        found = betting_interval(d, REACH, level=level)
-        x = [(value + 1) / 2 for value in d]
-
-        def kept(mean: float, x: list[float] = x, alpha: float = 1 - level) -> bool:
-            return hedged_by_hand(x, (mean + 1) / 2, alpha) > alpha
-
-        assert not kept(found.low - 0.001)
-        assert kept(found.low + 0.003)
-        assert kept(found.high - 0.003)
-        assert not kept(found.high + 0.001)
-
-
-def test_the_variance_is_split_by_hand() -> None:
-    # Mean squares: questions 1/2, seeds 1/6, the rest 1/6.
-    found = split_variance(np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), np.zeros((1, 3)))
-    assert found is not None
-    assert found.question == pytest.approx(math.sqrt((1 / 2 - 1 / 6) / 2))
-    assert found.seed == pytest.approx(0.0, abs=1e-7)
-    assert found.sampling == pytest.approx(math.sqrt(1 / 6))
-    arm, other = np.array([[2.0, 0.0, 1.0], [1.0, 0.0, 1.0]]), np.array([[1.0, 0.0, 0.0]])
-    assert split_variance(arm, other) == split_variance(arm - other, np.zeros((1, 3)))
+    uneven = {q: "x" if q < "q090" else q for q in zero}
+    most = compare_scores(zero, one, method=Method(anytime=True, clusters=uneven))
+    parts = [values[:90].sum(), *values[90:]]
+    assert most.p == pytest.approx(anytime_p(parts, 90.0))

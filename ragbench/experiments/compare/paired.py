@@ -1,38 +1,160 @@
-"""Compares runs question by question: scores with a verdict, cost and latency beside them."""
+"""Runs against each other, question by question: scores with a verdict, and what a question costs.
 
-from collections.abc import Mapping, Sequence
+An arm is one run, or one run for each compile seed; every difference is B minus A.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ragbench.data import find_clusters
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.arms import (
-    GroupDifference,
-    clusters_of,
-    compare_arms,
-    gold_pids,
-    group_differences,
-    mostly_right,
-    shared_questions,
-)
-from ragbench.experiments.compare.spending import COLUMN_OF, MEASURES, cost_difference
 from ragbench.experiments.runs import HEADLINE, Evaluation, failed
-from ragbench.metrics import Comparison, Grouping, Method, cluster_of, correct, get_metric
+from ragbench.experiments.score.stored import judge_of
+from ragbench.experiments.store import StoredRecords
+from ragbench.metrics import (
+    Comparison,
+    Method,
+    cluster_of,
+    compare_scores,
+    correct,
+    get_metric,
+    usable_clusters,
+)
+from ragbench.record import Record
 
+#: The runs of one arm, over the same questions.
+Arm = Sequence[Evaluation]
+#: Question id -> the score of each run of an arm.
+Column = dict[str, list[float]]
 #: What a gate refuses: a new run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
 #: The share of questions whose gold passages were all found; it stands beside the scores.
 EVIDENCE = "all_recall"
+#: What a question costs, as if nothing had been cached.
+MEASURES: Mapping[str, Callable[[Record], float | None]] = {
+    "calls": lambda record: float(record.ledger.as_if.calls),
+    "tokens": lambda record: float(record.ledger.as_if.tokens),
+    "cost $": lambda record: record.ledger.as_if.cost_usd,
+    "latency s": lambda record: float(record.latency_s),
+}
+#: The column of a table of runs that a measure is of.
+COLUMN_OF = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "p50_s"}
+
+
+def compare_arms(
+    a: Arm, b: Arm, metric: str, qids: Sequence[str], method: Method | None = None
+) -> Comparison:
+    """Arm `b` against arm `a` over those of `qids` that have the metric in every run.
+
+    Raises:
+        CompareError: as for `columns`.
+    """
+    kind = get_metric(metric)
+    return compare_scores(
+        *columns(a, b, metric, qids), higher_is_better=kind.higher_is_better,
+        score_range=kind.score_range, method=method,
+    )  # fmt: skip
+
+
+def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, Column]:
+    """The scores of both arms over those of `qids` that have one in every run.
+
+    Raises:
+        CompareError: no answered question has it, or the scores are of different judges.
+    """
+    runs = [*a, *b]
+    judges = {judge for run in runs if (judge := judge_of(run.folder, metric))}
+    if len(judges) > 1:
+        raise CompareError(
+            f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
+        )
+    sides = [run.records.only(qids).column(get_metric(metric).score) for run in runs]
+    known = {q: [s for side in sides if (s := side[q]) is not None] for q in qids}
+    whole = {q: row for q, row in known.items() if len(row) == len(runs)}
+    if all(all(run.records.only(whole).column(failed).values()) for run in runs):
+        raise CompareError(
+            f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
+            "attribution gives, else choose another metric"
+        )
+    n = len(a)
+    return {q: row[:n] for q, row in whole.items()}, {q: row[n:] for q, row in whole.items()}
+
+
+def cost_difference(
+    a: Arm, b: Arm, qids: Sequence[str], measure: Callable[[Record], float | None],
+    clusters: Mapping[str, Hashable] | None = None,
+) -> Comparison | None:  # fmt: skip
+    """The comparison of one measure of arm `b` with arm `a`; None where it is not known of all."""
+    sides = []
+    for arm in (a, b):
+        columns = [run.records.only(qids).column(measure) for run in arm]
+        rows = {q: [v for c in columns if (v := c[q]) is not None] for q in qids}
+        if any(len(row) < len(arm) for row in rows.values()):
+            return None
+        sides.append(rows)
+    method = Method(clusters=clusters or {})
+    return compare_scores(*sides, higher_is_better=False, score_range=None, method=method)
+
+
+def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
+    """Ids of the questions that both runs have; all of both, unless `common`.
+
+    Raises:
+        CompareError: the runs are over other data, or other questions.
+    """
+    for key in ("name", "digest"):
+        theirs, ours = getattr(a.card.data, key), getattr(b.card.data, key)
+        if theirs != ours:
+            raise CompareError(
+                f"the runs are over different data: {key} {theirs!r} and {ours!r}; "
+                "run both on the same data set, setting and seed"
+            )
+    shared = [qid for qid in a.records if qid in b.records]
+    only_a, only_b = len(a.records) - len(shared), len(b.records) - len(shared)
+    if (only_a or only_b) and not common:
+        raise CompareError(
+            f"the runs are over different questions: {only_a} only in {a.folder}, {only_b} only in "
+            f"{b.folder}; finish both with one limit, or give --common to compare the shared ones"
+        )
+    if not shared:
+        raise CompareError("the runs share no question; run `ragbench eval` on the same data first")
+    return shared
+
+
+def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
+    """The questions of `qids` that more than half of the runs answered exactly right."""
+    columns = [run.records.only(qids).column(get_metric("em").score) for run in arm]
+    return {qid for qid in qids if sum(column[qid] == 1 for column in columns) > len(arm) / 2}
+
+
+def gold_pids(record: Record) -> list[str]:
+    """Ids of the passages with the supporting facts."""
+    return record.gold_pids
+
+
+def clusters_of(records: StoredRecords) -> dict[str, str]:
+    """The cluster of each question; empty where there is one for each.
+
+    As the data set names them; where its records do not say, by shared gold passages. Where all
+    share one, no interval can be given.
+    """
+    qids = list(records)
+    names = usable_clusters(list(records.column(cluster_of).values()))
+    if names is None:
+        roots = find_clusters(list(records.column(gold_pids).values()))
+        names = [qids[at] for at in roots]
+    return {} if len(set(names)) == len(names) else dict(zip(qids, names, strict=True))
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Run B against run A over the same questions; every difference is B minus A.
+    """Run B against run A over the same questions.
 
     `scores` has one comparison per metric, over the questions that have it in both runs, p-values
     corrected over the family (Holm); `costs` has one per measure of cost, with an interval and no
-    verdict; `evidence` is that of gold passages found, None where none are known; `groups` are the
-    breakdowns, where they were asked for. `fixed` and `broken` are the questions that B alone, or A
-    alone, got exactly right.
+    verdict; `evidence` is that of gold passages found, None where none are known. `fixed` and
+    `broken` are the questions that B alone, or A alone, got exactly right.
     """
 
     a: Evaluation
@@ -41,7 +163,6 @@ class RunComparison:
     costs: Mapping[str, Comparison | None]
     fixed: tuple[str, ...]
     broken: tuple[str, ...]
-    groups: Sequence[GroupDifference] = ()
     evidence: Comparison | None = None
 
     def refused(self, gate: Gate) -> str:
@@ -60,31 +181,16 @@ class RunComparison:
         return ""
 
 
-def compare(
-    a: Evaluation,
-    b: Evaluation,
-    *,
-    metrics: Sequence[str] = HEADLINE,
-    common: bool = False,
-    by: Mapping[str, Grouping] | None = None,
-    method: Method | None = None,
-) -> RunComparison:
-    """Compare run `b` with run `a`; see `compare_all`."""
-    return compare_all([a, b], metrics=metrics, common=common, by=by, method=method)[0]
-
-
 def compare_all(
     runs: Sequence[Evaluation],
     *,
     metrics: Sequence[str] = HEADLINE,
     common: bool = False,
-    by: Mapping[str, Grouping] | None = None,
     method: Method | None = None,
 ) -> list[RunComparison]:
     """Compare each further run with the first, all p-values corrected as one family.
 
-    `common` leaves out questions that only one of two runs has; `by` are the breakdowns wanted.
-    Questions count by their clusters.
+    `common` leaves out questions that only one of two runs has. Questions count by their clusters.
 
     Raises:
         CompareError: there are fewer than two runs; they are over other data or, without `common`,
@@ -93,16 +199,15 @@ def compare_all(
     """
     if len(runs) < 2:
         raise CompareError("give two runs or more; the first is the baseline")
-    pairs = [_compared(runs[0], run, metrics, common, by or {}, method or Method())
-             for run in runs[1:]]  # fmt: skip
+    first, method = runs[0], method or Method()
+    pairs = [_compared(first, run, metrics, common, method) for run in runs[1:]]
     family = iter(correct([c for pair in pairs for c in pair.scores.values()]))
     return [replace(pair, scores={name: next(family) for name in pair.scores}) for pair in pairs]
 
 
 def _compared(
-    a: Evaluation, b: Evaluation, metrics: Sequence[str], common: bool,
-    by: Mapping[str, Grouping], method: Method,
-) -> RunComparison:  # fmt: skip
+    a: Evaluation, b: Evaluation, metrics: Sequence[str], common: bool, method: Method
+) -> RunComparison:
     """The comparison of two runs, p-values not yet corrected."""
     qids = shared_questions(a, b, common=common)
     wanted = [get_metric(name).score for name in ("em", EVIDENCE, *metrics)]
@@ -123,6 +228,5 @@ def _compared(
         },
         fixed=tuple(q for q in qids if q in right_b - right_a),
         broken=tuple(q for q in qids if q in right_a - right_b),
-        groups=group_differences([a], [b], by, metrics, qids, method),
         evidence=compare_arms([a], [b], EVIDENCE, qids, method) if known else None,
     )

@@ -9,25 +9,29 @@ differences that are none. Every look is kept in `verdict.json`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, DataError, StoppedError
-from ragbench.experiments.compare.design import (
+from ragbench.experiments.compare.spending import per_question
+from ragbench.experiments.compare.verdicts import (
     COMPILED,
     COMPILED_FORM,
     FORM,
+    VERDICT,
     VOTES,
-    VOTES_USD,
     ZERO_SHOT,
     Design,
+    Look,
+    Verdict,
     VerdictRequest,
+    assemble,
+    keep,
+    looks_of,
     verdict_folder,
 )
-from ragbench.experiments.compare.spending import per_question
-from ragbench.experiments.compare.verdicts import VERDICT, Look, Verdict, assemble, keep, looks_of
 from ragbench.experiments.compile import OnMessage, compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import estimate_run, in_all
@@ -91,12 +95,9 @@ def _check(config: RunConfig, request: VerdictRequest) -> None:
             f"a verdict is on held-out questions; leave out --split {config.data.split}, "
             "which compiling uses"
         )
-    for metric in request.metrics:
-        bounds = get_metric(metric).score_range
-        if bounds is None and (request.exact or request.max_questions):
-            raise ConfigError(f"{metric} has no bounds, which --exact and --until decided need")
-    if request.exact and request.max_questions:
-        raise ConfigError("--until decided has an exact test of its own; leave --exact out")
+    for metric in request.metrics if request.max_questions else ():
+        if get_metric(metric).score_range is None:
+            raise ConfigError(f"{metric} has no bounds, which --until decided needs")
 
 
 def schedule(first: int, most: int) -> list[int]:
@@ -115,8 +116,7 @@ def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:
     for limit in schedule(first, most):
         verdict = arms.verdict(limit)
         metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
-        votes = (verdict.design.votes, verdict.design.votes_usd)
-        p = c.p if c.p_adjusted is None else c.p_adjusted
+        votes, p = verdict.design.votes, c.p if c.p_adjusted is None else c.p_adjusted
         look = Look(verdict.questions, most, verdict.decided(), votes, metric, c.difference, p)
         if look not in arms.looks:
             arms.looks.append(look)
@@ -140,8 +140,8 @@ class _Arms:
     watch: Mapping[str, Any]
     runs: list[Evaluation] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
-    #: Votes at equal tokens and at equal dollars; None until both arms were run once.
-    votes: tuple[float, float] | None = None
+    #: Votes at equal tokens; None until both arms were run once.
+    votes: float | None = None
 
     def verdict(self, limit: int | None) -> Verdict:
         """The verdict on the first `limit` questions (None: all), kept in the folder."""
@@ -156,16 +156,11 @@ class _Arms:
             compiled.append(self._run(f"{COMPILED}-{seed}", limit, compiled=program))
             if request.form_too:
                 self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
-        votes = dict(self._votes(zero_shot, compiled, limit)) if request.equal_cost else {}
-        verdict = assemble(
-            self.folder,
-            Design(
-                seeds, votes.get(VOTES, 0), tuple(request.metrics), request.margin,
-                votes_usd=votes.get(VOTES_USD, 0), form_too=request.form_too,
-                exact=request.exact, anytime=request.max_questions is not None,
-            ),
-            tuple(self.looks),
-        )  # fmt: skip
+        votes = self._vote(zero_shot, compiled, limit) if request.equal_cost else 0
+        anytime = request.max_questions is not None
+        metrics = tuple(request.metrics)
+        design = Design(seeds, votes, metrics, request.margin, request.form_too, anytime)
+        verdict = assemble(self.folder, design, tuple(self.looks))
         keep(verdict)
         return verdict
 
@@ -191,42 +186,28 @@ class _Arms:
             stop.partial = tuple(self.runs)
             raise
 
-    def _votes(
+    def _vote(
         self, zero_shot: Evaluation, compiled: Sequence[Evaluation], limit: int | None
-    ) -> Iterator[tuple[str, float]]:
-        """Run the arms of votes, and yield the name and votes of each that was finished."""
+    ) -> float:
+        """Run the arm of votes; how many a question, 0 where there is no such arm."""
         if self.votes is None:
             self.votes = votes_for(zero_shot, compiled)
-        if not any(self.votes):
+        if not self.votes:
             self.on_message("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
-        for name, votes in zip((VOTES, VOTES_USD), self.votes, strict=True):
-            if votes:
-                try:
-                    self._run(f"{name}-{votes:g}", limit, votes=votes)
-                except StoppedError as stop:
-                    self.on_message(f"the verdict is without the arm at equal cost: {stop}")
-                    return
-                yield name, votes
+            return 0
+        try:
+            self._run(f"{VOTES}-{self.votes:g}", limit, votes=self.votes)
+        except StoppedError as stop:
+            self.on_message(f"the verdict is without the arm at equal cost: {stop}")
+            return 0
+        return self.votes
 
 
-def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> tuple[float, float]:
-    """Votes a question that cost as much as the compiled arm, in tokens and in dollars.
-
-    0 where one answer costs as much already, and for dollars where their votes are those of tokens.
-    """
-
-    def ratio(*names: str) -> float | None:
-        before, after = (per_question(runs, *names) for runs in ([zero_shot], compiled))
-        return after / before if before and after is not None else None
-
-    tokens = ratio("prompt_tokens", "completion_tokens") or 0.0
-    usd = ratio("cost_usd")
-    usd = tokens if usd is None else usd
-    alike = abs(usd - tokens) <= _EQUAL * tokens
-    return _votes_of(tokens), 0.0 if alike else _votes_of(usd)
-
-
-def _votes_of(ratio: float) -> float:
+def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> float:
+    """Votes a question that take as many tokens as the compiled arm; 0 where one answer does."""
+    of = ("prompt_tokens", "completion_tokens")
+    before, after = (per_question(runs, *of) or 0.0 for runs in ([zero_shot], compiled))
+    ratio = after / before if before else 0.0
     return 0.0 if ratio <= 1 + _EQUAL else min(99.0, round(ratio, 2))
 
 

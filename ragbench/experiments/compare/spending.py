@@ -5,46 +5,20 @@ interval of what it saves a question excludes 0.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
-from ragbench.experiments.compare.arms import Arm, clusters_of
+from ragbench.experiments.compare.paired import MEASURES, clusters_of, cost_difference
 from ragbench.experiments.runs import Evaluation
 from ragbench.experiments.store import RunCard
-from ragbench.metrics import Comparison, Interval, Method, compare_scores
+from ragbench.metrics import Comparison, Interval
 from ragbench.ranges import Range
-from ragbench.record import Record
 
-#: What a question costs, as if nothing had been cached.
-MEASURES: Mapping[str, Callable[[Record], float | None]] = {
-    "calls": lambda record: float(record.ledger.as_if.calls),
-    "tokens": lambda record: float(record.ledger.as_if.tokens),
-    "cost $": lambda record: record.ledger.as_if.cost_usd,
-    "latency s": lambda record: float(record.latency_s),
-}
-#: The column of a table of runs that a measure is of.
-COLUMN_OF = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "p50_s"}
 #: Facts of an index about replies that are not whole.
 _LOSSES = ("cut_replies", "unreadable_replies")
-
-
-def cost_difference(
-    a: Arm, b: Arm, qids: Sequence[str], measure: Callable[[Record], float | None],
-    clusters: Mapping[str, Hashable] | None = None,
-) -> Comparison | None:  # fmt: skip
-    """The comparison of one measure of arm `b` with arm `a`; None where it is not known of all."""
-    sides = []
-    for arm in (a, b):
-        columns = [run.records.only(qids).column(measure) for run in arm]
-        rows = {q: [v for c in columns if (v := c[q]) is not None] for q in qids}
-        if any(len(row) < len(arm) for row in rows.values()):
-            return None
-        sides.append(rows)
-    method = Method(clusters=clusters or {})
-    return compare_scores(*sides, higher_is_better=False, score_range=None, method=method)
 
 
 def per_question(runs: Sequence[Evaluation], *names: str, of: str = "as_if") -> float | None:
@@ -112,15 +86,13 @@ class Spending:
     """As if nothing had been cached; `seconds` and `calls` are of one compile (mean over seeds).
 
     `seconds` is the sum of its calls' latencies: its wall time is only known of a compile that no
-    cache answered, and depends on how many calls were made at once. Ratios are of the tokens per
+    cache answered, and depends on how many calls were made at once. `ratio` is of the tokens per
     question, compiled over zero-shot.
     """
 
     tokens: PayBack
     usd: PayBack
     ratio: float | None
-    prompt_ratio: float | None
-    completion_ratio: float | None
     seconds: float
     calls: float
 
@@ -150,17 +122,12 @@ def spending_of(
             saved(of),
         )
 
-    def ratio(*names: str) -> float | None:
-        before, after = per_question([zero_shot], *names), per_question(compiled, *names)
-        return after / before if before and after is not None else None
-
-    tokens = ("prompt_tokens", "completion_tokens")
+    tokens = pay_back("tokens", "prompt_tokens", "completion_tokens")
+    known = tokens.before and tokens.after is not None
     return Spending(
-        tokens=pay_back("tokens", *tokens),
+        tokens=tokens,
         usd=pay_back("cost $", "cost_usd"),
-        ratio=ratio(*tokens),
-        prompt_ratio=ratio(tokens[0]),
-        completion_ratio=ratio(tokens[1]),
+        ratio=(tokens.after or 0.0) / (tokens.before or 1.0) if known else None,
         seconds=fmean(cost["latency_s"] for cost in costs),
         calls=fmean(cost["calls"] for cost in costs),
     )
@@ -224,7 +191,8 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
     losses = [(name, facts.get(name)) for name in _LOSSES]
     if lost := ", ".join(f"{name} {count}" for name, count in losses if count):
         lines.append(f"the index lost {lost}; the next run that makes it asks for them again")
-    for name, other in others:
+    # In the distractor setting every question has an index of its own: none pays back later.
+    for name, other in others if evaluation.card.data.setting != "distractor" else ():
         if index_cost(other.card) is None and other.summary.n:
             lines.append(f"the index against {name}, {_against(evaluation, index, other)}")
     return lines
@@ -238,8 +206,7 @@ def _expected(bounds: Sequence[int] | None) -> str:
 def _against(evaluation: Evaluation, index: IndexCost, other: Evaluation) -> str:
     """From how many questions on the index pays, as far as it is shown.
 
-    In dollars where all prices are known and something is spent, else in tokens. In the distractor
-    setting every question has an index of its own, whose cost is part of the question's.
+    In dollars where all prices are known and something is spent, else in tokens.
     """
     qids = [qid for qid in evaluation.records if qid in other.records]
     if not qids:
@@ -251,7 +218,4 @@ def _against(evaluation: Evaluation, index: IndexCost, other: Evaluation) -> str
     unit = "in dollars" if dollars else "in tokens"
     if c is None or once is None:
         return f"{unit}: not known"
-    if evaluation.card.data.setting == "distractor":
-        always = c.mean_b + once / evaluation.summary.n < c.mean_a
-        return f"{unit}: {'always' if always else 'never'} pays, for every question has one"
     return f"{unit}: {PayBack(once, c.mean_a, c.mean_b, saved(c)).words()}"

@@ -1,7 +1,16 @@
-"""The verdict on compiling: what the finished arms of a design show together.
+"""The verdict on compiling: its arms, what the finished ones show together, and the words for it.
 
-`verdict.json` is computed from the records and sidecars of the arms; see `design` for the folders.
+zero-shot/         the program as it is
+form/              not compiled, with the answer's form repaired (`ragbench.programs.wrappers`)
+program-S/         the program compiled with optimizer seed S
+compiled-S/        its run
+compiled-form-S/   its run with the answer's form repaired
+votes-V/           not compiled, V votes a question: what the compiled arm's tokens would buy
+
+`verdict.json` is computed from the records and sidecars of the arms.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,34 +21,149 @@ import dspy
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import PROGRAM, Sidecar, assert_held_out, read_sidecar
-from ragbench.experiments.compare.arms import (
-    GroupDifference,
+from ragbench.experiments.compare.paired import (
     clusters_of,
     compare_arms,
-    group_differences,
     mostly_right,
     shared_questions,
 )
-from ragbench.experiments.compare.design import (
-    COMPILED,
-    COMPILED_FORM,
-    VOTES,
-    VOTES_USD,
-    ZERO_SHOT,
-    Design,
-    Pair,
-    conclusion,
-    subject,
-)
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
-from ragbench.experiments.runs import Evaluation, reopen
+from ragbench.experiments.compile import folder_name
+from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.runs import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, write_json
-from ragbench.metrics import GROUPINGS, Comparison, Method, correct
+from ragbench.metrics import LEAST_SEEDS, Comparison, Method, correct
 from ragbench.programs import PROGRAMS
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 from ragbench.retrievers import Corpus, make_retriever
 
 VERDICT = "verdict.json"
+ZERO_SHOT, FORM = "zero-shot", "form"
+COMPILED, COMPILED_FORM = "compiled", "compiled-form"
+VOTES = "votes"
+#: Arm A and arm B; a difference is B minus A.
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The arms' folders of a verdict, and how they are compared.
+
+    `votes` are those a question of the arm at equal tokens, 0 for no such arm. `form_too` runs the
+    compiled programs with the form repaired as well. `anytime` is as `ragbench.metrics.Method` has
+    it.
+    """
+
+    seeds: tuple[int, ...]
+    votes: float = 0
+    metrics: tuple[str, ...] = HEADLINE
+    margin: float | None = None
+    form_too: bool = False
+    anytime: bool = False
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Design:
+        """The design that `dataclasses.asdict` gave.
+
+        Raises:
+            KeyError, TypeError: it is none.
+        """
+        lists = {name: tuple(data[name]) for name in ("seeds", "metrics")}
+        return cls(**{**data, **lists})
+
+    def folders(self) -> dict[str, list[str]]:
+        """The folders of each arm, by its name."""
+        arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
+        arms[COMPILED] = [f"{COMPILED}-{seed}" for seed in self.seeds]
+        if self.form_too:
+            arms[COMPILED_FORM] = [f"{COMPILED_FORM}-{seed}" for seed in self.seeds]
+        if self.votes:
+            arms[VOTES] = [f"{VOTES}-{self.votes:g}"]
+        return arms
+
+    def contrasts(self) -> list[Pair]:
+        """Pairs of arms to compare."""
+        beyond = (FORM, COMPILED_FORM) if self.form_too else (FORM, COMPILED)
+        pairs = [(ZERO_SHOT, COMPILED), beyond, (ZERO_SHOT, FORM)]
+        return [*pairs, *([(VOTES, COMPILED)] if self.votes else [])]
+
+    def of_optimizer(self, distinct_programs: int) -> bool:
+        """Whether the verdict is on the optimizer, and not on the compiled programs at hand.
+
+        Only from three different programs on; betting speaks of those at hand.
+        """
+        return distinct_programs >= LEAST_SEEDS and not self.anytime
+
+
+@dataclass(frozen=True)
+class VerdictRequest:
+    """The settings of a verdict beside those of its run and its compile.
+
+    `equal_cost` adds votes for what the compiled arm costs more; `form_too` runs the compiled
+    programs with the form repaired as well. `max_questions` looks at growing numbers of questions,
+    from the config's limit to this, until every metric is decided.
+    """
+
+    seeds: int = 1
+    equal_cost: bool = True
+    form_too: bool = True
+    metrics: Sequence[str] = HEADLINE
+    margin: float | None = None
+    max_questions: int | None = None
+
+
+def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
+    """Where the verdict goes."""
+    return config.out or Path("verdicts") / folder_name(config, settings)
+
+
+def subject(design: Design, distinct_programs: int, trained: int) -> str:
+    """The subject of the verdict's sentences; plural if there are several programs.
+
+    All seeds have one training set, of `trained` questions: another would give other programs.
+    """
+    if design.of_optimizer(distinct_programs):
+        return f"compiling on these {trained} questions"
+    n = len(design.seeds)
+    return "this compiled program" if n == 1 else f"these {n} compiled programs"
+
+
+def conclusion(who: str, verdicts: Mapping[Pair, str]) -> str:
+    """A sentence on all contrasts of one metric together."""
+    many = who.startswith("these")
+    helps, hurts, changes, is_ = (
+        ("help", "hurt", "change", "are") if many else ("helps", "hurts", "changes", "is")
+    )
+    overall = verdicts[ZERO_SHOT, COMPILED]
+    if overall.startswith("worse"):
+        return f"{who} {hurts}{overall.removeprefix('worse')}"
+    if overall.startswith("equivalent"):
+        return f"{who} {changes} nothing that matters"
+    if not overall.startswith("better"):
+        said = f"{who} {is_} not shown to help or to hurt"
+        worse = verdicts.get((VOTES, COMPILED), "").startswith("worse")
+        return said + (f", and {is_} worse than {_RIVALS[VOTES]}" if worse else "")
+    clauses = [clause for pair, word in verdicts.items() if (clause := _clause(pair, word))]
+    good, other = ([text for fine, text in clauses if fine is sort] for sort in (True, False))
+    parts = [" and ".join(good)] if good else []
+    parts += ["but " + " and ".join(other)] if other else []
+    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(parts)}"
+
+
+_RIVALS = {FORM: "repairing the answer's form", VOTES: "votes for as many tokens"}
+
+
+def _clause(pair: Pair, word: str) -> tuple[bool, str] | None:
+    """Whether a contrast speaks for compiling, and how it says so; None for one that is none."""
+    good, bad = word.startswith("better"), word.startswith("worse")
+    if pair == (FORM, COMPILED_FORM):
+        said = "also" if good else "the reverse" if bad else "not shown to help"
+        return good, f"{said} where the answer's form is repaired"
+    rival = _RIVALS.get(pair[0])
+    if rival is None or pair[1] != COMPILED:
+        return None
+    than = "more than" if good else "less than" if bad else "not shown to help more than"
+    return good, f"{than} {rival}"
 
 
 @dataclass(frozen=True)
@@ -47,13 +171,13 @@ class Look:
     """What was seen after `questions` of at most `most` that there are.
 
     `difference` and `p` (corrected; it holds whenever one stops) are of compiled against zero-shot
-    on the first metric; `votes` are those of the votes arms.
+    on the first metric; `votes` are those of the votes arm.
     """
 
     questions: int
     most: int
     decided: bool
-    votes: tuple[float, float]
+    votes: float
     metric: str
     difference: float
     p: float
@@ -75,9 +199,8 @@ class PromptChange:
 class Verdict:
     """What the arms show; p-values are Holm's over all contrasts and metrics.
 
-    `groups` breaks compiled against zero-shot down, with intervals and no verdict. `fixed` and
-    `broken` are the questions that more than half of the seeds, or the zero-shot arm alone, got
-    exactly right. `looks` are those at growing numbers of questions, where it was asked for so.
+    `fixed` and `broken` are the questions that more than half of the seeds, or the zero-shot arm
+    alone, got exactly right. `looks` are those at growing numbers of questions, if asked for.
     """
 
     folder: Path
@@ -85,7 +208,6 @@ class Verdict:
     arms: Mapping[str, Sequence[Evaluation]]
     sidecars: Sequence[Sidecar]
     contrasts: Mapping[Pair, Mapping[str, Comparison]]
-    groups: Sequence[GroupDifference]
     fixed: Sequence[str]
     broken: Sequence[str]
     prompts: Sequence[Sequence[PromptChange]]
@@ -118,14 +240,11 @@ class Verdict:
         comparisons = self.contrasts[ZERO_SHOT, COMPILED].values()
         return not any(c.verdict.startswith("no difference") for c in comparisons)
 
-    def matched(self) -> dict[str, float]:
-        """Each votes arm's spending, of the kind that it matches, divided by the compiled arm's."""
-        measures = {VOTES: ("prompt_tokens", "completion_tokens"), VOTES_USD: ("cost_usd",)}
-        took = {
-            arm: [per_question(self.arms.get(name, ()), *names) for name in (arm, COMPILED)]
-            for arm, names in measures.items()
-        }
-        return {arm: mine / its for arm, (mine, its) in took.items() if mine is not None and its}
+    def matched(self) -> float | None:
+        """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
+        of = ("prompt_tokens", "completion_tokens")
+        mine, its = (per_question(self.arms.get(arm, ()), *of) for arm in (VOTES, COMPILED))
+        return mine / its if mine is not None and its else None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -143,7 +262,6 @@ class Verdict:
             ],
             "subject": self.subject,
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
-            "groups": list(map(asdict, self.groups)),
             "matched": self.matched(),
             "looks": list(map(asdict, self.looks)),
             "fixed": list(self.fixed),
@@ -174,7 +292,7 @@ def reread(folder: Path) -> Verdict:
 
 def looks_of(stored: Mapping[str, Any]) -> list[Look]:
     """The looks in what `verdict.json` holds."""
-    return [Look(**{**look, "votes": tuple(look["votes"])}) for look in stored.get("looks", ())]
+    return [Look(**look) for look in stored.get("looks", ())]
 
 
 def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdict:
@@ -194,20 +312,16 @@ def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdic
     method = Method(
         margin=design.margin,
         clusters=clusters_of(zero_shot[0].records),
-        exact=design.exact,
         anytime=design.anytime,
         random_seeds=design.of_optimizer(distinct),
     )
     before, after = mostly_right(zero_shot, qids), mostly_right(compiled, qids)
-    by = {name: GROUPINGS[name] for name in ("qtype", "hops")}
-    by = {n: g for n, g in by.items() if len(set(zero_shot[0].records.column(g).values())) > 1}
     return Verdict(
         folder=folder,
         design=design,
         arms=arms,
         sidecars=sidecars,
         contrasts=_contrasts(arms, design, qids, method),
-        groups=group_differences(zero_shot, compiled, by, design.metrics, qids, method),
         fixed=[qid for qid in qids if qid in after - before],
         broken=[qid for qid in qids if qid in before - after],
         prompts=[

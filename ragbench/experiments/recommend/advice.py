@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.errors import CompareError, ConfigError
-from ragbench.experiments.compare.arms import clusters_of, columns, shared_questions
+from ragbench.experiments.compare.paired import clusters_of, columns, shared_questions
 from ragbench.experiments.runs import Evaluation
 from ragbench.metrics import (
     LEAST_PILOT,

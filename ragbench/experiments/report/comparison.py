@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ragbench.experiments.compare.arms import GroupDifference
 from ragbench.experiments.compare.paired import EVIDENCE, RunComparison
 from ragbench.experiments.report.table import (
     Column,
@@ -31,7 +30,7 @@ FOR_MACHINES = (Column("verdict"), Column("n_needed"), Column("n_least"), Column
 
 
 def print_comparison(results: Sequence[RunComparison]) -> None:
-    """Print what is shown of each run against the first; then scores, costs and groups."""
+    """Print what is shown of each run against the first; then scores and costs."""
     base = results[0].a
     first, *others = label_runs([base, *(result.b for result in results)])
     named = list(zip(others, results, strict=True))
@@ -50,8 +49,6 @@ def print_comparison(results: Sequence[RunComparison]) -> None:
             say(f"{name}: of {shared} questions, both have a score of: {', '.join(few)}")
     print_table(_costs(named, several))
     for name, result in named:
-        if result.groups:
-            print_table(group_table(result.groups, f"{name} by group; intervals are not corrected"))
         if rows := _by_treatment(result):
             title = "policies for failed questions (scored 0, left out: by the first record)"
             print_table(Table("failure policies", _BY_TREATMENT, rows, f"{name}: {title}"))
@@ -95,23 +92,6 @@ def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
         f"questions count by {used[0].clusters} clusters that share gold passages: design effect "
         f"{effects[0]:.2f} to {effects[-1]:.2f}"
     ]
-
-
-def group_table(groups: Sequence[GroupDifference], title: str) -> Table:
-    """A row per group and metric, with the interval of the difference."""
-    columns = (
-        *map(Column, ("by", "group", "metric")),
-        Column("n", kind="count"),
-        Column("a", "A", "mean"),
-        Column("b", "B", "mean"),
-        Column("difference", "B - A", "gain", interval=True),
-    )
-    rows = [
-        {"by": g.by, "group": g.group, "metric": g.metric, "n": g.n, "a": g.mean_a, "b": g.mean_b,
-         **with_interval("difference", g.mean_b - g.mean_a, g.interval)}
-        for g in groups
-    ]  # fmt: skip
-    return Table("groups", columns, rows, title)
 
 
 def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:

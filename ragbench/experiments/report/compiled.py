@@ -10,7 +10,6 @@ from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
 from ragbench.experiments.compile import ASKED
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.metrics import expected_lead
 
 if TYPE_CHECKING:
     from ragbench.experiments.tune import Point, Tuned
@@ -66,7 +65,7 @@ def _row(folder: Path, card: Sidecar) -> dict[str, Any]:
         "lm": str(card.lms.get("student")),
         **validated(card),
         **with_interval("zero_shot", zero_shot["mean"], ends(zero_shot.get("interval"))),
-        "by_choosing": by_choosing(card, len(card.notes.get("candidates", ()))),
+        "by_choosing": by_choosing(card),
         "cost_usd": card.cost["as_if"]["all"]["cost_usd"],
     }
 
@@ -82,20 +81,13 @@ def validated(card: Sidecar) -> dict[str, Any]:
     }
 
 
-def by_choosing(card: Sidecar, candidates: int) -> str:
-    """The score of the best of `candidates` without the luck of being chosen, and its interval.
-
-    Where the scores of each question are not known: how much of the difference the best of as many
-    that are equal would show by chance.
-    """
-    best, interval = card.scores.get("corrected"), card.scores.get("interval")
-    if best:
-        low, high = best["interval"]["low"], best["interval"]["high"]
-        return f"{best['corrected']:.3f} [{low:.3f}, {high:.3f}] of {best['candidates']}"
-    if not interval or candidates < 2:
+def by_choosing(card: Sidecar) -> str:
+    """The score of the best candidate without the luck of being chosen, and its interval."""
+    best = card.scores.get("corrected")
+    if not best:
         return "-"
-    standard_error = (interval["high"] - interval["low"]) / (2 * 1.96)
-    return f"up to {expected_lead(candidates, standard_error):.3f} of {candidates}"
+    low, high = best["interval"]["low"], best["interval"]["high"]
+    return f"{best['corrected']:.3f} [{low:.3f}, {high:.3f}] of {best['candidates']}"
 
 
 def ends(interval: Mapping[str, float] | None) -> tuple[float, float] | None:
@@ -109,7 +101,7 @@ def print_tuned(tuned: Tuned) -> None:
     rows = []
     for point in tuned.front:
         card = read_sidecar(point.folder)
-        luck = {"by_choosing": by_choosing(card, tuned.trials)}
+        luck = {"by_choosing": by_choosing(card)}
         rows.append({**validated(card), **_point(point, f"front/{point.folder.name}"), **luck})
     rows.append(_point(tuned.default, "as given"))
     columns = [

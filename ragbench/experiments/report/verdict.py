@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
-from ragbench.experiments.compare.design import COMPILED, ZERO_SHOT
 from ragbench.experiments.compare.paired import EVIDENCE
 from ragbench.experiments.compare.spending import Spending, per_question
-from ragbench.experiments.compare.verdicts import Look, PromptChange, Verdict
+from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Look, PromptChange, Verdict
 from ragbench.experiments.report.comparison import (
     cluster_line,
     compared,
     compared_columns,
-    group_table,
     sentence,
 )
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
@@ -36,10 +34,7 @@ def print_verdict(verdict: Verdict) -> None:
             say(*(f"{run.folder.name}, {line}" for line in evidence_lines(run.records)))
     print_table(_contrasts(verdict))
     every = [c for by_metric in verdict.contrasts.values() for c in by_metric.values()]
-    say(*cluster_line(every), *_variance(verdict), *_looks(verdict))
-    if verdict.groups:
-        title = "compiled (B) against zero-shot (A) by group, uncorrected, no verdict"
-        print_table(group_table(verdict.groups, title))
+    say(*cluster_line(every), *_looks(verdict))
     say(*_spending(verdict.spending), *_prompts(verdict))
     for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
         say(f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}")
@@ -57,11 +52,9 @@ def summary_lines(verdict: Verdict) -> list[str]:
     if any(failed.values()):
         shown = ", ".join(f"{name} {n}" for name, n in failed.items())
         lines.append(f"failures, scored as the worst and asked again by the same command: {shown}")
-    lines += [
-        f"{arm} took {ratio:.2f} times what compiled took"
-        + ("" if abs(ratio - 1) <= 0.1 else ": more than 10 % off")
-        for arm, ratio in verdict.matched().items()
-    ]
+    if ratio := verdict.matched():
+        off = "" if abs(ratio - 1) <= 0.1 else ": more than 10 % off"
+        lines.append(f"votes took {ratio:.2f} times what compiled took{off}")
     n, distinct = len(verdict.sidecars), verdict.distinct_programs
     if n > 1 and distinct < n:
         lines.append(f"{n} seeds came to {distinct} different programs: fewer replications")
@@ -78,10 +71,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
             "different programs, by --seeds"
         )
     else:
-        lines.append(
-            "--exact and --until decided give verdicts on the programs at hand, not on the "
-            "optimizer"
-        )
+        lines.append("--until decided is on the programs at hand, not on the optimizer")
     return lines
 
 
@@ -147,15 +137,6 @@ def _contrasts(verdict: Verdict) -> Table:
     return Table("contrasts", columns, rows)
 
 
-def _variance(verdict: Verdict) -> Iterable[str]:
-    for metric, c in verdict.contrasts[ZERO_SHOT, COMPILED].items():
-        if v := c.variance:
-            yield (
-                f"{metric}, standard deviation of compiled - zero-shot: between questions "
-                f"{v.question:.3f}, between compile seeds {v.seed:.3f}, sampling {v.sampling:.3f}"
-            )
-
-
 def _looks(verdict: Verdict) -> list[str]:
     runs = [run for arm in verdict.arms.values() for run in arm]
     tokens = per_question(runs, "prompt_tokens", "completion_tokens")
@@ -183,12 +164,8 @@ def looks_in_words(looks: Sequence[Look], tokens: float, usd: float | None) -> l
 
 
 def _spending(spending: Spending) -> Iterable[str]:
-    ratios = (spending.ratio, spending.prompt_ratio, spending.completion_ratio)
-    tokens, prompt, replies = ("unknown" if r is None else f"{r:.2f} times" for r in ratios)
-    yield (
-        f"inference: compiled takes {tokens} the tokens of zero-shot "
-        f"(prompt {prompt}, replies {replies})"
-    )
+    tokens = "unknown" if spending.ratio is None else f"{spending.ratio:.2f} times"
+    yield f"inference: compiled takes {tokens} the tokens of zero-shot"
     yield (
         f"one compile: {spending.calls:,.0f} calls, {spending.tokens.once or 0:,.0f} tokens, "
         f"{money(spending.usd.once)} $, {spending.seconds:,.0f} s of calls (as if nothing had "

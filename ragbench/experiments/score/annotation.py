@@ -26,7 +26,6 @@ from ragbench.experiments.score.asking import (
     Replies,
     Reply,
     Task,
-    again,
     ask_directly,
     ask_strictly,
     key_of,
@@ -46,8 +45,8 @@ class Unit:
     """One thing that is asked about a question.
 
     `parts` is all that decides the reply beside the model, JSON-ready; `data` is what reading the
-    reply needs. `cut` says that not everything could be shown. A `repeat` past the first is asked
-    for with another seed. `calls` is how many calls it takes where every reply can be used.
+    reply needs. `cut` says that not everything could be shown. `calls` is how many calls it takes
+    where every reply can be used.
     """
 
     qid: str
@@ -55,7 +54,6 @@ class Unit:
     inputs: Mapping[str, Any]
     data: Any = None
     cut: bool = False
-    repeat: int = 0
     calls: int = 1
 
 
@@ -165,9 +163,7 @@ def annotate_units(
     keyed = {q: [(u, key_of(name, lm.model, *u.parts)) for u in some] for q, some in units.items()}
     tasks = {}
     for unit, key in (pair for some in keyed.values() for pair in some):
-        # Repeats use other seeds than the second try of `ask_strictly`, which has the first.
-        one = again(lm, 10 * unit.repeat) if unit.repeat else lm
-        tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, one))
+        tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, lm))
     replies = _asked(folder, tasks, asking)
     found = replies.by_key
     calls = [call for reply in found.values() for call in reply.calls]

@@ -32,7 +32,7 @@ from ragbench.programs.core import predict
 from ragbench.record import Call, parse_call
 from ragbench.redact import redact
 
-#: Temperature of what is asked again: of a retry, and of every repeat after the first.
+#: Temperature of what is asked once more.
 AGAIN_TEMPERATURE = 0.7
 
 
@@ -189,7 +189,7 @@ def ask_strictly(
     """
     adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _ChatOnce()
     predictor, why = predict(signature), ""
-    for one in (lm, again(lm, 1)):
+    for one in (lm, _again(lm)):
         counts: Counter[str] = Counter()
         context = replace(current(), counts=counts, fallback=one is not lm)
         with use(context, lm=one, adapter=adapter):
@@ -213,9 +213,9 @@ class _ChatOnce(LenientChat):
         return list(dspy.ChatAdapter.__call__(self, *args, **kwargs))
 
 
-def again(lm: RagbenchLM, number: int) -> RagbenchLM:
+def _again(lm: RagbenchLM) -> RagbenchLM:
     """`lm` for asking the same once more: another seed, some temperature, other cached replies."""
-    settings: dict[str, Any] = {"rollout_id": (lm.kwargs.get("rollout_id") or 1000) + number}
+    settings: dict[str, Any] = {"rollout_id": (lm.kwargs.get("rollout_id") or 1000) + 1}
     if lm.kwargs.get("temperature") is not None:  # some models refuse it
         settings["temperature"] = AGAIN_TEMPERATURE
     copied = lm.copy(**settings)

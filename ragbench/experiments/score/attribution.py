@@ -40,17 +40,9 @@ class Attribution(Annotation):
     name = "attribution"
     signature = AttributeAnswer
 
-    def concerned(self, record: Record) -> bool:
-        """Whether answers to such a question can be attributed at all."""
-        return True
-
-    def names_its_own(self, record: Record) -> bool:
-        """Whether the program itself says what its answer rests on."""
-        return support_kind(record) == "cited"
-
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the program cites nothing and sentences are known."""
-        rows, cut = ([], False) if self.names_its_own(record) else sentences_of(record)
+        rows, cut = ([], False) if support_kind(record) == "cited" else sentences_of(record)
         if not rows:
             return ()
         lines = numbered([f"{fact[0]} | {text}" for fact, text in rows])
@@ -72,28 +64,16 @@ class Attribution(Annotation):
         return replace(record, attribution=[(str(t), int(i)) for t, i in values[0]])
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Beside the counts: answers with support of their own, or with nothing to name."""
+        """The counts, and of how many answers something was named."""
         counts = annotated.counts()
-        concerned = [r for r in records if not r.failed and self.concerned(r)]
-        own = sum(map(self.names_its_own, concerned))
-        return {
-            **counts,
-            "attributed": counts["asked"] - counts["unscored"],
-            "named_themselves": own,
-            "nothing_to_name": len(concerned) - own - len(annotated.units),
-        }
+        return {**counts, "attributed": counts["asked"] - counts["unscored"]}
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """One line."""
-        what, nothing = {
-            "attribution": ("sentences", "numbered sentences"),
-            "evidence": ("triples", "passages"),
-        }[name]
+        what = "sentences" if name == "attribution" else "triples"
         return [
-            f"{what} by {summary['model']}: {summary['attributed']} answers; "
-            f"{summary['named_themselves']} name their own, {summary['nothing_to_name']} have no "
-            f"{nothing}, {spending(summary)}"
+            f"{what} by {summary['model']}: {summary['attributed']} answers; {spending(summary)}"
         ]
 
 
@@ -129,17 +109,10 @@ class Evidence(Attribution):
     name = "evidence"
     signature = AttributeTriples
 
-    def concerned(self, record: Record) -> bool:
-        """Whether the data has gold triples."""
-        return bool(gold_triples(record))
-
-    def names_its_own(self, record: Record) -> bool:
-        """Whether the program names triples."""
-        return evidence_kind(record) == "cited"
-
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the data has gold triples, the program named none and passages are there."""
-        if self.names_its_own(record) or not (self.concerned(record) and record.passages):
+        named = evidence_kind(record) == "cited"
+        if named or not (gold_triples(record) and record.passages):
             return ()
         context, cut = shown(record.passages, max_tokens=MAX_TOKENS)
         inputs = {"context": context, "question": record.question, "answer": record.answer_text}

@@ -6,11 +6,10 @@ has no usable label, the question is unscored in what it concerns. What no passa
 is not supported, and not asked about.
 
 How far the judge can be believed is measured on claims whose labels are known (`calibrate`). They
-are made from facts: the gold triples of a run's own records whose passage was retrieved
-(2WikiMultiHopQA), and where these are too few, the single hops of the generated world. Each fact
-gives a true claim and a false one of one of four kinds: subject and object `reversed`, the object
-of a `sibling`, `negated`, or another `relation` (born for died, father for mother). The judged
-metrics are then corrected for its errors.
+are made from facts, the single hops of the generated world. Each fact gives a true claim and a
+false one of one of four kinds: subject and object `reversed`, the object of a `sibling`, `negated`,
+or another `relation` (born for died, father for mother). The judged metrics are then corrected for
+its errors.
 """
 
 import itertools
@@ -42,10 +41,8 @@ from ragbench.metrics import (
     claims_of_answer,
     claims_of_chain,
     corrected_share,
-    gold_triples,
     says_something,
     share,
-    stands_in,
 )
 from ragbench.record import Record, ShownPassage
 from ragbench.signatures import LabelClaims
@@ -195,8 +192,6 @@ _FALSE = ("reversed", "sibling", "negated", "relation")
 _PAIRS = (
     ("When was {x} born?", "When did {x} die?"),
     ("Who was the father of {x}?", "Who was the mother of {x}?"),
-    ("What is the date of birth of {x}?", "What is the date of death of {x}?"),
-    ("What is the father of {x}?", "What is the mother of {x}?"),
 )
 _OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 #: Passages of other questions shown beside those of a generated fact.
@@ -222,7 +217,7 @@ def calibrate(folder: Path, records: Sequence[Record], asking: Asking, n: int) -
     Raises:
         RagbenchError: the judge cannot be asked, or the journal cannot be written.
     """
-    made = labelled_claims(records, n)
+    made = labelled_claims(n)
     labels, annotated = label_claims(folder, made, asking)
     said = Counter(
         (kind, label)
@@ -264,12 +259,10 @@ def calibrate(folder: Path, records: Sequence[Record], asking: Asking, n: int) -
     return {"labelled": labelled, "corrected": means}
 
 
-def labelled_claims(records: Sequence[Record], n: int, *, seed: int = 0) -> list[Group]:
+def labelled_claims(n: int) -> list[Group]:
     """At least `n` claims, half of them true, or as many as there are facts for."""
-    dice = random.Random(seed)
-    facts = list(facts_of(records))
-    if len(facts) < n:
-        facts += facts_of_world(dice)
+    dice = random.Random(0)
+    facts = list(_facts_of_world(dice))
     dice.shuffle(facts)
     siblings: dict[str, list[str]] = defaultdict(list)
     for fact in facts:
@@ -287,18 +280,7 @@ def labelled_claims(records: Sequence[Record], n: int, *, seed: int = 0) -> list
     return made
 
 
-def facts_of(records: Sequence[Record]) -> Iterator[Fact]:
-    """The gold triples of `records` whose subject's passage was retrieved and states the object."""
-    for record in records:
-        for triple in gold_triples(record):
-            subject, relation, answer = (names[0] for names in triple)
-            about = [passage for passage in record.passages if passage.title == subject]
-            if about and stands_in(answer, about):
-                question = f"What is the {relation} of {{x}}?"
-                yield Fact(record.qid, question, subject, answer, record.passages)
-
-
-def facts_of_world(dice: random.Random) -> Iterator[Fact]:
+def _facts_of_world(dice: random.Random) -> Iterator[Fact]:
     """The single hops of the generated world, each with its passage and some others."""
     dataset = load_dataset(DataSpec("synthetic", setting="pooled", size=_WORLD))
     by_title = {p.title: ShownPassage(p.pid, p.title, p.text, p.sentences) for p in dataset.corpus}

@@ -29,7 +29,6 @@ from ragbench.metrics import (
     contains,
     exact_match,
     is_blank_answer,
-    krippendorff_alpha,
     share,
     union,
 )
@@ -60,24 +59,19 @@ CONTEXT_TOKENS = 6000
 
 
 class Judging(Annotation):
-    """Fills the metric of its rule; the first verdict is the score.
-
-    It is given at the judge's own temperature. The repeats are asked for with another seed at a
-    higher one, and tell how stable the judge is.
-    """
+    """Fills the metric of its rule, at the judge's own temperature."""
 
     signature = JudgeAnswer
 
-    def __init__(self, rule: Rule, repeats: int = 1) -> None:
-        self.ours, self.rule, self.repeats = rule == "ragbench", rule, repeats
+    def __init__(self, rule: Rule) -> None:
+        self.ours, self.rule = rule == "ragbench", rule
         self.name = METRIC_OF[rule]
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """One for each verdict."""
+        """One verdict."""
         golds, answer = record.answers, record.answer
         inputs = {"question": record.question, "gold_answers": golds, "answer": answer}
-        parts = (record.question if self.ours else None, golds, answer)
-        return [Unit(record.qid, (n, *parts), inputs, repeat=n) for n in range(self.repeats)]
+        return [Unit(record.qid, (record.question if self.ours else None, golds, answer), inputs)]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> str:
         """The reply: a verdict, or by A-RAG's rule any text."""
@@ -91,78 +85,60 @@ class Judging(Annotation):
 
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
         """1.0, 0.0, or None for unscored."""
-        label = _label(values[0])
-        return {self.name: None if label is None else float(label == "correct")}
+        return {self.name: {"correct": 1.0, "incorrect": 0.0}.get(str(values[0]))}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Counts, accuracies by denominator, and agreement of one judge.
+        """Counts, and accuracies by denominator.
 
         `accuracy_all` divides by all questions, `accuracy_not_blank` by those whose prediction is
         not blank, where a question that an error ended counts as predicted and wrong; in both, what
         is not judged correct is not right. Both are None as long as an answer has not been asked
-        about. `accuracy_scored` leaves the unscored out.
+        about. `accuracy_scored` leaves the unscored out. Contain-match and exact match stand beside
+        the judge, over the gold answers that it saw.
         """
-        answered = sum(not record.failed for record in records)
-        labels = {
-            qid: [_label(reply.value) for _, reply in some if reply]
-            for qid, some in annotated.units.items()
-        }
-        labels = {qid: row for qid, row in labels.items() if row}
-        first = [row[0] for row in labels.values()]
-        correct, incorrect = first.count("correct"), first.count("incorrect")
-        whole = answered == len(labels)
-        repeated = [row for row in labels.values() if len(row) > 1]
-        repeats = {
-            "n": len(repeated),
-            "raters": max(map(len, repeated)),
-            "all_agree": share(sum(len(set(row)) == 1 for row in repeated), len(repeated)),
-            "krippendorff_alpha": krippendorff_alpha(repeated),
-        } if repeated else None  # fmt: skip
+        answered = [record for record in records if not record.failed]
+        said = {
+            qid: self.scores(records[0], [reply.value])[self.name]
+            for qid, [(_, reply)] in annotated.units.items() if reply
+        }  # fmt: skip
+        scored = {qid: score for qid, score in said.items() if score is not None}
+        correct = list(scored.values()).count(1.0)
+        golds = {r.qid: r.answers if self.ours else r.answers[:1] for r in answered}
+        contain, exact = (
+            {r.qid: best(metric, r.answer_text, golds[r.qid]) for r in answered}
+            for metric in (contains, exact_match)
+        )
+        matches = [score for qid, score in scored.items() if exact[qid]]
+        not_blank = sum(r.failure is not None or not is_blank_answer(r.answer) for r in records)
+        whole = len(answered) == len(said)
         return {
             **annotated.counts(),
             "rule": self.rule,
             "n": len(records),
-            "failed": len(records) - answered,
+            "failed": len(records) - len(answered),
             "correct": correct,
-            "incorrect": incorrect,
-            "unscored": first.count(None),
-            "not_asked": answered - len(labels),
+            "incorrect": len(scored) - correct,
+            "unscored": len(said) - len(scored),
+            "not_asked": len(answered) - len(said),
             "accuracy_all": share(correct, len(records)) if whole else None,
-            "accuracy_not_blank": share(correct, _not_blank(records)) if whole else None,
-            "accuracy_scored": share(correct, correct + incorrect),
-            "repeats": repeats,
-            "contain": self._against_contain(records, labels),
-        }
-
-    def _against_contain(
-        self, records: Sequence[Record], labels: Mapping[str, Sequence[str | None]]
-    ) -> dict[str, Any]:
-        """Contain-match and exact match beside the judge, over the gold answers that it saw."""
-        answered = [record for record in records if not record.failed]
-        contain, exact = (
-            {r.qid: best(metric, r.answer_text, r.answers[: None if self.ours else 1])
-             for r in answered}
-            for metric in (contains, exact_match)
-        )  # fmt: skip
-        scored = {q: float(row[0] == "correct") for q, row in labels.items() if row[0] is not None}
-        pairs = [(contain[qid], score) for qid, score in scored.items()]
-        matches = [score for qid, score in scored.items() if exact[qid]]
-        return {
-            "all": share(sum(contain.values()), len(records)),
-            "not_blank": share(sum(contain.values()), _not_blank(records)),
-            "n": len(pairs),
-            "same": share(sum(a == b for a, b in pairs), len(pairs)),
-            "krippendorff_alpha": krippendorff_alpha(pairs),
-            "only_contain": sum(a > b for a, b in pairs),
-            "only_judge": sum(a < b for a, b in pairs),
-            "exact": len(matches),
-            "exact_rejected": matches.count(0.0),
+            "accuracy_not_blank": share(correct, not_blank) if whole else None,
+            "accuracy_scored": share(correct, len(scored)),
+            "contain": {
+                "all": share(sum(contain.values()), len(records)),
+                "not_blank": share(sum(contain.values()), not_blank),
+                "n": len(scored),
+                "same": share(sum(contain[q] == s for q, s in scored.items()), len(scored)),
+                "only_contain": sum(contain[q] > s for q, s in scored.items()),
+                "only_judge": sum(contain[q] < s for q, s in scored.items()),
+                "exact": len(matches),
+                "exact_rejected": matches.count(0.0),
+            },
         }
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """What a judge said, with every denominator, and how far it can be believed."""
-        contain, repeats = summary["contain"], summary["repeats"]
+        contain = summary["contain"]
         lines = [
             f"{name} by {summary['model']}: {summary['correct']} correct, "
             f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}",
@@ -171,19 +147,13 @@ class Judging(Annotation):
             f"{number(summary['accuracy_scored'])} of those with a verdict",
             f"  contain-match: {number(contain['all'])} of all, {number(contain['not_blank'])} of "
             f"those not blank; agrees with the judge on {number(contain['same'])} of "
-            f"{contain['n']} (alpha {number(contain['krippendorff_alpha'])}); right only by "
-            f"contain {contain['only_contain']}, only by the judge {contain['only_judge']}",
+            f"{contain['n']}; right only by contain {contain['only_contain']}, only by the judge "
+            f"{contain['only_judge']}",
         ]
         if contain["exact_rejected"]:
             lines.append(
                 f"  it rejects {contain['exact_rejected']} of {contain['exact']} answers that "
                 "match a gold answer exactly: it cannot be trusted far"
-            )
-        if repeats:
-            lines.append(
-                f"  {repeats['raters']} verdicts on each of {repeats['n']}: all agree on "
-                f"{number(repeats['all_agree'])}, Krippendorff's alpha "
-                f"{number(repeats['krippendorff_alpha'])}"
             )
         return lines
 
@@ -205,15 +175,6 @@ def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) 
             f"{lm.model} answered these questions, and a model favours its own answers; "
             "give another --judge, or --allow-self-judge"
         )
-
-
-def _not_blank(records: Sequence[Record]) -> int:
-    """Predictions that are not blank; a question that an error ended has its message as one."""
-    return sum(r.failure is not None or not is_blank_answer(r.answer) for r in records)
-
-
-def _label(value: Any) -> str | None:
-    return value if value in ("correct", "incorrect") else None
 
 
 class Causes(Annotation):

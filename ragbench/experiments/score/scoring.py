@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ragbench.errors import ConfigError, RunError
+from ragbench.errors import RunError
 from ragbench.experiments.estimates import ASKED_TWICE, MARGIN, Estimate
 from ragbench.experiments.runs import groupings
 from ragbench.experiments.score.annotation import Annotation, annotate
@@ -58,7 +58,6 @@ class JudgeRequest:
 
     asking: Asking
     rule: Rule | Literal["grounding"] = "ragbench"  # grounding: of claims, not of answers
-    repeats: int = 1
     allow_self: bool = False
     labelled: int = 0  # claims with known labels that a judge of claims is measured by
     embedder: str = "local"  # for protocols that compare answers by similarity
@@ -154,11 +153,7 @@ def _asked(
 def _annotations(
     request: ScoreRequest, protocol: Protocol | None, records: list[Record]
 ) -> Iterator[tuple[Asking, Annotation]]:
-    """What `request` asks models about `records`, in order, and with what.
-
-    Raises:
-        ConfigError: the rule takes no repeats.
-    """
+    """What `request` asks models about `records`, in order, and with what."""
     if request.attributor:
         yield request.attributor, Attribution()
         if any(not record.failed and gold_triples(record) for record in records):
@@ -169,9 +164,7 @@ def _annotations(
     if protocol and protocol.judged_by == "statements":
         yield judge.asking, Statements(make_embedder(judge.embedder))
     elif judge.rule != "grounding":
-        yield judge.asking, Judging(judge.rule, judge.repeats)
-    elif judge.repeats > 1:
-        raise ConfigError("--repeats are of verdicts; leave it out with rule grounding")
+        yield judge.asking, Judging(judge.rule)
     else:
         yield judge.asking, Grounding()
 
@@ -195,7 +188,7 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
         for unit in annotation.units(record)
     ]
     if (judge := request.judge) and judge.rule == "grounding" and judge.labelled:
-        made = labelled_claims(records, judge.labelled)
+        made = labelled_claims(judge.labelled)
         units += [(judge.asking.lm, Grounding(), unit) for group in made for unit in group.units()]
     calls = 0
     tokens, prices = [0, 0], [0.0, 0.0]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
-from ragbench.experiments.compare.paired import compare
+from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.compile import Plan, compile_program, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.runs import (
@@ -238,7 +238,8 @@ def _contrast(sweep: Sweep, a: Outcome, b: Outcome) -> Contrast:
     assert a.run is not None
     assert b.run is not None
     try:
-        result = compare(a.run, b.run, metrics=sweep.metrics, method=Method(margin=sweep.margin))
+        method = Method(margin=sweep.margin)
+        [result] = compare_all([a.run, b.run], metrics=sweep.metrics, method=method)
     except CompareError as error:
         return replace(contrast, why=str(error))
     return replace(contrast, scores=result.scores)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dspy import ContextWindowExceededError
 
 from ragbench.errors import RunError, StoppedError
-from ragbench.experiments.compare.spending import MEASURES
+from ragbench.experiments.compare.paired import MEASURES
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.runs import RunContext, run
 from ragbench.experiments.store import read_records

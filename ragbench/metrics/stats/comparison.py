@@ -12,17 +12,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ragbench.errors import CompareError
-from ragbench.metrics.stats.betting import anytime_interval, anytime_p, betting_interval, betting_p
+from ragbench.metrics.stats.betting import anytime_interval, anytime_p
 from ragbench.metrics.stats.estimates import (
     Bounds,
     Floats,
     Interval,
     MeanEstimate,
-    VarianceSplit,
     cluster_sums,
     difference_bounds,
     estimate_difference,
-    split_variance,
 )
 from ragbench.metrics.stats.power import ALPHA, PlannedTest
 
@@ -46,8 +44,7 @@ class Comparison:
     interval holds, `seeds_needed` how many seeds (of `n_needed` questions) where questions alone
     would not. All are corrected for the family as p is.
     `interval_a` and `interval_b` are of the arms' means, seeds included. `estimate` is what the
-    interval comes from unless it `bets`, `variance` the split of an arm of several seeds. None:
-    cannot be said.
+    interval comes from unless it `bets`. None: cannot be said.
     """
 
     n: int
@@ -72,7 +69,6 @@ class Comparison:
     interval_b: Interval | None = None
     estimate: MeanEstimate | None = None
     bets: bool = False
-    variance: VarianceSplit | None = None
     seeds: int = 1
     clusters: int | None = None
 
@@ -82,15 +78,14 @@ class Method:
     """How a comparison is made.
 
     `margin` is the difference too small to matter, for a verdict of equivalence. `clusters` names
-    the cluster of a question, where questions vary together. `exact` takes the betting interval
-    and its test, which hold for any distribution; it needs bounds, and speaks of the seeds at hand.
-    `anytime` takes the interval and the test that may be looked at as often as one likes.
+    the cluster of a question, where questions vary together. `anytime` takes the interval and the
+    test that may be looked at as often as one likes, by betting; it needs bounds, and speaks of the
+    seeds at hand.
     `random_seeds`: arms of three or more seeds stand for all there could be.
     """
 
     margin: float | None = None
     clusters: Mapping[str, Hashable] = field(default_factory=dict)
-    exact: bool = False
     anytime: bool = False
     random_seeds: bool = True
 
@@ -121,12 +116,11 @@ def compare_scores(
     estimate = estimated(left, right, difference_bounds(score_range))
     nothing = np.zeros((1, len(d)))
     arms = [estimated(nothing, arm, score_range) for arm in (left, right)]
-    bets = score_range is not None and (method.exact or method.anytime)
+    bets = score_range is not None and method.anytime
     if score_range is not None and bets:
-        interval, p, p_equivalent = _bet(d, score_range, clusters, method)
+        interval, p, p_equivalent = _bet(d, score_range, clusters, method.margin)
     else:
         interval, p, p_equivalent = _tested(estimate, method.margin)
-    seeded = right if len(right) >= len(left) else left
     comparison = Comparison(
         n=len(d),
         mean_a=float(left.mean()),
@@ -143,8 +137,7 @@ def compare_scores(
         interval_b=arms[1].interval() if arms[1] else None,
         estimate=estimate,
         bets=bets,
-        variance=split_variance(seeded, left if seeded is right else right),
-        seeds=len(seeded),
+        seeds=max(len(left), len(right)),
         clusters=len(set(clusters)) if clusters else None,
     )
     return _judged(comparison, alpha=ALPHA, family=1)
@@ -232,39 +225,24 @@ def _bet(
     d: Floats,
     score_range: tuple[float, float],
     clusters: Sequence[Hashable] | None,
-    method: Method,
+    margin: float | None,
 ) -> tuple[Interval | None, float, float]:
-    """As `_tested`, by betting on the mean of `d`."""
-    units, reach = bet_units(d, score_range, clusters)
+    """As `_tested`, by betting on the mean of `d`, or of its sums over clusters."""
+    units, sizes = cluster_sums(d, clusters), cluster_sums(np.ones(len(d)), clusters)
     if len(units) < 2:
         return None, 1.0, 1.0
+    reach = (score_range[1] - score_range[0]) * float(sizes.max())
     scale = len(units) / len(d)  # from a mean over units back to one over questions
 
     def p_of(mean: float) -> float:
         null = mean / scale
-        if abs(null) >= reach:
-            return 1.0
-        if method.anytime:
-            return anytime_p(units, reach, null=null)
-        return betting_p(units, (-reach, reach), null=null)
+        return 1.0 if abs(null) >= reach else anytime_p(units, reach, null=null)
 
-    anytime = method.anytime
-    ends = anytime_interval(units, reach) if anytime else betting_interval(units, (-reach, reach))
-    interval = Interval(ends.low * scale, ends.high * scale, ends.level)
+    ends = anytime_interval(units, reach)
     beyond = 1.0
-    if method.margin is not None and abs(d.mean()) < method.margin:
-        beyond = max(p_of(method.margin), p_of(-method.margin))
-    return interval, p_of(0.0), beyond
-
-
-def bet_units(
-    d: Floats, score_range: tuple[float, float], clusters: Sequence[Hashable] | None
-) -> tuple[Floats, float]:
-    """Sums of differences over each cluster, and the largest absolute value that one can have."""
-    width = score_range[1] - score_range[0]
-    if clusters is None:
-        return d, width
-    return cluster_sums(d, clusters), width * float(cluster_sums(np.ones(len(d)), clusters).max())
+    if margin is not None and abs(d.mean()) < margin:
+        beyond = max(p_of(margin), p_of(-margin))
+    return Interval(ends.low * scale, ends.high * scale, ends.level), p_of(0.0), beyond
 
 
 def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:

@@ -191,19 +191,6 @@ def _plain_variance(x: Floats, ends: Floats) -> float:
     return float(both.var(ddof=1)) / len(both)
 
 
-@dataclass(frozen=True)
-class VarianceSplit:
-    """Standard deviations of what one score of one seed differs by.
-
-    `question`: between questions, which part the arms alike; `seed`: between the means of seeds,
-    that is of programs; `sampling`: the rest, one question answered by one program.
-    """
-
-    question: float
-    seed: float
-    sampling: float
-
-
 def estimate_difference(
     a: Floats,
     b: Floats,
@@ -234,29 +221,4 @@ def estimate_difference(
         standard_error=math.sqrt(own + of_seeds),
         df=max(min(len(arm) - 1.0 for arm in seeded), (own + of_seeds) ** 2 / spread),
         of_seeds=of_seeds,
-    )
-
-
-def split_variance(arm: Floats, other: Floats) -> VarianceSplit | None:
-    """How `arm` `(seeds, questions)` varies against the mean of `other`; None for one seed.
-
-    Components of the two-way analysis of variance; one that comes out negative is 0.
-    """
-    d = arm - other.mean(axis=0)
-    seeds, n = d.shape
-    if seeds < 2 or n < 2:
-        return None
-    grand, by_seed, by_question = d.mean(), d.mean(axis=1), d.mean(axis=0)
-    rest = d - by_seed[:, None] - by_question[None, :] + grand
-    of_seeds = n * float(((by_seed - grand) ** 2).sum()) / (seeds - 1)
-    of_questions = seeds * float(((by_question - grand) ** 2).sum()) / (n - 1)
-    residual = float((rest**2).sum()) / ((seeds - 1) * (n - 1))
-
-    def root(variance: float) -> float:
-        return float(np.sqrt(max(0.0, variance)))
-
-    return VarianceSplit(
-        question=root((of_questions - residual) / seeds),
-        seed=root((of_seeds - residual) / n),
-        sampling=root(residual),
     )

@@ -12,7 +12,12 @@ from typing import Any
 
 from ragbench.errors import CompareError, ConfigError, RunError
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.compare.arms import clusters_of, compare_arms, gold_pids, shared_questions
+from ragbench.experiments.compare.paired import (
+    clusters_of,
+    compare_arms,
+    gold_pids,
+    shared_questions,
+)
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.recommend.advice import SPENDING
 from ragbench.experiments.report.comparison import compared

@@ -1,44 +1,36 @@
-"""Agreement of raters against statsmodels, and shares corrected for a judge's errors."""
+"""The luck of being chosen and a judge's errors, taken off by hand and in simulation."""
 
 import random
 
 import numpy as np
 import pytest
-from statsmodels.stats.inter_rater import fleiss_kappa
 
-from ragbench.metrics.agreement import JudgeErrors, corrected_share, krippendorff_alpha
-
-
-def ratings(seed: int, raters: int, n: int = 40) -> list[list[int]]:
-    chance = random.Random(seed)
-    truth = [chance.randrange(3) for _ in range(n)]
-    return [[t if chance.random() < 0.7 else chance.randrange(3) for _ in range(raters)]
-            for t in truth]  # fmt: skip
+from ragbench.metrics.stats.corrections import JudgeErrors, corrected_best, corrected_share
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_alpha_follows_from_statsmodels_fleiss_kappa(seed: int) -> None:
-    rows = ratings(seed, 4)
-    table = np.array([[row.count(label) for label in range(3)] for row in rows])
-    n = table.sum()
-    # With no label missing, alpha is Fleiss's kappa with the correction for a small sample.
-    expected = 1 - (1 - fleiss_kappa(table)) * (n - 1) / n
-    assert krippendorff_alpha(rows) == pytest.approx(expected)
+def test_the_best_of_equal_candidates_is_not_ahead() -> None:
+    rng = np.random.default_rng(0)
+    seen, corrected = [], []
+    for number in range(40):
+        found = corrected_best((rng.random((16, 50)) < 0.5).astype(float), seed=number)
+        seen.append(found.seen)
+        corrected.append(found.corrected)
+    assert np.mean(seen) > 0.6
+    assert np.mean(corrected) == pytest.approx(0.5, abs=0.03)
 
 
-def test_alpha_with_missing_labels_is_that_of_krippendorffs_example() -> None:
-    observers = ["123321412...", "1233224125.3", ".3332342251.", "12332441251."]
-    items = [[None if o[i] == "." else o[i] for o in observers] for i in range(12)]
-    assert krippendorff_alpha(items) == pytest.approx(0.743, abs=5e-4)
-
-
-def test_agreement_that_is_not_defined_is_none() -> None:
-    assert krippendorff_alpha([[1, 1], [1, 1]]) is None
-    assert krippendorff_alpha([[1], [None, 0]]) is None
-
-
-def test_less_than_chance_is_negative() -> None:
-    assert krippendorff_alpha([[0, 1], [1, 0]]) == pytest.approx(-0.5)
+def test_a_clear_best_is_kept() -> None:
+    scores = np.zeros((3, 40))
+    scores[1, :30] = 1.0
+    found = corrected_best(scores)
+    assert (found.index, found.seen, found.candidates) == (1, 0.75, 3)
+    assert found.corrected == pytest.approx(0.75, abs=0.02)
+    assert found.interval.low < 0.75 < found.interval.high
+    for seed in range(8):  # what was not drawn may look better by chance
+        alone = corrected_best(scores[1:2], seed=seed, resamples=20)
+        assert alone.corrected <= alone.seen
+    with pytest.raises(ValueError, match="candidates by two or more questions"):
+        corrected_best([[1.0]])
 
 
 def test_correction_by_hand() -> None:
@@ -71,9 +63,10 @@ def test_nothing_can_be_said_by_chance_or_of_nothing() -> None:
     assert corrected_share([0.5], JudgeErrors(0, 0, 90, 100)) is None
 
 
-@pytest.mark.parametrize("questions", [20, 100])
-@pytest.mark.parametrize("share", [0.02, 0.3])
-@pytest.mark.parametrize(("caught", "passed"), [(0.95, 0.97), (0.6, 0.8)])
+@pytest.mark.parametrize(
+    ("questions", "share", "caught", "passed"),
+    [(20, 0.02, 0.6, 0.8), (20, 0.3, 0.95, 0.97), (100, 0.02, 0.95, 0.97), (100, 0.3, 0.6, 0.8)],
+)
 def test_interval_covers(questions: int, share: float, caught: float, passed: float) -> None:
     dice = random.Random(1)
 
