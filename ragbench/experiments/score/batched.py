@@ -12,22 +12,18 @@ the batches in its journal first; one whose id was lost is looked for at the pro
 
 import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import uuid4
 
 from ragbench.errors import RunError
 from ragbench.experiments.score.asking import Asking, Replies, Task, ask_once, sleep
 from ragbench.lms.batch import (
-    MOST_BYTES,
-    MOST_ITEMS,
     BatchClient,
+    BatchFailedError,
     BatchReply,
     Item,
-    RefusedError,
     UnsureError,
     most,
     service_of,
@@ -35,13 +31,9 @@ from ragbench.lms.batch import (
 )
 from ragbench.lms.calls import Amount, CallRefusedError, Reservation, reserved, room
 
-#: How often an item is sent that expires or that the provider fails, and a batch submitted.
-TRIES = 3
-#: Errors in a row, while a batch is waited for, after which the command stops.
-_PATIENCE = 20
+#: Both take more: 50,000 requests and 200 MB (OpenAI), 100,000 and 256 MB (Anthropic).
+_MOST_ITEMS, _MOST_BYTES = 10_000, 90_000_000
 _NO_RESULT = BatchReply(504, {"error": {"message": "the batch has no result for it"}})
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -54,8 +46,6 @@ class _Batch:
     since_s: float
     batch_id: str | None = None
     over: bool = False  # its replies are in the journal, or it never was
-    guessed: bool = False  # its id was found, and others' batches may look the same
-    reservation: Reservation | None = field(default=None, repr=False)
 
 
 def read_batches(
@@ -93,12 +83,11 @@ class BatchRunner:
         rows: Iterable[Mapping[str, Any]],
     ) -> None:
         self.asking, self.client, self.replies = asking, client, replies
-        self.batches, fetched = read_batches(rows)
+        batches, fetched = read_batches(rows)
+        self._open = [batch for batch in batches.values() if not batch.over]
         # What failed before is tried anew by a new command.
         self.client.replies = {key: reply for key, reply in fetched.items() if reply.status < 300}
         self.service = service_of(client.spec)
-        self._others: set[str] = set()  # batches that looked like ours and are not
-        self._tries: Counter[str] = Counter()
         self._n = self._done = 0
 
     def run(self, todo: Sequence[Task]) -> None:
@@ -109,11 +98,21 @@ class BatchRunner:
                 kept, and the same command continues.
         """
         self._n = len(todo)
-        left = list(todo)
         try:
-            self._await([batch for batch in self.batches.values() if not batch.over])
+            for batch in self._open:
+                if batch.batch_id is None:  # the process ended while it was submitted
+                    batch.batch_id = self.service.find(batch.name, batch.keys, batch.since_s)
+                if batch.batch_id:
+                    self._fetch(batch)
+                else:
+                    self._note("lost", batch)
+            left = list(todo)
             while left:
                 left = self._ask(left)
+        except UnsureError as error:
+            raise RunError(
+                f"the provider cannot be reached ({error}); the same command continues"
+            ) from None
         finally:
             self.service.close()
 
@@ -135,7 +134,7 @@ class BatchRunner:
         chosen, amount = self._next_batch(waiting)
         try:
             with reserved(amount) as reservation:
-                self._await([self._submit(chosen, reservation)])
+                self._fetch(self._submit(chosen), reservation)
         except CallRefusedError:
             return []
         # What did not fit may do so now: a batch takes less than it could have taken.
@@ -153,98 +152,43 @@ class BatchRunner:
             more = total + most(self.asking.lm, item)
             size += len(json.dumps(item.body)) + 200
             fits = more.calls <= left.calls and more.tokens <= left.tokens
-            fits = fits and more.cost <= left.cost and size <= MOST_BYTES
-            if chosen and (not fits or len(chosen) == MOST_ITEMS):
+            fits = fits and more.cost <= left.cost and size <= _MOST_BYTES
+            if chosen and (not fits or len(chosen) == _MOST_ITEMS):
                 break
             chosen[key], total = item, more
         return chosen, total
 
-    def _submit(self, group: Mapping[str, Item], reservation: Reservation) -> _Batch:
+    def _submit(self, group: Mapping[str, Item]) -> _Batch:
         """The batch of `group`, submitted and in the journal."""
-        items = list(group.values())
-        keys = [item.key for item in items]
-        name = f"ragbench-{uuid4().hex[:16]}"
-        batch = _Batch(name, keys, list(group), time.time(), reservation=reservation)
-        self.batches[name] = batch
-        self._note("planned", batch, keys=batch.keys, tasks=batch.tasks, since_s=batch.since_s)
-        for wait, _ in zip(self.asking.waits(), range(TRIES), strict=False):
-            try:
-                batch.batch_id = self.service.submit(name, items)
-            except RefusedError as error:
-                self._note("lost", batch)
-                raise RunError(f"the provider refuses the batch: {error}") from None
-            except UnsureError:
-                sleep(wait)
-                batch.batch_id = self._find(batch)
-            if batch.batch_id:
-                self._note("submitted", batch, id=batch.batch_id)
-                return batch
-        self._note("lost", batch)
-        raise RunError("the provider takes no batch now; the same command tries again")
-
-    def _await(self, batches: Sequence[_Batch]) -> None:
-        """Fetch the replies of `batches`, waiting for those that are not there."""
-        for batch in batches:
-            if batch.batch_id is None:  # the process ended while it was submitted
-                batch.guessed = True
-                self._look_for(batch)
-        for wait in self.asking.waits():
-            under_way = sum(self._look(batch) for batch in batches if not batch.over)
-            self.asking.tell(min(self._done + under_way, self._n), self._n)
-            if all(batch.over for batch in batches):
-                return
-            sleep(wait)
-
-    def _look_for(self, batch: _Batch) -> None:
-        """Find the id of `batch`, which was perhaps submitted; else it never was."""
-        batch.batch_id = self._find(batch)
-        if batch.batch_id is None:
+        keys = [item.key for item in group.values()]
+        batch = _Batch(f"ragbench-{uuid4().hex[:16]}", keys, list(group), time.time())
+        self._note("planned", batch, keys=keys, tasks=batch.tasks, since_s=batch.since_s)
+        try:
+            batch.batch_id = self.service.submit(batch.name, list(group.values()))
+        except BatchFailedError:
             self._note("lost", batch)
+            raise
+        self._note("submitted", batch, id=batch.batch_id)
+        return batch
 
-    def _look(self, batch: _Batch) -> int:
-        """How many items of `batch` are done; fetches the replies if it has ended."""
-        batch_id = batch.batch_id or ""
-        state = self._patiently(partial(self.service.state, batch_id))
-        if state.refused:
-            self._note("ended", batch)
-            raise RunError(f"batch {batch_id} failed as a whole: {state.refused}")
-        if state.ended:
-            self._take(batch, self._patiently(partial(self.service.results, batch_id)))
-        return state.done
-
-    def _take(self, batch: _Batch, replies: Mapping[str, BatchReply]) -> None:
-        if batch.guessed and not replies.keys() & set(batch.keys):
-            self._others.add(batch.batch_id or "")
-            self._look_for(batch)
-            return
-        ours = {key: replies.get(key, _NO_RESULT) for key in batch.keys}
-        self._note("ended", batch, replies={key: asdict(reply) for key, reply in ours.items()})
-        if batch.reservation:
-            used = sum((took(self.asking.lm, r) for r in ours.values()), Amount(calls=0))
-            batch.reservation.take(tokens=used.tokens, cost=used.cost, calls=len(ours))
-        for key, reply in ours.items():
-            self._tries[key] += 1
-            if not (reply.again and self._tries[key] < TRIES):
-                self.client.replies[key] = reply
-
-    def _find(self, batch: _Batch) -> str | None:
-        known = {b.batch_id for b in self.batches.values() if b.batch_id} | self._others
-        return self._patiently(
-            partial(self.service.find, batch.name, len(batch.keys), batch.since_s, known)
-        )
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """What `ask` gives, asked again where the provider cannot be reached."""
-        for wait, _ in zip(self.asking.waits(), range(_PATIENCE), strict=False):
+    def _fetch(self, batch: _Batch, reservation: Reservation | None = None) -> None:
+        """Wait for the replies of `batch`, and keep them."""
+        for wait in self.asking.waits():
             try:
-                return ask()
-            except UnsureError as error:
-                why = str(error)
-                sleep(wait)
-            except RefusedError as error:
-                raise RunError(f"the provider refuses to tell of the batch: {error}") from None
-        raise RunError(f"the batch cannot be asked for ({why}); the same command continues")
+                done, replies = self.service.look(batch.batch_id or "")
+            except BatchFailedError:
+                self._note("ended", batch)
+                raise
+            self.asking.tell(min(self._done + done, self._n), self._n)
+            if replies is not None:
+                break
+            sleep(wait)
+        ours = {key: (replies or {}).get(key, _NO_RESULT) for key in batch.keys}
+        self._note("ended", batch, replies={key: asdict(reply) for key, reply in ours.items()})
+        if reservation:
+            used = sum((took(self.asking.lm, r) for r in ours.values()), Amount(calls=0))
+            reservation.take(tokens=used.tokens, cost=used.cost, calls=len(ours))
+        self.client.replies |= ours
 
     def _note(self, event: str, batch: _Batch, **more: Any) -> None:
-        batch.over = event in ("ended", "lost")
         self.replies.store.add_reply({"qid": "", "batch": event, "name": batch.name, **more})
