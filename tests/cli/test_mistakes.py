@@ -45,7 +45,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --limt 3", "--limit"),
         ("eval --retriever bm26", "did you mean bm25"),
         ("eval --retriever-set k1=-1", "k1=-1"),
-        ("eval --adapter yaml", "'auto', 'json', 'chat', 'xml'"),
+        ("eval --adapter yaml", "'auto', 'json', 'chat'"),
         ("eval --temperature nan", "not a finite number"),
         ("eval --max-cost inf", "not a finite number"),
         ("eval --rpm 0", "rpm=0"),

@@ -1,6 +1,5 @@
 """Adapters: what is read, mended, counted, and asked for again."""
 
-import asyncio
 from collections import Counter
 from dataclasses import replace
 from typing import Literal
@@ -49,14 +48,9 @@ def graded(lm: dspy.LM, adapter: str) -> tuple[dspy.Prediction, Counter[str]]:
         return GRADE(passage="p"), counts
 
 
-def as_xml(asked: Asked) -> str:
-    return "\n".join(f"<{name}>\n{value}\n</{name}>" for name, value in ALMOST.items())
-
-
-@pytest.mark.parametrize("name", ["json", "chat", "xml"])
+@pytest.mark.parametrize("name", ["json", "chat"])
 def test_almost_right_values_are_mended_and_each_is_counted(name: str) -> None:
-    script = as_xml if name == "xml" else lambda asked: ALMOST
-    out, counts = graded(ScriptedLM(script), name)
+    out, counts = graded(ScriptedLM(lambda asked: ALMOST), name)
     assert (out.support, out.useful, out.score) == ("full", True, 0.85)
     assert (out.queries, out.note, out.answer) == (["one", "two"], None, "Paris")
     assert counts["label_repair"] == 5
@@ -104,14 +98,6 @@ def test_a_fallback_that_fails_too_is_a_parse_error_after_two_calls() -> None:
     with open_ledger() as ledger, pytest.raises(dspy.AdapterParseError):
         graded(ScriptedLM(never_parses), "json")
     assert len(ledger.calls) == 1
-
-
-def test_the_fallback_works_in_async_code() -> None:
-    lm = ScriptedLM(lambda asked: "nonsense" if asked.number == 1 else {"answer": "Paris"})
-    predict = dspy.Predict("question -> answer")
-    with open_ledger() as ledger, dspy.context(lm=lm, adapter=make_adapter("chat")):
-        assert asyncio.run(predict.acall(question="x")).answer == "Paris"
-    assert [call.fallback for call in ledger.calls] == [False, True]
 
 
 def test_the_schema_that_is_sent_stays_strict() -> None:

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import dspy
 import pytest
 
-from ragbench.lms.adapters.lenient import LenientChat, LenientJSON, LenientXML
-from ragbench.lms.adapters.repair import read_value
+from ragbench.lms.adapters.lenient import LenientChat, LenientJSON, read_value
 
 PIECES = [
     " ", "\n", "\t", "\u00a0", "_", "`", "*", "[", "]", "#", "{", "}", '"', "'", "<", ">", "7", ".",
@@ -17,7 +16,7 @@ PIECES = [
     "[[ ## ", "[[ ", "no ", "<answer>", "1 of ", "7 ", "1.", "1/",
 ]  # fmt: skip
 KINDS = [str, bool, int, float, Literal["yes", "no"], list[str], list[int], str | None]
-ADAPTERS = [LenientChat(), LenientJSON(), LenientXML()]
+ADAPTERS = [LenientChat(), LenientJSON()]
 SIGNATURE = dspy.Signature("question -> answer, ok: bool")
 SIZE = 250_000
 

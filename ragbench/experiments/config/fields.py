@@ -136,7 +136,7 @@ class LMConfig(Knobs):
     reply_tokens: Annotated[int, Option(aliases=("max_tokens",))] = Field(
         512, ge=1, le=1_000_000, description="maximum tokens of one reply"
     )
-    adapter: Literal["auto", "json", "chat", "xml"] = Field(
+    adapter: Literal["auto", "json", "chat"] = Field(
         "auto", description="format of prompts and replies; auto is the LM's own"
     )
     timeout: Annotated[
