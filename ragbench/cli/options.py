@@ -253,7 +253,9 @@ asking_options = stack(
 
 
 def make_asking(
-    options: dict[str, Any], spec: str | None, on_reply: Callable[[int, int], None] | None = None
+    options: dict[str, Any],
+    spec: str | None,
+    on_reply: Callable[[int, int, str], None] | None = None,
 ) -> Asking | None:
     """The LM of `spec` with the options' settings; None without one.
 

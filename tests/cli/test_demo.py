@@ -19,6 +19,8 @@ def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None
         address = demo.stdout.readline().split()[0]
         with urlopen(f"{address}data") as answer:
             data = answer.read().decode()
+        with urlopen(f"{address}piece/0/0") as answer:
+            assert "system" in answer.read().decode(), "prompts are kept"
         demo.send_signal(signal.SIGINT)
         assert demo.stdout.read() == "stopped\n"
     for name in ("vanilla", "ircot", "react", "vanilla-compiled"):

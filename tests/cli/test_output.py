@@ -5,6 +5,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -82,6 +83,9 @@ WORDS = [
     "models list", "index list", "retrieve --size 100 --limit 3 --retriever bm25,rank_bm25",
     "eval --dry-run --program vanilla --dataset jsonl --data-file questions.jsonl",
     "search river --dataset jsonl --data-file questions.jsonl",
+    "sweep sweep.yaml",
+    "tune DATA --limit 2 --trials 2 --only k --objective f1,tokens",
+    "verdict DATA --limit 4 --optimizer labeled --train-limit 4 --val-limit 4",
 ]  # fmt: skip
 
 
@@ -89,14 +93,38 @@ WORDS = [
 def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
     words: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("sweep.yaml").write_text(
+        "{program: vanilla, dataset: jsonl, data_file: questions.jsonl, limit: 2, adapter: chat, "
+        "matrix: {k: [1, 2]}, baseline: {k: 1}}"
+    )
+    data = "--program vanilla --dataset jsonl --data-file questions.jsonl --adapter chat"
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    code, out, _ = command(capsys, *words.replace("RUN", "runs/one").split())
-    assert code == 0
+    code, out, err = command(
+        capsys, *words.replace("RUN", "runs/one").replace("DATA", data).split()
+    )
+    assert code == 0, err
     lines = re.sub(r"\x1b\[\d+m", "", out).splitlines()
     assert lines
     # A word that is longer than the terminal, as the folder in this model's name, stays whole.
     assert [line for line in lines if len(line) > 80 > len(max(line.split(), key=len)) + 20] == []
+
+
+def test_json_of_compare_and_verdict_has_the_verdict_and_numbers(run: Path) -> None:
+    def tables(*arguments: object) -> dict[str, Any]:
+        shown = json.loads(invoke(*arguments, "--format", "json").stdout)
+        return {table["table"]: table["rows"] for table in shown}
+
+    [em, *_] = tables("compare", run, run)["scores"]
+    assert em["verdict"].startswith("no difference shown")
+    assert isinstance(em["a"], float)
+    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", "questions.jsonl")
+    found = tables("verdict", *given, "--adapter", "chat", "--limit", 3, "--optimizer", "labeled",
+                   "--train-limit", 4, "--val-limit", 4)  # fmt: skip
+    assert [row["metric"] for row in found["conclusions"]] == ["em", "f1"]
+    assert "this compiled program" in found["conclusions"][0]["conclusion"]
+    assert found["contrasts"][0]["verdict"]
+    assert found["arms"][0]["tokens"] != round(found["arms"][0]["tokens"])
 
 
 def test_show_run_names_what_is_missing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,16 @@
 """What a long command says while it works."""
 
+from pathlib import Path
+
 import pytest
 
 from ragbench.cli import progress as module
 from ragbench.cli.progress import RunProgress
-from tests.experiments.scored_runs import answered
+from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from tests.experiments.scored_runs import answered, make_run
+from tests.experiments.test_judge import fair
+from tests.fakes import ScriptedLM
 
 
 def test_without_a_terminal_there_is_a_line_every_30_s_and_one_at_the_end(
@@ -39,3 +45,12 @@ def test_on_a_terminal_a_finished_bar_is_printed_once(
     last = capsys.readouterr().err.rpartition("\x1b[2K")[2]
     assert last.count("answering") == 1
     assert "2/2" in last
+
+
+def test_a_judge_says_what_it_came_to_so_far(tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    lm = ScriptedLM(fair, name="judge", schema=False)
+    asking = Asking(lm, workers=1, on_reply=lambda *said: told.append(said))
+    run = make_run(tmp_path / "run", [answered("q1", "Chad"), answered("q2", "Norway")])
+    score_run(run, ScoreRequest(judge=JudgeRequest(asking)))
+    assert told == [(1, 2, "judged correct 0.000"), (2, 2, "judged correct 0.500")]

@@ -15,7 +15,14 @@ from ragbench.experiments.report.comparison import (
     compared_columns,
     sentence,
 )
-from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.report.table import (
+    Column,
+    Table,
+    for_machines,
+    print_table,
+    say,
+    with_interval,
+)
 from ragbench.experiments.report.tables import evidence_lines, measured, money
 from ragbench.experiments.runs import Evaluation
 from ragbench.metrics import LEAST_SEEDS
@@ -27,6 +34,9 @@ RARE = 0.1
 def print_verdict(verdict: Verdict) -> None:
     """Print conclusions and what a reader must know beside them; then every number."""
     say(*summary_lines(verdict))
+    if for_machines():
+        rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
+        print_table(Table("conclusions", (Column("metric"), Column("conclusion")), rows))
     print_table(_arms(verdict))
     say(*_by_seed(verdict))
     for name in (ZERO_SHOT, COMPILED):

@@ -44,13 +44,13 @@ class UnusableError(Exception):
 class Asking:
     """With what a model is asked: the LM, and how many calls at once.
 
-    `on_reply` is called after each reply with the number done and the number in all. A batch is
-    looked at after `wait_s` seconds, and then ever more seldom.
+    `on_reply` is called after each reply with the number done, the number in all, and what the
+    judge said so far. A batch is looked at after `wait_s` seconds, and then ever more seldom.
     """
 
     lm: RagbenchLM
     workers: int = 4
-    on_reply: Callable[[int, int], None] | None = None
+    on_reply: Callable[[int, int, str], None] | None = None
     wait_s: float = 2.0
 
     def check(self) -> None:
@@ -69,10 +69,12 @@ class Asking:
             yield wait
             wait = min(1.5 * wait, 30 * self.wait_s)
 
-    def tell(self, done: int, n: int) -> None:
-        """Say that `done` of `n` replies are there."""
+    def tell(self, done: int, n: int, replies: "Replies") -> None:
+        """Say that `done` of `n` replies are there, and the share that calls an answer correct."""
         if self.on_reply:
-            self.on_reply(done, n)
+            said = Counter(str(reply.value) for reply in replies.by_key.values())
+            right, judged = said["correct"], said["correct"] + said["incorrect"]
+            self.on_reply(done, n, f"judged correct {right / judged:.3f}" if judged else "")
 
 
 def sleep(seconds: float) -> None:
@@ -243,7 +245,7 @@ def ask_directly(todo: Sequence[Task], asking: Asking, replies: Replies) -> None
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
-                asking.tell(done, len(todo))
+                asking.tell(done, len(todo), replies)
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -128,7 +128,7 @@ class BatchRunner:
             else:
                 self.replies.add(task, self.asking.lm.model, reply)
                 self._done += 1
-                self.asking.tell(self._done, self._n)
+                self.asking.tell(self._done, self._n, self.replies)
         if not waiting:
             return []
         chosen, amount = self._next_batch(waiting)
@@ -179,7 +179,7 @@ class BatchRunner:
             except BatchFailedError:
                 self._note("ended", batch)
                 raise
-            self.asking.tell(min(self._done + done, self._n), self._n)
+            self.asking.tell(min(self._done + done, self._n), self._n, self.replies)
             if replies is not None:
                 break
             sleep(wait)
