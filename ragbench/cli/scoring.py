@@ -11,7 +11,7 @@ from ragbench.cli.options import asking_options, log_option, make_asking, take_l
 from ragbench.cli.progress import RunProgress, so_far, until_stopped
 from ragbench.experiments.report.table import say
 
-RULES = ("ragbench", "arag", "linearrag", "grounding")
+RULES = ("ragbench", "arag", "grounding")
 
 
 @command(
@@ -26,7 +26,6 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
         help="Metric to compute; repeat for more. [default: the standard ones]")  # fmt: skip
 @option("--protocol", metavar="NAME", group="Output",
         help="Scoring protocol; see `ragbench list protocols`.")  # fmt: skip
-@closed_book_option
 @option("--judge", "judge_lm", metavar="LM", group="Judge", help="LM that judges the answers.")
 @option("--judge-rule", type=click.Choice(RULES),
               group="Judge",
@@ -66,7 +65,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     judge = None
     if asking is not None:
         protocol = options["protocol"]
-        rule: Any = options["judge_rule"] or (protocol if protocol in RULES else "ragbench")
+        published = "arag" if protocol in ("arag", "linearrag") else "ragbench"
+        rule: Any = options["judge_rule"] or published
         allow = options["allow_self_judge"]
         judge = JudgeRequest(
             asking, rule, allow, labelled=options["labelled"], embedder=options["embedder"]
@@ -74,7 +74,6 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     request = ScoreRequest(
         metrics=options["metrics"],
         protocol=options["protocol"],
-        closed_book=options["closed_book"],
         attributor=make_asking(
             options, options["attribute_lm"], partial(progress.count, "attributing")
         ),

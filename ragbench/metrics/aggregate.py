@@ -40,14 +40,9 @@ def summarize(
     records: Sequence[Record],
     columns: Columns,
     *,
-    groupings: Mapping[str, Grouping] = GROUPINGS,
     breakdown_metrics: Sequence[str] = BREAKDOWN_METRICS,
 ) -> dict[str, Any]:
-    """The summary of `records`, ordered by qid, JSON-ready; `columns` are of `score_columns`.
-
-    `groupings` are the breakdowns; add one to break down by what another run knows, such as whether
-    a question is solved without retrieval.
-    """
+    """The summary of `records`, ordered by qid, JSON-ready; `columns` are of `score_columns`."""
     failures = [r.failure.name if r.failure else "program/no answer" for r in records if r.failed]
     return {
         "n": len(records),
@@ -55,7 +50,7 @@ def summarize(
         "failures": _counts(failures),
         "scores": _means(records, columns),
         "breakdowns": {
-            name: _breakdown(records, group, breakdown_metrics) for name, group in groupings.items()
+            name: _breakdown(records, group, breakdown_metrics) for name, group in GROUPINGS.items()
         },
         "support_kinds": _counts(map(support_kind, records)),
         "evidence_kinds": _counts(map(evidence_kind, records)),

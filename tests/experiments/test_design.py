@@ -43,9 +43,9 @@ LESS = "by less than the margin of 0.05"
         ),
         ("compiling", ["worse", "better"], "hurts"),
         ("compiling", [f"worse, {LESS}", "better"], f"hurts, {LESS}"),
-        ("these 2 compiled programs", ["worse", "better"], "hurt"),
+        ("this set of 2 compiled programs", ["worse", "better"], "hurts"),
         ("this compiled program", ["equivalent", "better"], "changes nothing that matters"),
-        ("these 3 compiled programs", ["no", "better"], "are not shown to help or to hurt"),
+        ("this set of 3 compiled programs", ["no", "better"], "is not shown to help or to hurt"),
     ],
 )
 def test_conclusions(who: str, words: list[str], said: str) -> None:
@@ -110,10 +110,10 @@ def test_what_is_saved_is_the_difference_turned_round() -> None:
 def test_who_a_verdict_is_on() -> None:
     three = Design((0, 1, 2))
     assert subject(three, 3, 20) == "compiling on these 20 questions"
-    assert subject(three, 2, 20) == "these 3 compiled programs"
+    assert subject(three, 2, 20) == "this set of 3 compiled programs"
     assert subject(Design((0,)), 1, 20) == "this compiled program"
-    assert subject(Design((0, 1)), 2, 20) == "these 2 compiled programs"
-    assert subject(Design((0, 1, 2), anytime=True), 3, 20) == "these 3 compiled programs"
+    assert subject(Design((0, 1)), 2, 20) == "this set of 2 compiled programs"
+    assert subject(Design((0, 1, 2), anytime=True), 3, 20) == "this set of 3 compiled programs"
 
 
 def seeded(spread: float, gain: float, **method: Any) -> Any:

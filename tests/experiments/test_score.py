@@ -42,16 +42,6 @@ def test_scores_add_up_over_calls_and_breakdowns_are_there(tmp_path: Path) -> No
     assert scored.summary["breakdowns"]["hops"]["2"]["n_failed"] == 1
 
 
-def test_closed_book_run_breaks_a_run_down(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
-    direct = make_run(tmp_path / "direct", [answered("q1", "Norway"), answered("q3", "Chad")])
-    found = score_run(folder, ScoreRequest(closed_book=direct)).summary["breakdowns"]
-    assert {name: row["n"] for name, row in found["closed_book"].items()} == {
-        "not solved": 1, "solved": 1,
-    }  # fmt: skip
-    assert found["closed_book"]["solved"]["em"] == 1.0
-
-
 def test_question_asked_again_loses_what_was_said_of_its_old_answer(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     score_run(folder, ScoreRequest(metrics=("em", "f1")))

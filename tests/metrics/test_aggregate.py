@@ -8,7 +8,6 @@ import pytest
 
 from ragbench.errors import UnknownNameError
 from ragbench.metrics import DEFAULT_METRICS, mean_interval, score_columns, summarize
-from ragbench.metrics.aggregate import GROUPINGS
 from ragbench.record import Record
 from tests.metrics.records import failure, record
 
@@ -20,8 +19,8 @@ RECORDS = [
 ]
 
 
-def summed(records: list[Record], metrics: Any = DEFAULT_METRICS, **how: Any) -> dict[str, Any]:
-    return summarize(records, score_columns(records, metrics), **how)
+def summed(records: list[Record], metrics: Any = DEFAULT_METRICS) -> dict[str, Any]:
+    return summarize(records, score_columns(records, metrics))
 
 
 def test_failures_count_as_the_worst() -> None:
@@ -47,9 +46,7 @@ def test_failures_alone_make_no_score_of_what_no_answer_has() -> None:
 
 
 def test_breakdowns() -> None:
-    closed_book = {"1": 1.0, "2": 0.0}
-    groupings = {**GROUPINGS, "closed_book": lambda r: closed_book.get(r.qid)}
-    groups = summed(RECORDS, groupings=groupings)["breakdowns"]
+    groups = summed(RECORDS)["breakdowns"]
     means = {"em": 0.5, "f1": 0.5, "intervals": {"em": [0.0, 1.0], "f1": [0.0, 1.0]}}
     assert groups["qtype"]["comparison"] == {"n": 2, "n_failed": 0, **means}
     assert groups["qtype"]["bridge"] == {"n": 2, "n_failed": 1, **means}
@@ -58,8 +55,6 @@ def test_breakdowns() -> None:
         "entity": 3,
         "yes_no": 1,
     }
-    solved = {key: row["em"] for key, row in groups["closed_book"].items()}
-    assert solved == {"0.0": 0.0, "1.0": 1.0}
 
 
 def test_chosen_metrics_and_an_unknown_one() -> None:

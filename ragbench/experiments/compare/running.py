@@ -28,22 +28,13 @@ from ragbench.experiments.compare.verdicts import (
     Verdict,
     VerdictRequest,
     assemble,
-    keep,
     looks_of,
     verdict_folder,
 )
 from ragbench.experiments.compile import OnMessage, compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import estimate_run, in_all
-from ragbench.experiments.runs import (
-    Evaluation,
-    OnPrepare,
-    OnRecord,
-    OnStart,
-    RunContext,
-    evaluate,
-    ready,
-)
+from ragbench.experiments.runs import Evaluation, RunContext, evaluate, ready
 from ragbench.experiments.store import locked, read_object
 from ragbench.metrics import LEAST_SEEDS, get_metric
 
@@ -59,11 +50,11 @@ def run_verdict(
     request: VerdictRequest,
     *,
     on_message: OnMessage = print,
-    on_start: OnStart | None = None,
-    on_record: OnRecord | None = None,
-    on_prepare: OnPrepare | None = None,
+    **watch: Any,
 ) -> Verdict:
     """Run every arm, or continue them, and give the verdict, written to `verdict.json`.
+
+    `watch` are `on_start`, `on_record` and `on_prepare`, as `evaluate` takes them.
 
     Raises:
         DataError: the questions asked are not held out.
@@ -74,7 +65,6 @@ def run_verdict(
     # What compiling would refuse is refused before an arm is paid for.
     run_context = make_plan(config, settings).run_context
     folder = verdict_folder(config, settings)
-    watch = {"on_start": on_start, "on_record": on_record, "on_prepare": on_prepare}
     arms = _Arms(config, settings, request, folder, run_context, on_message, watch)
     for line in _too_few_seeds(request):
         on_message(line)
@@ -121,7 +111,7 @@ def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:
         if look not in arms.looks:
             arms.looks.append(look)
         verdict = replace(verdict, looks=tuple(arms.looks))
-        keep(verdict)
+        verdict.keep()
         if verdict.decided() or verdict.questions < limit:
             break
     return verdict
@@ -161,7 +151,7 @@ class _Arms:
         metrics = tuple(request.metrics)
         design = Design(seeds, votes, metrics, request.margin, request.form_too, anytime)
         verdict = assemble(self.folder, design, tuple(self.looks))
-        keep(verdict)
+        verdict.keep()
         return verdict
 
     def _run(self, name: str, limit: int | None, **over: Any) -> Evaluation:
@@ -180,7 +170,7 @@ class _Arms:
         try:
             return compile_program(
                 self.config, settings, on_message=self.on_message, like=self.run_context,
-                on_prepare=self.watch["on_prepare"],
+                on_prepare=self.watch.get("on_prepare"),
             )  # fmt: skip
         except StoppedError as stop:
             stop.partial = tuple(self.runs)
@@ -224,13 +214,10 @@ def estimate_verdict(
     zero_shot = estimate_run(run_context)
     form = estimate_run(ready(config.but(out=folder / FORM, form=True), like=run_context))
     compiling = estimate_compile(make_plan(config, settings, like=run_context))
-    lines = []
-    for name, arm in ((ZERO_SHOT, zero_shot), (FORM, form)):
-        lines += [f"arm {name}", *arm.lines()]
+    lines = [f"arm {ZERO_SHOT}", *zero_shot.lines(), f"arm {FORM}", *form.lines()]
     lines += [f"compile, {request.seeds} times", *compiling.lines()]
-    lines += [f"arm compiled, {request.seeds} times: as zero-shot"]
-    if request.form_too:
-        lines += [f"arm compiled-form, {request.seeds} times: as form"]
+    lines += [f"arm {COMPILED}, {request.seeds} times: as {ZERO_SHOT}"]
+    lines += [f"arm {COMPILED_FORM}, {request.seeds} times: as {FORM}"] * request.form_too
     notes = ["without the demonstrations that compiling may add to the prompts of its arms"]
     if request.equal_cost:
         notes += ["without the votes at equal cost, which take as much as one compiled arm"]
@@ -242,7 +229,5 @@ def estimate_verdict(
 def _too_few_seeds(request: VerdictRequest) -> list[str]:
     if request.seeds >= LEAST_SEEDS:
         return []
-    on = "this compiled program" if request.seeds == 1 else f"these {request.seeds} programs"
-    return [
-        f"the verdict will be on {on} alone; for one on the optimizer give --seeds {LEAST_SEEDS}"
-    ]
+    on = f"{request.seeds} compiled program{'s' * (request.seeds > 1)}"
+    return [f"the verdict will be on {on}; for one on the optimizer give --seeds {LEAST_SEEDS}"]

@@ -20,7 +20,7 @@ from typing import Any
 import dspy
 
 from ragbench.errors import RunError
-from ragbench.experiments.artifacts import PROGRAM, Sidecar, assert_held_out, read_sidecar
+from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
 from ragbench.experiments.compare.paired import (
     clusters_of,
     compare_arms,
@@ -33,9 +33,7 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.runs import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, write_json
 from ragbench.metrics import LEAST_SEEDS, Comparison, Method, correct
-from ragbench.programs import PROGRAMS
 from ragbench.programs.wrappers import FORM_INSTRUCTION
-from ragbench.retrievers import Corpus, make_retriever
 
 VERDICT = "verdict.json"
 ZERO_SHOT, FORM = "zero-shot", "form"
@@ -60,16 +58,6 @@ class Design:
     margin: float | None = None
     form_too: bool = False
     anytime: bool = False
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Design:
-        """The design that `dataclasses.asdict` gave.
-
-        Raises:
-            KeyError, TypeError: it is none.
-        """
-        lists = {name: tuple(data[name]) for name in ("seeds", "metrics")}
-        return cls(**{**data, **lists})
 
     def folders(self) -> dict[str, list[str]]:
         """The folders of each arm, by its name."""
@@ -118,36 +106,32 @@ def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
 
 
 def subject(design: Design, distinct_programs: int, trained: int) -> str:
-    """The subject of the verdict's sentences; plural if there are several programs.
+    """The subject of the verdict's sentences.
 
     All seeds have one training set, of `trained` questions: another would give other programs.
     """
     if design.of_optimizer(distinct_programs):
         return f"compiling on these {trained} questions"
     n = len(design.seeds)
-    return "this compiled program" if n == 1 else f"these {n} compiled programs"
+    return "this compiled program" if n == 1 else f"this set of {n} compiled programs"
 
 
 def conclusion(who: str, verdicts: Mapping[Pair, str]) -> str:
     """A sentence on all contrasts of one metric together."""
-    many = who.startswith("these")
-    helps, hurts, changes, is_ = (
-        ("help", "hurt", "change", "are") if many else ("helps", "hurts", "changes", "is")
-    )
     overall = verdicts[ZERO_SHOT, COMPILED]
     if overall.startswith("worse"):
-        return f"{who} {hurts}{overall.removeprefix('worse')}"
+        return f"{who} hurts{overall.removeprefix('worse')}"
     if overall.startswith("equivalent"):
-        return f"{who} {changes} nothing that matters"
+        return f"{who} changes nothing that matters"
     if not overall.startswith("better"):
-        said = f"{who} {is_} not shown to help or to hurt"
+        said = f"{who} is not shown to help or to hurt"
         worse = verdicts.get((VOTES, COMPILED), "").startswith("worse")
-        return said + (f", and {is_} worse than {_RIVALS[VOTES]}" if worse else "")
+        return said + (f", and is worse than {_RIVALS[VOTES]}" if worse else "")
     clauses = [clause for pair, word in verdicts.items() if (clause := _clause(pair, word))]
     good, other = ([text for fine, text in clauses if fine is sort] for sort in (True, False))
     parts = [" and ".join(good)] if good else []
     parts += ["but " + " and ".join(other)] if other else []
-    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(parts)}"
+    return f"{who} helps{overall.removeprefix('better')}, {', '.join(parts)}"
 
 
 _RIVALS = {FORM: "repairing the answer's form", VOTES: "votes for as many tokens"}
@@ -184,18 +168,6 @@ class Look:
 
 
 @dataclass(frozen=True)
-class PromptChange:
-    """One predictor: its instructions before and after, and the demonstrations added."""
-
-    predictor: str
-    signature: str
-    before: str
-    after: str
-    demos: tuple[Mapping[str, Any], ...]
-    demo_tokens: int
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What the arms show; p-values are Holm's over all contrasts and metrics.
 
@@ -210,7 +182,6 @@ class Verdict:
     contrasts: Mapping[Pair, Mapping[str, Comparison]]
     fixed: Sequence[str]
     broken: Sequence[str]
-    prompts: Sequence[Sequence[PromptChange]]
     spending: Spending
     looks: Sequence[Look] = ()
 
@@ -246,6 +217,10 @@ class Verdict:
         mine, its = (per_question(self.arms.get(arm, ()), *of) for arm in (VOTES, COMPILED))
         return mine / its if mine is not None and its else None
 
+    def keep(self) -> None:
+        """Write `verdict.json`."""
+        write_json(self.folder / VERDICT, self.to_dict(), sealed=True)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
@@ -267,7 +242,6 @@ class Verdict:
             "fixed": list(self.fixed),
             "broken": list(self.broken),
             "distinct_programs": self.distinct_programs,
-            "prompts": [list(map(asdict, seed)) for seed in self.prompts],
             "spending": self.spending.to_dict(),
         }
 
@@ -283,7 +257,8 @@ def reread(folder: Path) -> Verdict:
         raise RunError(f"{folder} holds no finished verdict: it has no {VERDICT}")
     stored = read_object(path)
     try:
-        design = Design.from_dict(stored["design"])
+        lists = {name: tuple(stored["design"][name]) for name in ("seeds", "metrics")}
+        design = Design(**{**stored["design"], **lists})
         looks = looks_of(stored)
     except (TypeError, KeyError):
         raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
@@ -324,18 +299,9 @@ def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdic
         contrasts=_contrasts(arms, design, qids, method),
         fixed=[qid for qid in qids if qid in after - before],
         broken=[qid for qid in qids if qid in before - after],
-        prompts=[
-            prompt_changes(folder / f"program-{seed}", sidecar)
-            for seed, sidecar in zip(design.seeds, sidecars, strict=True)
-        ],
         spending=spending_of(zero_shot[0], compiled, sidecars),
         looks=looks,
     )
-
-
-def keep(verdict: Verdict) -> None:
-    """Write `verdict.json`."""
-    write_json(verdict.folder / VERDICT, verdict.to_dict(), sealed=True)
 
 
 def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]) -> None:
@@ -359,28 +325,3 @@ def _contrasts(
     found = [compare_arms(arms[a], arms[b], m, qids, method) for a, b in pairs for m in metrics]
     family = iter(correct(found))
     return {pair: {metric: next(family) for metric in metrics} for pair in pairs}
-
-
-def prompt_changes(folder: Path, sidecar: Sidecar) -> list[PromptChange]:
-    """One row per predictor of the compiled program in `folder`, in DSPy's order.
-
-    Demos that are chosen anew for each question, as by knn, are not among them.
-
-    Raises:
-        RunError: the program cannot be read.
-    """
-    state = read_object(folder / PROGRAM)
-    nothing = make_retriever("bm25", Corpus(()), setting="pooled")
-    bare = PROGRAMS.get(sidecar.program)(nothing, **sidecar.knobs)  # as before it was compiled
-    before = dict(bare.named_predictors())
-    return [
-        PromptChange(
-            predictor=card.name,
-            signature=card.signature,
-            before=before[card.name].signature.instructions,
-            after=state[card.name]["signature"]["instructions"],
-            demos=tuple(dict(demo) for demo in state[card.name]["demos"]),
-            demo_tokens=card.demo_tokens,
-        )
-        for card in sidecar.predictors
-    ]

@@ -1,6 +1,5 @@
 """A verdict as people read it: the sentences first, then the numbers that they rest on."""
 
-import difflib
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -8,7 +7,7 @@ from typing import Any
 
 from ragbench.experiments.compare.paired import EVIDENCE
 from ragbench.experiments.compare.spending import Spending, per_question
-from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Look, PromptChange, Verdict
+from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Look, Verdict
 from ragbench.experiments.report.comparison import (
     cluster_line,
     compared,
@@ -45,7 +44,7 @@ def print_verdict(verdict: Verdict) -> None:
     print_table(_contrasts(verdict))
     every = [c for by_metric in verdict.contrasts.values() for c in by_metric.values()]
     say(*cluster_line(every), *_looks(verdict))
-    say(*_spending(verdict.spending), *_prompts(verdict))
+    say(*_spending(verdict.spending))
     for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
         say(f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}")
     say(f"verdict: {verdict.folder}")
@@ -182,27 +181,3 @@ def _spending(spending: Spending) -> Iterable[str]:
         "been cached, with its validation)"
     )
     yield f"in tokens: {spending.tokens.words()}; in $: {spending.usd.words()}"
-
-
-def _prompts(verdict: Verdict) -> Iterable[str]:
-    """What changed in the prompts, in full for the first seed; the others are in verdict.json."""
-    for seed, changes in zip(verdict.design.seeds, verdict.prompts, strict=True):
-        yield f"prompts, seed {seed}:"
-        for change in changes:
-            parts = ["new instructions"] if change.before != change.after else []
-            if change.demos:
-                tokens = f"about {change.demo_tokens:,} tokens"
-                parts.append(f"{len(change.demos)} demonstrations ({tokens})")
-            what = ", ".join(parts) or "as it was"
-            yield f"  {change.predictor} ({change.signature}): {what}"
-            if seed == verdict.design.seeds[0]:
-                yield from _in_detail(change)
-
-
-def _in_detail(change: PromptChange) -> Iterable[str]:
-    if change.before != change.after:
-        lines = difflib.ndiff(change.before.splitlines(), change.after.splitlines())
-        yield from (f"    {line}" for line in lines if line[:1] in "+- ")
-    for demo in change.demos:
-        fields = (f"{k}={' '.join(str(v).split())[:60]}" for k, v in demo.items() if k != "context")
-        yield f"    + demo: {'; '.join(fields)}"

@@ -3,9 +3,8 @@
 Two rules of verdicts. `ragbench` shows the question and all gold answers and reads a typed verdict
 strictly; a reply that cannot be read is asked for once more and is then `unscored`, a class of its
 own. `arag` is that of A-RAG and LinearRAG: no question, the first gold answer, right only if the
-reply, stripped and in lower case, is exactly "correct". A-RAG divides by the predictions that are
-not blank, failed questions among them, LinearRAG by all; both stand in the summary. The prompt is
-ours: theirs has the same three criteria.
+reply, stripped and in lower case, is exactly "correct". What each divides by is in its protocol.
+The prompt is ours: theirs has the same three criteria.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,27 +21,11 @@ from ragbench.experiments.score.annotation import (
 )
 from ragbench.ledger import calling
 from ragbench.lms import RagbenchLM
-from ragbench.metrics import (
-    UNDECIDED,
-    Cause,
-    best,
-    contains,
-    exact_match,
-    is_blank_answer,
-    share,
-    union,
-)
+from ragbench.metrics import UNDECIDED, Cause, best, contains, exact_match, share, union
 from ragbench.record import Record
 from ragbench.signatures import ExplainMistake, JudgeAnswer
 
-Rule = Literal["ragbench", "arag", "linearrag"]
-
-#: Rule -> the metric that its verdicts fill; A-RAG's and LinearRAG's differ in denominator alone.
-METRIC_OF: Mapping[str, str] = {
-    "ragbench": "judge",
-    "arag": "judge_arag",
-    "linearrag": "judge_arag",
-}
+Rule = Literal["ragbench", "arag"]
 
 _WITHOUT_QUESTION = """\
 You grade answers.
@@ -64,8 +47,8 @@ class Judging(Annotation):
     signature = JudgeAnswer
 
     def __init__(self, rule: Rule) -> None:
-        self.ours, self.rule = rule == "ragbench", rule
-        self.name = METRIC_OF[rule]
+        self.ours = rule == "ragbench"
+        self.name = "judge" if self.ours else "judge_arag"
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One verdict."""
@@ -88,14 +71,7 @@ class Judging(Annotation):
         return {self.name: {"correct": 1.0, "incorrect": 0.0}.get(str(values[0]))}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Counts, and accuracies by denominator.
-
-        `accuracy_all` divides by all questions, `accuracy_not_blank` by those whose prediction is
-        not blank, where a question that an error ended counts as predicted and wrong; in both, what
-        is not judged correct is not right. Both are None as long as an answer has not been asked
-        about. `accuracy_scored` leaves the unscored out. Contain-match and exact match stand beside
-        the judge, over the gold answers that it saw.
-        """
+        """Counts; contain-match and exact match beside the judge, over the golds that it saw."""
         answered = [record for record in records if not record.failed]
         said = {
             qid: self.scores(records[0], [reply.value])[self.name]
@@ -109,23 +85,14 @@ class Judging(Annotation):
             for metric in (contains, exact_match)
         )
         matches = [score for qid, score in scored.items() if exact[qid]]
-        not_blank = sum(r.failure is not None or not is_blank_answer(r.answer) for r in records)
-        whole = len(answered) == len(said)
         return {
             **annotated.counts(),
-            "rule": self.rule,
-            "n": len(records),
             "failed": len(records) - len(answered),
             "correct": correct,
             "incorrect": len(scored) - correct,
             "unscored": len(said) - len(scored),
             "not_asked": len(answered) - len(said),
-            "accuracy_all": share(correct, len(records)) if whole else None,
-            "accuracy_not_blank": share(correct, not_blank) if whole else None,
-            "accuracy_scored": share(correct, len(scored)),
             "contain": {
-                "all": share(sum(contain.values()), len(records)),
-                "not_blank": share(sum(contain.values()), not_blank),
                 "n": len(scored),
                 "same": share(sum(contain[q] == s for q, s in scored.items()), len(scored)),
                 "only_contain": sum(contain[q] > s for q, s in scored.items()),
@@ -137,16 +104,12 @@ class Judging(Annotation):
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
-        """What a judge said, with every denominator, and how far it can be believed."""
+        """What a judge said, and how far it can be believed."""
         contain = summary["contain"]
         lines = [
             f"{name} by {summary['model']}: {summary['correct']} correct, "
             f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}",
-            f"  accuracy: {number(summary['accuracy_all'])} of all (LinearRAG's denominator), "
-            f"{number(summary['accuracy_not_blank'])} of those not blank (A-RAG's), "
-            f"{number(summary['accuracy_scored'])} of those with a verdict",
-            f"  contain-match: {number(contain['all'])} of all, {number(contain['not_blank'])} of "
-            f"those not blank; agrees with the judge on {number(contain['same'])} of "
+            f"  contain-match agrees with the judge on {number(contain['same'])} of "
             f"{contain['n']}; right only by contain {contain['only_contain']}, only by the judge "
             f"{contain['only_judge']}",
         ]

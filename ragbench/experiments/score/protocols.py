@@ -203,7 +203,7 @@ def _of_judge(
     statements = protocol.judged_by == "statements"
     judging = judges.get("statements" if statements else "judge_arag")
     if judging is None:
-        rule = "" if statements else f" --judge-rule {protocol.name}"
+        rule = "" if statements else " --judge-rule arag"
         yield f"judge: none was asked; give --judge LM{rule}"
         return
     if protocol.self_judged and judging["model"] != card.model:

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 from ragbench.errors import RunError
 from ragbench.experiments.estimates import ASKED_TWICE, MARGIN, Estimate
-from ragbench.experiments.runs import groupings
 from ragbench.experiments.score.annotation import Annotation, annotate
 from ragbench.experiments.score.asking import Asking, key_of, read_journal
 from ragbench.experiments.score.attribution import Attribution, Evidence
 from ragbench.experiments.score.grounding import Grounding, calibrate, labelled_claims
-from ragbench.experiments.score.judging import METRIC_OF, Judging, Rule, check_judge
+from ragbench.experiments.score.judging import Judging, Rule, check_judge
 from ragbench.experiments.score.protocols import Protocol, apply, get_protocol
 from ragbench.experiments.score.statements import Statements
 from ragbench.experiments.score.stored import SUMMARY, summaries_of
@@ -71,7 +70,6 @@ class ScoreRequest:
     protocol: str | None = None
     judge: JudgeRequest | None = None
     attributor: Asking | None = None
-    closed_book: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,6 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     for name in request.metrics:
         get_metric(name)
     protocol = get_protocol(request.protocol) if request.protocol else None
-    by = groupings(request.closed_book)
     with locked(folder):
         stored = read_records(folder)
         if not stored:
@@ -113,8 +110,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         if protocol:
             wanted |= dict.fromkeys(measure.metric for measure in protocol.measures)
         columns = score_columns(records, list(wanted))
-        breakdown = [*BREAKDOWN_METRICS, *judged]
-        summary = summarize(records, columns, groupings=by, breakdown_metrics=breakdown)
+        summary = summarize(records, columns, breakdown_metrics=[*BREAKDOWN_METRICS, *judged])
         if protocol:
             summary["protocol"] = apply(protocol, card, records, notes)
         summary["judges"] = notes
@@ -216,7 +212,7 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
 
 _KINDS: Mapping[str, type[Annotation]] = {
     **{kind.name: kind for kind in (Attribution, Evidence, Grounding, Statements)},
-    **dict.fromkeys(METRIC_OF.values(), Judging),
+    **dict.fromkeys(("judge", "judge_arag"), Judging),
 }
 
 
