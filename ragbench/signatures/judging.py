@@ -149,7 +149,7 @@ class SelectStrips(dspy.Signature):
 
 # HippoRAG 2's recognition memory (Gutiérrez et al. 2025, arXiv:2502.14802).
 class SelectFacts(dspy.Signature):
-    """Keep the numbered facts that help to answer the question. None of them may help."""
+    """Keep the numbered facts that help to answer the question. It may be that none does."""
 
     question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="each a subject, a relation and an object")
