@@ -5,8 +5,9 @@
     python -m benchmarks.parity a_rag --official CHECKOUT --passages ... --questions ...
     python -m benchmarks.parity a_rag --official CHECKOUT --record FILE
 
-CHECKOUT is one that you made of the authors' repository; nothing is fetched, and nothing of it is
-kept here. Modules that the checkout imports and that are not installed are replaced by empty ones.
+CHECKOUT is one that you made of the authors' repository, or a wheel of theirs that you unpacked;
+nothing is fetched, and nothing of it is kept here. Modules that the checkout imports and that are
+not installed are replaced by empty ones.
 
 The graph systems print how many questions have the same first 5 and first 20 passages, the others
 how many inputs of each part have the same outcome; --show prints those that differ. --record writes
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.parities.parts import source
 
-GRAPHS = ("linear_rag", "hippo_rag")
+GRAPHS = ("linear_rag", "hippo_rag", "light_rag", "graph_rag")
 PARTS = ("a_rag", "ircot", "flash", "react", "self_rag", "lookahead")
 
 
@@ -71,10 +72,12 @@ def compare_parts(given: argparse.Namespace, texts: list[str], questions: list[s
 
 def record(given: argparse.Namespace) -> None:
     """Write the outcomes of CHECKOUT into the case, beside its inputs."""
-    theirs = importlib.import_module(f"benchmarks.parities.{given.system}")
+    name = "graphs" if given.system in GRAPHS else given.system
+    theirs = importlib.import_module(f"benchmarks.parities.{name}")
     case = json.loads(given.record.read_text("utf-8"))
     official = theirs.parts(given.official, case["world"])
-    case["source"] = source(given.official, theirs.REPOSITORY, theirs.FILES)
+    named = theirs.SOURCES[given.system] if name == "graphs" else (theirs.REPOSITORY, theirs.FILES)
+    case["source"] = source(given.official, *named)
     for part, rows in case["parts"].items():
         for row in rows:
             row["official"] = official[part](row["input"])
@@ -119,8 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     given = parser.parse_args(arguments)
     if given.record:
-        if given.system in GRAPHS:
-            parser.error("graph systems have no case to record")
         record(given)
         return
     if not (given.passages and given.questions):

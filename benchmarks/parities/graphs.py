@@ -1,40 +1,51 @@
-"""LinearRAG and HippoRAG 2: rankings of the authors' code and of ours, over the same parts.
+"""The rankings of the authors' code of the graph systems, over the same parts as ours.
 
-Both get the same embedder (a fixed random vector per word), the same entities (runs of capitalised
-words), the same triples (neighbouring entities) and the same filter (the first three facts). The
-checkout's pipeline of entities and its search of neighbours give way to the same ones as here.
+Both get the same embedder (a fixed random vector per word), the same names (runs of capitalised
+words), the same relations (of neighbouring names) and the same filter (the first three facts). The
+checkouts' models, pipelines of names and searches of neighbours give way to these.
 """
 
+import asyncio
 import importlib
-import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import MagicMock
 
-import dspy
 import numpy as np
 
-from benchmarks.parities.parts import reachable
-from ragbench.ledger import open_ledger
-from ragbench.lms.adapters import make_adapter
-from ragbench.programs import HippoRAG, LinearRAG
-from ragbench.retrievers import Corpus, Passage, make_retriever
-from ragbench.retrievers.lm_index import base as graph, by_pattern, hippo
+from benchmarks.parities.parts import WordTokens, reachable
+from ragbench.retrievers import Passage
+from ragbench.retrievers.lm_index import by_pattern, hippo
 from ragbench.retrievers.lm_index.linear import holds, in_text, sentences_of
 from tests.conformance.parity.ours.a_rag import Words as Vectors
-from tests.fakes import Asked, Reply, ScriptedLM
+from tests.conformance.parity.ours.graphs import (
+    DEPTH,
+    KEPT,
+    RELATION,
+    Rankings,
+    described,
+    made,
+    rank,
+    related,
+)
 
-DEPTH = 20
-KEPT = 3
-Rankings = list[list[int]]
+SOURCES = {
+    "linear_rag": ("https://github.com/DEEP-PolyU/LinearRAG", "src/LinearRAG.py"),
+    "hippo_rag": ("https://github.com/OSU-NLP-Group/HippoRAG", "src/hipporag/HippoRAG.py"),
+    "light_rag": ("https://github.com/HKUDS/LightRAG", "lightrag/operate.py"),
+    "graph_rag": (
+        "https://github.com/microsoft/graphrag",
+        "packages/graphrag/graphrag/query/structured_search/local_search/mixed_context.py",
+    ),
+}
 _EMPTY: tuple[str, ...] = ("torch", "transformers", "boto3", "gritlm", "cohere", "outlines", "vllm")
-_EMPTY += ("sentence_transformers",)
+_EMPTY += ("sentence_transformers", "graphrag_llm", "graphrag_vectors", "graphrag_storage")
+_EMPTY += ("graphrag_cache", "graphrag_chunking", "graphrag_common", "graphrag_input")
 
 
 class Words(Vectors):
@@ -49,43 +60,7 @@ class Words(Vectors):
     batch_encode = encode
 
 
-def triples_of(text: str) -> list[tuple[str, str, str]]:
-    """Neighbouring entities of `text`, each pair once."""
-    names = by_pattern(text)
-    return [(a, "is with", b) for a, b in pairwise(names)]
-
-
-# -- ours
-
-
-def script(asked: Asked) -> Reply:
-    """Entities, triples, and a filter that keeps the first three."""
-    text = asked.inputs.get("text", "").partition("\n\n")[0]
-    if asked.signature == "ExtractEntities":
-        return {"entities": by_pattern(text)}
-    if asked.signature == "ExtractTriples":
-        rows = triples_of(text)
-        return {"triples": [{"subject": s, "relation": r, "object": o} for s, r, o in rows]}
-    if asked.signature == "SelectFacts":
-        return {"keep": list(range(1, KEPT + 1))}
-    return {"answer": "x"}
-
-
-def ours(kind: Any, texts: Sequence[str], questions: Sequence[str], knobs: Any) -> Rankings:
-    """Positions of the passages that our program ranks, per question."""
-    view: Literal["chunk", "paragraph"] = "chunk" if kind is LinearRAG else "paragraph"
-    corpus = Corpus([Passage(str(i), "", text) for i, text in enumerate(texts)], view=view)
-    program = kind(make_retriever("bm25", corpus), k=DEPTH, **knobs)
-    lm = ScriptedLM(script)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
-        program.prepare()
-        return [[int(p.pid) for p in program(question=text).passages] for text in questions]
-
-
-# -- theirs
-
-
-def theirs_linear(checkout: Path, texts: Sequence[str], questions: Sequence[str]) -> Rankings:
+def theirs_linear(texts: Sequence[str], questions: Sequence[str]) -> Rankings:
     """Positions of the passages that LinearRAG's code ranks."""
     sys.modules["spacy"] = MagicMock()  # it would look for a real torch
     module: Any = importlib.import_module("src.LinearRAG")
@@ -124,9 +99,8 @@ class _Pipeline:
         return list(dict.fromkeys(name.lower() for name in by_pattern(question)))
 
 
-def theirs_hippo(checkout: Path, texts: Sequence[str], questions: Sequence[str]) -> Rankings:
+def theirs_hippo(texts: Sequence[str], questions: Sequence[str]) -> Rankings:
     """Positions of the passages that HippoRAG 2's code ranks."""
-    sys.path.insert(0, str(checkout / "src"))
     for part in ("embedding_model", "llm", "information_extraction"):  # models, none of them used
         sys.modules[f"hipporag.{part}"] = MagicMock()
     module: Any = importlib.import_module("hipporag.HippoRAG")
@@ -156,7 +130,9 @@ def _read(rows: Any, misc: Any) -> tuple[Any, Any]:
         key: misc.NerRawOutput(key, "", by_pattern(row["content"]), {}) for key, row in rows.items()
     }
     triples = {
-        key: misc.TripleRawOutput(key, "", [list(t) for t in triples_of(row["content"])], {})
+        key: misc.TripleRawOutput(
+            key, "", [[a, RELATION, b] for a, b in related(row["content"])], {}
+        )
         for key, row in rows.items()
     }
     return names, triples
@@ -174,23 +150,162 @@ def _nearest(
     return found
 
 
+def theirs_light(texts: Sequence[str], questions: Sequence[str]) -> Rankings:
+    """Positions of the passages that LightRAG's code ranks in its mode `hybrid`."""
+    light: Any = importlib.import_module("lightrag")
+    utils: Any = importlib.import_module("lightrag.utils")
+    shared: Any = importlib.import_module("lightrag.kg.shared_storage")
+    words = Words()
+
+    async def embed(given: list[str], **_: Any) -> Any:
+        # Descriptions are joined by this mark, which is no word.
+        return words.encode([text.replace("<SEP>", " ") for text in given])
+
+    async def reply(prompt: str, **_: Any) -> str:
+        text = next(text for text in reversed(texts) if text in prompt)
+        said = described(text)
+        rows = [f"entity<|#|>{name}<|#|>thing<|#|>{said}" for name in by_pattern(text)]
+        rows += [f"relation<|#|>{a}<|#|>{b}<|#|>{RELATION}<|#|>{said}" for a, b in related(text)]
+        return "\n".join([*rows, "<|COMPLETE|>"])
+
+    async def run(folder: str) -> Rankings:
+        system = light.LightRAG(
+            working_dir=folder,
+            llm_model_func=reply,
+            embedding_func=utils.EmbeddingFunc(embedding_dim=32, max_token_size=8192, func=embed),
+            tokenizer=utils.Tokenizer("words", WordTokens()),
+            entity_extract_max_gleaning=0,
+            force_llm_summary_on_merge=10**6,  # else a model rewrites eight descriptions or more
+        )
+        await system.initialize_storages()
+        if hasattr(shared, "initialize_pipeline_status"):
+            await shared.initialize_pipeline_status()
+        await system.ainsert(list(texts))
+        rows = []
+        for question in questions:
+            wanted = light.QueryParam(
+                mode="hybrid",
+                hl_keywords=[RELATION],
+                ll_keywords=by_pattern(question),
+                top_k=40,
+                chunk_top_k=DEPTH,
+                enable_rerank=False,
+            )
+            found = await system.aquery_data(question, wanted)
+            rows.append([int(c["content"].partition(":")[0]) for c in found["data"]["chunks"]])
+        return rows
+
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(run(folder))
+
+
+def theirs_graph(texts: Sequence[str], questions: Sequence[str]) -> Rankings:
+    """Positions of the texts that GraphRAG's local search shows, without reports."""
+    pandas: Any = importlib.import_module("pandas")
+    search, extraction, entity, relationship, unit = (
+        importlib.import_module(f"graphrag.{name}")
+        for name in (
+            "query.structured_search.local_search.mixed_context",
+            "index.operations.extract_graph.extract_graph",
+            "data_model.entity",
+            "data_model.relationship",
+            "data_model.text_unit",
+        )
+    )
+    named, joined = [], []
+    for i, text in enumerate(texts):
+        said = {"description": described(text), "source_id": str(i)}
+        names = [{"title": n.upper(), "type": "thing", **said} for n in by_pattern(text)]
+        pairs = [
+            {"source": a.upper(), "target": b.upper(), "weight": 1.0, **said}
+            for a, b in related(text)
+        ]
+        named.append(pandas.DataFrame(names, columns=["title", "type", *said]))
+        joined.append(pandas.DataFrame(pairs, columns=["source", "target", "weight", *said]))
+    rows = extraction._merge_entities(named).to_dict("records")
+    entities = [
+        entity.Entity(
+            id=row["title"],
+            short_id=str(i),
+            title=row["title"],
+            type=row["type"],
+            description=" ".join(dict.fromkeys(row["description"])),
+            text_unit_ids=row["text_unit_ids"],
+        )
+        for i, row in enumerate(rows)
+    ]
+    relations = [
+        relationship.Relationship(
+            id=str(i),
+            short_id=str(i),
+            source=row["source"],
+            target=row["target"],
+            weight=row["weight"],
+            description=" ".join(dict.fromkeys(row["description"])),
+            text_unit_ids=row["text_unit_ids"],
+        )
+        for i, row in enumerate(extraction._merge_relationships(joined).to_dict("records"))
+    ]
+    words = Words()
+    vectors = words.encode([f"{e.title}: {e.description}" for e in entities])
+    store = SimpleNamespace(
+        similarity_search_by_text=lambda text, text_embedder, k: [
+            SimpleNamespace(document=SimpleNamespace(id=entities[i].id))
+            for i in np.argsort(-(vectors @ words.encode(text)), kind="stable")[:k]
+        ]
+    )
+    tokens = SimpleNamespace(encode=str.split, num_tokens=lambda text: len(text.split()))
+    context = search.LocalSearchMixedContext(
+        entities=entities,
+        relationships=relations,
+        text_units=[unit.TextUnit(id=str(i), short_id=str(i), text=t) for i, t in enumerate(texts)],
+        entity_text_embeddings=store,
+        text_embedder=None,
+        tokenizer=tokens,
+    )
+    found = [
+        context.build_context(
+            text,
+            max_context_tokens=12_000,
+            text_unit_prop=0.5,
+            community_prop=0.15,
+            top_k_mapped_entities=DEPTH,
+        ).context_records["sources"]
+        for text in questions
+    ]
+    return [[int(number) for number in table["id"]][:DEPTH] for table in found]
+
+
+THEIRS = {
+    "linear_rag": theirs_linear,
+    "hippo_rag": theirs_hippo,
+    "light_rag": theirs_light,
+    "graph_rag": theirs_graph,
+}
+
+
+def parts(checkout: Path, world: Mapping[str, Any]) -> dict[str, Any]:
+    """What CHECKOUT ranks for each question of a case's world."""
+    texts, questions = made(world)
+    _reach(checkout)
+    ranked = THEIRS[world["system"]](texts, list(questions.values()))
+    found = dict(zip(questions, ranked, strict=True))
+    return {"ranking": lambda qid: found[qid]}
+
+
 def rankings(
     system: str, checkout: Path, texts: Sequence[str], questions: Sequence[str], *, ascii_only: bool
 ) -> tuple[Rankings, Rankings]:
     """Ours and theirs."""
-    kind, theirs, knobs = SYSTEMS[system]
     texts = [f"{i}:{text}" for i, text in enumerate(texts)]
-    graph.make_embedder = lambda spec, api_base="": Words()  # type: ignore[assignment,attr-defined]
     if ascii_only:
         hippo._NOT_WORD = re.compile("[^a-z0-9 ]")
+    _reach(checkout)
+    mine = rank(system, texts, questions)
+    return mine, THEIRS[system](texts, questions)
+
+
+def _reach(checkout: Path) -> None:
+    """Let the checkout be imported, wherever its packages stand in it."""
     reachable(checkout, *_EMPTY)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RAGBENCH_CACHE"] = folder
-        mine = ours(kind, texts, questions, knobs)
-    return mine, theirs(checkout, texts, questions)
-
-
-SYSTEMS: dict[str, tuple[Any, Any, Any]] = {
-    "linear_rag": (LinearRAG, theirs_linear, {"entities": "regex"}),
-    "hippo_rag": (HippoRAG, theirs_hippo, {}),
-}
+    sys.path[:0] = [str(checkout / "src"), str(checkout / "packages" / "graphrag")]

@@ -6,6 +6,7 @@ import importlib.machinery
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -46,7 +47,14 @@ def need(module: str, package: str) -> Any:
 
 
 def source(checkout: Path, repository: str, files: str) -> dict[str, str]:
-    """Repository, files, commit and date of `checkout`, as recorded outcomes name them."""
+    """Repository, files, commit and date of `checkout`, as recorded outcomes name them.
+
+    An unpacked wheel has its release in the place of a commit.
+    """
+    if wheels := sorted(checkout.glob("*.dist-info")):
+        released = datetime.fromtimestamp((wheels[0] / "METADATA").stat().st_mtime).date()
+        named = {"release": wheels[0].stem, "date": str(released)}
+        return {"repository": repository, "files": files, **named}
     log = ["git", "-C", str(checkout), "log", "-1", "--format=%H %cs"]
     commit, date = subprocess.run(log, capture_output=True, text=True, check=True).stdout.split()
     return {"repository": repository, "files": files, "commit": commit, "date": date}
@@ -58,3 +66,7 @@ class WordTokens:
     def encode(self, text: str) -> list[str]:
         """The words."""
         return text.split()
+
+    def decode(self, tokens: Sequence[str]) -> str:
+        """The words, with single blanks."""
+        return " ".join(tokens)

@@ -170,14 +170,23 @@ def _relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
 def _passages_of(
     index: LightIndex, entities: Sequence[int], relations: Sequence[int], question: str
 ) -> list[list[int]]:
-    """The passages of `entities`, then the others of `relations`, each nearest to the question."""
+    """The passages of `entities`, then others of `relations`, each nearest to the question.
+
+    Of relations those count that have a passage which none before them has.
+    """
     scores = index.dense_scores(question)
+
+    def nearest(rows: set[int], found: int) -> list[int]:
+        return sorted(rows, key=lambda row: (-scores[row], row))[: _RELATED * found // 2]
+
     of_entities = {row for i in entities for row in index.entities[i].passages}
-    of_relations = {row for i in relations for row in index.relations[i].passages}
-    return [
-        sorted(rows, key=lambda row: (-scores[row], row))[: _RELATED * len(found) // 2]
-        for rows, found in ((of_entities, entities), (of_relations - of_entities, relations))
-    ]
+    first = nearest(of_entities, len(entities))
+    new = [set(index.relations[i].passages) - set(first) for i in relations]
+    counted, others = 0, set[int]()
+    for rows in new:
+        counted += not rows <= others
+        others |= rows
+    return [first, nearest(others, counted)]
 
 
 def _in_turn(*lists: Sequence[int]) -> list[int]:

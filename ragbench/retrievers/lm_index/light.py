@@ -243,6 +243,7 @@ class LightIndex(LMIndex):
     """Entities, relations and passages, each with vectors."""
 
     name = "light"
+    index_version = 3
     Settings: ClassVar[type[Knobs]] = LightSettings
     signatures = (ExtractKeyedGraph,)
     arrays = ("entity_vectors", "relation_vectors")
@@ -281,5 +282,11 @@ class LightIndex(LMIndex):
         self.__dict__.pop("relations_of", None)
         self.entity_vectors = self._embedded([f"{e.name} {e.description}" for e in self.entities])
         self.relation_vectors = self._embedded(
-            [f"{', '.join(r.keywords)} {r.line(self.entities)}" for r in self.relations]
+            [_embedded_text(relation, self.entities) for relation in self.relations]
         )
+
+
+def _embedded_text(relation: Relation, entities: Sequence[Entity]) -> str:
+    """Keywords, both names and the description, in the order of the published code."""
+    ends = (entities[end].name for end in relation.ends)
+    return " ".join([", ".join(relation.keywords), *ends, relation.description])
