@@ -10,15 +10,7 @@ from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.students import is_whole
-from ragbench.optimizers.task import (
-    Budget,
-    Candidate,
-    Needs,
-    SearchResult,
-    Size,
-    Task,
-    candidates_of,
-)
+from ragbench.optimizers.task import Budget, Candidate, Needs, SearchResult, Size, Task, tried_in
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -84,7 +76,7 @@ class Bootstrap(Optimizer):
         return Budget(teacher_runs=bootstrap_runs(self.knobs, size.n_train))
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        few_shot = dspy.BootstrapFewShot(**few_shot_arguments(self.knobs, task))
+        few_shot = dspy.BootstrapFewShot(**shot_arguments(self.knobs, task))
         return SearchResult(few_shot.compile(student, trainset=task.trainset))
 
 
@@ -120,10 +112,10 @@ class RandomSearch(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         search = dspy.BootstrapFewShotWithRandomSearch(
-            num_candidate_programs=self.knobs.candidates, **few_shot_arguments(self.knobs, task)
+            num_candidate_programs=self.knobs.candidates, **shot_arguments(self.knobs, task)
         )
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
-        return SearchResult(best, candidates_of(best))
+        return SearchResult(best, tried_in(best))
 
 
 class OptunaKnobs(BootstrapKnobs):
@@ -157,7 +149,7 @@ class Optuna(Optimizer):
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         import optuna
 
-        few_shot = dspy.BootstrapFewShot(**few_shot_arguments(self.knobs, task))
+        few_shot = dspy.BootstrapFewShot(**shot_arguments(self.knobs, task))
         bank = few_shot.compile(student, trainset=task.trainset).named_predictors()
         choices = {
             name: [demo for demo in full.demos if is_whole(demo, full.signature)]
@@ -183,7 +175,7 @@ class Optuna(Optimizer):
         return SearchResult(tried[study.best_trial.number].program, tried)
 
 
-def few_shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
+def shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
     """What DSPy's few-shot optimizers are told."""
     return {
         "metric": task.metric,

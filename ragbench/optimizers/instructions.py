@@ -12,23 +12,10 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
-from ragbench.optimizers.bootstrap import (
-    BootstrapKnobs,
-    DemoKnobs,
-    bootstrap_runs,
-    few_shot_arguments,
-)
+from ragbench.optimizers.bootstrap import BootstrapKnobs, DemoKnobs, bootstrap_runs, shot_arguments
 from ragbench.optimizers.dspy_patches import lenient_proposals
 from ragbench.optimizers.scoring import feedback_metric
-from ragbench.optimizers.task import (
-    Budget,
-    Candidate,
-    Needs,
-    SearchResult,
-    Size,
-    Task,
-    candidates_of,
-)
+from ragbench.optimizers.task import Budget, Candidate, Needs, SearchResult, Size, Task, tried_in
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -84,7 +71,7 @@ class COPRO(Optimizer):
         )
         silent = {"display_progress": False}
         best = search.compile(student, trainset=task.valset, eval_kwargs=silent)
-        return SearchResult(best, candidates_of(best))
+        return SearchResult(best, tried_in(best))
 
 
 class GEPAKnobs(OptimizerKnobs):
@@ -232,7 +219,7 @@ class MIPRO(Optimizer):
             minibatch_full_eval_steps=_FULL_EVERY,
             program_aware_proposer=knobs.program_aware,
         )
-        return SearchResult(best, candidates_of(best), notes={"lost_proposals": search.lost})
+        return SearchResult(best, tried_in(best), notes={"lost_proposals": search.lost})
 
 
 class _MIPRO(dspy.MIPROv2):
@@ -317,7 +304,7 @@ class SIMBA(Optimizer):
         best = search.compile(student, trainset=task.trainset, seed=task.seed)
         tried = [
             Candidate(c.program, measured.mean, f"training {c.score:.3f}", measured.scores)
-            for c in candidates_of(best, scale=1.0)
+            for c in tried_in(best, scale=1.0)
             for measured in [measure(c.program, task.val, task)]
         ]
         return SearchResult(max(tried, key=lambda c: c.score or 0.0).program, tried)
@@ -371,7 +358,7 @@ class _InferRules(dspy.InferRules):
         super().__init__(
             num_candidates=knobs.candidates,
             num_rules=knobs.rules,
-            **few_shot_arguments(knobs, task),
+            **shot_arguments(knobs, task),
         )
         self.shown = knobs.shown
         self.tried: list[Candidate] = []

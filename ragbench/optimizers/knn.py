@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MethodType
 from typing import Any, cast
 
 import dspy
@@ -100,16 +99,20 @@ class KNN(Optimizer):
 def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
     """Let each call of `program` show the demonstrations of its question's `k` nearest entries."""
     nearest = _Nearest(bank["entries"], int(bank["k"]))
+    made = type(program)
 
-    def forward(self: RAGProgram, question: str) -> dspy.Prediction:
-        shown = cast(RAGProgram, self.deepcopy())
-        shown.__dict__.pop("forward", None)
-        chosen = nearest(question)
-        for name, predictor in shown.named_predictors():
-            predictor.demos = [demo for entry in chosen for demo in entry["demos"].get(name, ())]
-        return type(shown).forward(shown, question=question)
+    # A class of its own, not a method of the instance, so that a copy asks itself.
+    class Banked(made):  # type: ignore[misc, valid-type]
+        def forward(self, question: str) -> dspy.Prediction:
+            shown = cast(RAGProgram, self.deepcopy())
+            shown.__class__ = made
+            chosen = nearest(question)
+            for name, predictor in shown.named_predictors():
+                predictor.demos = [d for entry in chosen for d in entry["demos"].get(name, ())]
+            return shown.forward(question)
 
-    program.__dict__["forward"] = MethodType(forward, program)
+    Banked.__name__, Banked.__doc__ = made.__name__, made.__doc__
+    program.__class__ = Banked
 
 
 class _Nearest:

@@ -161,7 +161,7 @@ class SearchResult:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def candidates_of(program: Any, *, scale: float = 100.0) -> list[Candidate]:
+def tried_in(program: Any, *, scale: float = 100.0) -> list[Candidate]:
     """What DSPy hung on the best program as `candidate_programs`; scores are out of `scale`."""
     return [
         Candidate(

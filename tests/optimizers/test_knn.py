@@ -43,7 +43,11 @@ def test_the_nearest_are_shown_and_stand_next_to_the_question() -> None:
     assert shown.index("Anne") < shown.index("Roberto") < shown.index("Who was the mayor")
     assert "Spree" in prompt_of(made, "Which river crosses Prague?")
     assert [predictor.demos for predictor in made.predictors()] == [[]]
-    assert "Anne" in prompt_of(made.deepcopy(), "Xyzzy?")
+    copied = made.deepcopy()
+    copied.answer.signature = copied.answer.signature.with_instructions("Be brief.")
+    prompt = prompt_of(copied, "Xyzzy?")  # a copy asks itself
+    assert "Anne" in prompt
+    assert "Be brief." in prompt
 
 
 def test_the_bank_holds_right_answers_alone_and_survives_json(tmp_path: Path) -> None:

@@ -80,12 +80,6 @@ def test_one_that_cannot_be_used_is_one_line(name: str, words: str, spec: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_a_module_that_is_not_there_is_named() -> None:
-    allow("nowhere.at:all")
-    with pytest.raises(ConfigError, match=r"--metric nowhere\.at:all: ModuleNotFoundError"):
-        make_scorer("nowhere.at:all")
-
-
 def test_a_compile_is_chosen_by_it_and_knows_it(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ def demos_of(compiled: dspy.Module) -> list[dict[str, Any]]:
     return [dict(demo) for predictor in compiled.predictors() for demo in predictor.demos]
 
 
-# -- metrics ---------------------------------------------------------------------------------------
+# -- metrics
 
 
 def test_a_metric_makes_no_demo_of_a_near_miss_nor_of_a_truthy_object() -> None:
@@ -59,15 +59,8 @@ def test_a_metric_makes_no_demo_of_a_near_miss_nor_of_a_truthy_object() -> None:
     assert metric(GOLD, near, []) is False
     assert metric(GOLD, said("the Ann Smith."), []) is True
     assert not is_exact(dspy.Example(answers=[NO_ANSWER]), said(NO_ANSWER))
-
-
-@pytest.mark.parametrize("bad", [None, "", "  ", NO_ANSWER, 3, ["Ann Smith"]])
-def test_a_missing_answer_scores_0_and_is_no_demo(bad: Any) -> None:
-    metric = search_metric(make_scorer("em"))
-    assert metric(GOLD, said(bad)) == 0.0
-    assert metric(GOLD, said(bad), []) is False
-    assert metric(GOLD, None) == 0.0
-    assert metric(GOLD, dspy.Prediction()) == 0.0
+    for missing in (said(None), said("  "), said(NO_ANSWER), said(["Ann Smith"]), None):
+        assert (metric(GOLD, missing), metric(GOLD, missing, [])) == (0.0, False)
 
 
 def test_failures_and_provider_errors_become_no_demos(tmp_path: Path) -> None:
@@ -82,7 +75,7 @@ def test_failures_and_provider_errors_become_no_demos(tmp_path: Path) -> None:
     assert all(demo["answer"] in demo["context"][0] for demo in shown)
 
 
-# -- errors ----------------------------------------------------------------------------------------
+# -- errors
 
 
 @pytest.mark.parametrize("name", sorted(set(OPTIMIZERS.names()) - {"labeled"}))
@@ -137,16 +130,12 @@ def test_a_prompt_model_that_fails_loses_one_proposal_not_the_compile(tmp_path: 
     rules = compiled("infer_rules", tmp_path, prompt_lm=writer)
     base = program().predictors()[0].signature.instructions
     assert rules.program.predictors()[0].signature.instructions == base
-
-
-def test_an_unusable_reply_is_one_line_with_the_cure(tmp_path: Path) -> None:
-    writer = scripted(lambda asked: "I would rather not say.", name="writer")
-    with pytest.raises(RunError, match="--prompt-lm") as caught:
+    with pytest.raises(RunError, match="--prompt-lm") as caught:  # or it is one line with the cure
         compiled("copro", tmp_path, prompt_lm=writer)
     assert "\n" not in str(caught.value)
 
 
-# -- data ------------------------------------------------------------------------------------------
+# -- data
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
@@ -194,7 +183,7 @@ def test_a_mistake_is_one_line(make: Callable[[], Any], words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-# -- demonstrations --------------------------------------------------------------------------------
+# -- demonstrations
 
 
 def test_what_is_searched_is_what_ships(tmp_path: Path) -> None:
@@ -222,14 +211,10 @@ def test_trimming_keeps_order_numbers_and_the_proof() -> None:
     assert sum(estimate_tokens(text) for text in cut["context"]) <= 130
     assert set(cut) == {"context", "question", "answer"}
     assert demo["context"] == context, "the original was changed"
-
-
-def test_demos_without_every_output_are_not_shown() -> None:
-    """DSPy would show "Not supplied for this particular example", which small models repeat."""
+    # DSPy would show "Not supplied for this particular example", which small models repeat.
     raw = for_optimizer(EXAMPLES)[0]
     assert fit_demos([raw], dspy.Signature("question -> reasoning, answer"), max_tokens=99) == []
     assert fit_demos([raw], dspy.Signature("passage -> answer"), max_tokens=99) == []
-    assert len(fit_demos([raw], AnswerFromContext, max_tokens=99)) == 1
 
 
 def test_demos_are_json(tmp_path: Path) -> None:
@@ -246,7 +231,7 @@ def test_demos_are_json(tmp_path: Path) -> None:
     assert json.loads(json.dumps(demo)) == {"items": ["a", "b"], "when": "x", "answer": "y"}
 
 
-# -- copies ----------------------------------------------------------------------------------------
+# -- copies
 
 
 def test_rules_stay_with_their_candidate(tmp_path: Path) -> None:
@@ -283,7 +268,7 @@ def test_a_compiled_program_can_be_compiled_again(tmp_path: Path) -> None:
     assert again.candidates
 
 
-# -- settings --------------------------------------------------------------------------------------
+# -- settings
 
 
 def test_workers_are_passed(tmp_path: Path) -> None:
@@ -326,19 +311,12 @@ def test_the_prompt_model_alone_writes_instructions(tmp_path: Path) -> None:
     writer, student = scripted(name="writer"), scripted(name="student")
     for name in ("mipro", "copro", "gepa", "infer_rules"):
         compiled(name, tmp_path, student, prompt_lm=writer)
-    assert writer.asked
+    assert any("Missed hop" in asked.prompt for asked in writer.asked)  # GEPA's feedback
     assert not [asked for asked in writer.asked if asked.signature == "AnswerFromContext"]
     assert {asked.signature for asked in student.asked} == {"AnswerFromContext"}
 
 
-def test_settings_of_the_caller_are_restored(tmp_path: Path) -> None:
-    before = dict(dspy.settings.config)
-    compiled("bootstrap", tmp_path, knobs={})
-    assert dict(dspy.settings.config) == before
-    assert current().side is None
-
-
-# -- GEPA's feedback -------------------------------------------------------------------------------
+# -- GEPA's feedback
 
 
 @pytest.mark.parametrize(
@@ -359,21 +337,10 @@ def test_feedback_names_what_went_wrong(answer: str, titles: list[str], words: s
     prediction = said(answer, passages=passages)
     score = make_scorer("f1")(EXAMPLES[3], prediction)
     assert words in feedback(EXAMPLES[3], prediction, score)
-
-
-def test_feedback_on_yes_or_no_and_on_unreadable_replies() -> None:
     example = dspy.Example(question="Is it?", answers=["yes"])
     assert "yes-or-no question" in feedback(example, said("It is so"), 0.0)
-    assert "yes-or-no" not in feedback(example, said("no"), 0.0)
-    assert "2 replies could not be read" in feedback(
-        example, said("no", counts={"parse_fallback": 2}), 0.0
-    )
-
-
-def test_gepa_feedback_reaches_the_prompt_model(tmp_path: Path) -> None:
-    writer = scripted(name="writer")
-    compiled("gepa", tmp_path, prompt_lm=writer, knobs={"runs": 25})
-    assert any("Missed hop" in asked.prompt for asked in writer.asked)
+    unread = said("no", counts={"parse_fallback": 2})
+    assert "2 replies could not be read" in feedback(example, unread, 0.0)
 
 
 def test_a_better_instruction_is_found(tmp_path: Path) -> None:
