@@ -43,17 +43,13 @@ class DemoKnobs(OptimizerKnobs):
     """Knobs of all that bootstrap demonstrations."""
 
     bootstrapped: int = Field(4, ge=1, le=64, description="demonstrations from right answers")
-    labeled: int = Field(
-        4, ge=0, le=64, description="demonstrations in all, filled up with labelled questions"
-    )
+    labeled: int = Field(4, ge=0, le=64, description="demonstrations in all, with labelled ones")
 
 
 class BootstrapKnobs(DemoKnobs):
     """Knobs of `bootstrap`, and of those that may try a question more than once."""
 
-    rounds: int = Field(
-        1, ge=1, le=10, description="attempts per question; later ones sample at temperature 1"
-    )
+    rounds: int = Field(1, ge=1, le=10, description="attempts per question, the later ones sampled")
 
 
 @OPTIMIZERS.register("bootstrap")

@@ -53,11 +53,11 @@ class ARAGKnobs(ProgramKnobs):
 
     k: int = Field(5, ge=1, le=MAX_TOP_K, description="chunks that a search shows")
     context_tokens: int = Field(
-        128_000, ge=100, le=1_000_000, description="tokens of earlier steps shown in one call"
+        128_000, ge=100, le=1_000_000, description="tokens of steps in a call"
     )
     max_steps: int = Field(15, ge=1, le=50, description="turns at the most")
     token_budget: int = Field(
-        128_000, ge=100, le=10_000_000, description="tokens of all steps that force an answer"
+        128_000, ge=100, le=10_000_000, description="tokens before the answer"
     )
     keyword_search: bool = Field(True, description="offer the tool keyword_search")
     semantic_search: bool = Field(True, description="offer the tool semantic_search")
@@ -65,9 +65,7 @@ class ARAGKnobs(ProgramKnobs):
     whole_chunks: bool = Field(False, description="semantic_search embeds chunks, not sentences")
     embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
-    backend: tools.Backend = Field(
-        "auto", description="how tools are called; auto: native if it can"
-    )
+    backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")
     guards: tuple[tools.Guard, ...] = Field(
         tools.DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all"

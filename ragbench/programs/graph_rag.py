@@ -30,7 +30,7 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
 
     k: int = Field(10, ge=1, le=100, description="entities; twice as many enter, as published")
     context_tokens: int = Field(
-        12_000, ge=100, le=1_000_000, description="tokens of reports, tables and texts"
+        12_000, ge=100, le=1_000_000, description="tokens of all that is shown"
     )
     reader: core.Reader = Field("predict", description="reason before the answer?")
     text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")

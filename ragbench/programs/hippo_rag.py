@@ -28,14 +28,10 @@ DAMPING = 0.5
 class HippoRAGKnobs(HippoSettings, ProgramKnobs):
     """Knobs of `hippo_rag`."""
 
-    context_tokens: int = Field(
-        7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
-    )
+    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
     reader: core.Reader = Field("cot", description="reason before the answer?")
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")
-    linking_top_k: int = Field(
-        5, ge=1, le=100, description="facts that are shown, and phrases that are kept"
-    )
+    linking_top_k: int = Field(5, ge=1, le=100, description="facts shown, and phrases kept")
     linking: Literal["facts", "entities", "phrases"] = Field(
         "facts", description="what finds the starts of walks; see the documentation"
     )

@@ -51,14 +51,12 @@ class IRCoTKnobs(ProgramKnobs):
     max_steps: int = Field(5, ge=1, le=50, description="sentences at the most")
     max_passages: int = Field(15, ge=1, le=1000, description="passages kept; later ones drop out")
     initial_retrieval: bool = Field(True, description="search with the question first")
-    skip_inferences: bool = Field(
-        False, description="no query from a mere inference, nor with question words"
-    )
+    skip_inferences: bool = Field(False, description="no inferences nor question words as query")
     keep: Literal["first", "first_distinct", "best"] = Field(
         "first", description="which passages survive the cap; best: shown worst first"
     )
     passage_words: int = Field(
-        0, ge=0, description="leave out paragraphs that are longer; 0: none, and never a chunk"
+        0, ge=0, description="longest paragraph shown, never a chunk; 0: any"
     )
     shown_words: int = Field(0, ge=0, description="words shown of a passage; 0: all")
     separate_reader: bool = Field(False, description="a reader that sees no chain answers")

@@ -28,13 +28,9 @@ PASSAGE_WEIGHT, DAMPING = 0.05, 0.5
 class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
     """Knobs of `linear_rag`."""
 
-    context_tokens: int = Field(
-        7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
-    )
+    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
     reader: core.Reader = Field("cot", description="reason before the answer?")
-    max_iterations: int = Field(
-        3, ge=1, le=20, description="rounds of bridging; the seeds are the first"
-    )
+    max_iterations: int = Field(3, ge=1, le=20, description="rounds of bridging, seeds included")
     top_k_sentence: int = Field(1, ge=1, le=100, description="sentences that an entity leads to")
     threshold: float = Field(0.5, ge=0, le=1, description="score under which an entity is dropped")
     passage_ratio: float = Field(1.5, ge=0, le=100, description="weight of a passage's similarity")

@@ -40,9 +40,7 @@ class ReActKnobs(ProgramKnobs):
     lookup: bool = Field(True, description="offer the tool lookup")
     act_only: bool = Field(False, description="no thoughts")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
-    backend: tools.Backend = Field(
-        "auto", description="how tools are called; auto: native if it can"
-    )
+    backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     guards: tuple[tools.Guard, ...] = Field(
         tools.DEFAULT_GUARDS,
         description="help for a model, by name; false: none, true: all",

@@ -35,9 +35,7 @@ class RLMKnobs(ProgramKnobs):
     )
     max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
     max_children: int = Field(5, ge=2, le=20, description="sub-questions of one node")
-    sequential_children: bool = Field(
-        True, description="solve in order where one uses the answer of another"
-    )
+    sequential_children: bool = Field(True, description="in order where one uses another's answer")
 
 
 @dataclass

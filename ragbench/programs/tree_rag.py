@@ -29,9 +29,7 @@ class TreeRAGKnobs(TreeSettings, ProgramKnobs):
     """Knobs of `tree_rag`."""
 
     k: int = Field(10, ge=1, le=100, description="nodes (traversal: of each layer)")
-    context_tokens: int = Field(
-        3500, ge=100, le=1_000_000, description="tokens of nodes shown in one call"
-    )
+    context_tokens: int = Field(3500, ge=100, le=1_000_000, description="tokens of nodes shown")
     mode: Literal["collapsed", "traversal", "hiro"] = Field(
         "collapsed", description="how the tree is searched; set by the variant"
     )

@@ -29,9 +29,7 @@ from ragbench.retrievers.rerankers import make_reranker
 class LookaheadKnobs(ProgramKnobs):
     """Knobs of `lookahead`; the defaults are those of the variant `bound`."""
 
-    context_tokens: int = Field(
-        3000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
-    )
+    context_tokens: int = Field(3000, ge=100, le=1_000_000, description="tokens of passages shown")
     max_nodes: int = Field(5, ge=1, le=20, description="look-ups of a plan at the most")
     variables: Literal["bind", "keep", "none"] = Field(
         "bind", description="read off passages, left in the query, or not planned with"
@@ -42,9 +40,7 @@ class LookaheadKnobs(ProgramKnobs):
     samples: int = Field(1, ge=1, le=20, description="plans drafted; agreement gives confidence")
     prune: bool = Field(True, description="leave look-ups out where the budget is passed")
     budget: int = Field(10, ge=1, le=1000, description="cost of all look-ups at the most")
-    score: plans.Score = Field(
-        "product", description="utility: weighted sum, or weighted geometric mean"
-    )
+    score: plans.Score = Field("product", description="utility: weighted sum or geometric mean")
     w_confidence: float = Field(0.5, ge=0, le=10, description="weight of a look-up's confidence")
     w_novelty: float = Field(0.3, ge=0, le=10, description="weight of its novelty")
     w_hop: float = Field(0.2, ge=0, le=10, description="weight of its place in the chain")

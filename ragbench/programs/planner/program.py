@@ -28,9 +28,7 @@ class PlannerKnobs(ProgramKnobs):
     max_steps: int = Field(5, ge=1, le=50, description="actions at the most, splits not counted")
     max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
     max_children: int = Field(2, ge=1, le=10, description="sub-questions of a node")
-    max_similarity: float = Field(
-        0.85, gt=0, le=1, description="share of words by which a sub-question repeats another"
-    )
+    max_similarity: float = Field(0.85, gt=0, le=1, description="shared words that make a repeat")
     stop_confidence: float = Field(0.8, ge=0, le=1, description="of the root, to stop at once")
     gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
     rollout: bool = Field(True, description="offer ROLLOUT")

@@ -32,9 +32,7 @@ _ERROR_CHARS = 500
 class Limits(Knobs):
     """What one block of code may use."""
 
-    seconds: float = Field(
-        default=5.0, gt=0, le=600, description="running time; waiting for tools is not counted"
-    )
+    seconds: float = Field(default=5.0, gt=0, le=600, description="running time but for tools")
     memory_mb: int = Field(default=256, ge=8, le=65_536, description="memory of the worker")
     output_chars: int = Field(
         default=10_000, ge=100, le=10_000_000, description="shown of what is printed; submitted"
@@ -43,9 +41,7 @@ class Limits(Knobs):
         default=100_000, ge=100, le=10_000_000, description="arguments of one call to a tool"
     )
     depth: int = Field(default=300, ge=10, le=1000, description="nested calls")
-    tool_calls: int = Field(
-        default=1000, ge=1, le=1_000_000, description="calls to tools per question"
-    )
+    tool_calls: int = Field(default=1000, ge=1, le=1_000_000, description="tool calls per question")
 
 
 def rules(limits: Limits) -> str:

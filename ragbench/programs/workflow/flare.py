@@ -34,9 +34,7 @@ class FLAREKnobs(ProgramKnobs):
         "verbal", description="how sure a draft is: as stated, or by its least likely token"
     )
     theta: float = Field(0.8, ge=0, le=1, description="a draft less sure than this is searched")
-    beta: float = Field(
-        0.4, ge=0, le=1, description="tokens less likely are left out of the query (logprob)"
-    )
+    beta: float = Field(0.4, ge=0, le=1, description="less likely tokens are no query (logprob)")
     query_from: Literal["masked", "draft", "previous"] = Field(
         "masked", description="the draft without doubtful words, all of it, or the sentence before"
     )

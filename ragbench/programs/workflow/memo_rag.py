@@ -26,9 +26,7 @@ class MemoRAGKnobs(GistSettings, ProgramKnobs):
     """Knobs of `memo_rag`."""
 
     k: int = Field(3, ge=1, le=100, description="passages per query")
-    context_tokens: int = Field(
-        8000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
-    )
+    context_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of passages shown")
     memory: bool = Field(True, description="gists of the corpus, and clues from them")
     memory_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of gists shown")
     max_queries: int = Field(5, ge=1, le=50, description="clues, and surrogates, at the most")

@@ -32,12 +32,8 @@ class RAGentAKnobs(ProgramKnobs):
 
     k: int = Field(20, ge=1, le=100, description="passages per search")
     max_calls: int = Field(60, ge=1, le=10_000, description="LM calls per question at the most")
-    n: float = Field(
-        0.5, ge=-3, le=3, description="passages this many deviations below the mean are kept"
-    )
-    confidence_source: core.Weighing = Field(
-        "verbal", description="where the judge's probabilities come from"
-    )
+    n: float = Field(0.5, ge=-3, le=3, description="deviations below the mean that are kept")
+    confidence_source: core.Weighing = Field("verbal", description="source of probabilities")
     max_follow_ups: int = Field(3, ge=0, le=20, description="follow-up questions at the most")
     refuse: bool = Field(False, description="no answer where the audit drops all claims")
 
