@@ -100,6 +100,5 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
             "reports": [report.title for report in reports],
             "retrieved": [passage.text for passage in shown],
         }
-        pids = tuple(passage.pid for passage in texts)
-        trace.step("search", input=trace.question, pids=pids, notes=notes)
+        trace.step("search", input=trace.question, of=texts, notes=notes)
         return [*texts, *reports, *rows]

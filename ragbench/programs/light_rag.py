@@ -15,7 +15,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict, render
+from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
 from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords
@@ -82,7 +82,7 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
 
     def _read(self, trace: Trace, passages: Sequence[Passage], graph: list[str]) -> str:
         shown: dict[str, Any] = {} if self.knobs.mode == "naive" else {"graph": graph}
-        context = render(passages, max_tokens=self.knobs.context_tokens)
+        context = self.shown(passages)
         return trace.answer(
             self.answer, last=True, context=context, **shown, question=trace.question
         )
@@ -122,11 +122,10 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
             sources.insert(0, nearest)
         rows = _in_turn(*sources)[: knobs.k]
         passages = trace.retriever.presented(trace.question, [index.corpus[row] for row in rows])
-        pids = tuple(passage.pid for passage in passages)
         texts = [passage.text for passage in passages if knobs.texts]
         sizes = {"entities": len(entities), "relations": len(relations)}
         notes = {**sizes, "retrieved": [*graph, *texts]}
-        trace.step("search", input=trace.question, pids=pids, notes=notes)
+        trace.step("search", input=trace.question, of=passages, notes=notes)
         return passages
 
     def _found(self, index: LightIndex, high: str, low: str) -> tuple[list[int], list[int]]:

@@ -42,8 +42,7 @@ class ReActKnobs(ProgramKnobs):
     force_answer: bool = Field(True, description="answer from the passages at the limit")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     guards: tuple[tools.Guard, ...] = Field(
-        tools.DEFAULT_GUARDS,
-        description="help for a model, by name; false: none, true: all",
+        tools.DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all"
     )
     branching: int = Field(2, ge=1, le=10, description="next steps sampled of a path (tree)")
     width: int = Field(3, ge=1, le=20, description="paths open or finished at the most (tree)")
@@ -108,7 +107,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         return tools.ToolLoop(self.act, box, backend, knobs.context_tokens, knobs.max_steps, **more)
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
-        context = core.render(trace.passages, max_tokens=self.knobs.context_tokens)
+        context = self.shown(trace.passages)
         shown = {"context": context, "notes": list(thoughts), "question": trace.question}
         return trace.answer(self.conclude, last=True, **shown)
 

@@ -24,7 +24,7 @@ from pydantic import Field
 from ragbench import signatures
 from ragbench.data import question_key
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict, render
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.retrievers import Passage, Retriever
 
 #: Requirements of the first plan; tries at it; rounds with those that were rolled back.
@@ -169,7 +169,7 @@ class REAP(RAGProgram[REAPKnobs]):
         if not notes and trace.passages:
             trace.count("no_facts")
             if self.knobs.read_passages:
-                notes = render(trace.passages, max_tokens=self.knobs.context_tokens)
+                notes = self.shown(trace.passages)
         shown = {"notes": list(dict.fromkeys(notes)), "question": trace.question}
         answer = trace.answer(self.synthesize, last=True, **shown, instruction="")
         told = [
@@ -238,7 +238,7 @@ class REAP(RAGProgram[REAPKnobs]):
         reply = trace.ask(
             self.read,
             otherwise={"facts": [], "score": 0.0, "missing": []},
-            context=render(passages, max_tokens=self.knobs.context_tokens),
+            context=self.shown(passages),
             question=trace.question,
             known_facts=done.shown(done.facts),
             sub_tasks=queries,
@@ -380,7 +380,7 @@ class REAP(RAGProgram[REAPKnobs]):
             reply = done.trace.ask(
                 self.extract,
                 otherwise={"facts": []},
-                context=render(passages, max_tokens=self.knobs.context_tokens),
+                context=self.shown(passages),
                 question=done.trace.question,
                 known_facts=known,
                 requirement=item.text,

@@ -117,7 +117,7 @@ class RLM(RAGProgram[RLMKnobs]):
         return solved
 
     def _leaf(self, trace: Trace, branch: Branch, passages: Sequence[Passage]) -> str:
-        context = core.render(passages, max_tokens=self.knobs.context_tokens)
+        context = self.shown(passages)
         last = not branch.depth
         return trace.answer(self.read, last=last, context=context, question=branch.question)
 
@@ -129,7 +129,7 @@ class RLM(RAGProgram[RLMKnobs]):
         reply = trace.ask(
             self.decompose,
             otherwise={"mode": "direct", "answer": "", "sub_questions": [], "combine": ""},
-            context=core.render(passages, max_tokens=self.knobs.context_tokens),
+            context=self.shown(passages),
             question=branch.question,
             depth=branch.depth,
             max_depth=self.knobs.max_depth,

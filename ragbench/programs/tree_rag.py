@@ -63,8 +63,7 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
         tree = self.opened(trace)
         layers: list[int] = []
         passages = self.find(trace, lambda: self._nodes(trace, tree, layers))
-        pids = tuple(passage.pid for passage in passages)
-        trace.step("search", input=trace.question, pids=pids, notes={"layers": layers})
+        trace.step("search", input=trace.question, of=passages, notes={"layers": layers})
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 

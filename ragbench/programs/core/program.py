@@ -176,10 +176,14 @@ class RAGProgram(dspy.Module, Generic[K]):
         """The answer given when the budget is spent: one last call, which is always allowed."""
         return NO_ANSWER
 
+    def shown(self, passages: Sequence[Passage]) -> list[str]:
+        """`passages` as a prompt shows them, `context_tokens` of them."""
+        return render(passages, max_tokens=self.knobs.context_tokens)
+
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
-        """The answer of `reader` to the question, which sees `context_tokens` of `passages`."""
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(reader, last=True, context=context, question=trace.question)
+        """The answer of `reader` to the question, which sees `passages`."""
+        asked = {"context": self.shown(passages), "question": trace.question}
+        return trace.answer(reader, last=True, **asked)
 
     # -- what only some programs have
 

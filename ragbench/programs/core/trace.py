@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -283,8 +283,9 @@ class Trace:
             outer.merge(log)
         return results
 
-    def step(self, action: str, **fields: Any) -> None:
-        self._log.note(Step(action, **fields))
+    def step(self, action: str, *, of: Iterable[Passage] = (), **fields: Any) -> None:
+        """Note one step, `of` these passages; see `Step` for the fields."""
+        self._log.note(Step(action, **{"pids": tuple(p.pid for p in of), **fields}))
 
     def count(self, event: str, n: int = 1) -> None:
         with self._lock:

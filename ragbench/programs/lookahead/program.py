@@ -128,7 +128,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
 
     def force(self, trace: Trace) -> str:
-        context = core.render(trace.passages, max_tokens=self.knobs.context_tokens)
+        context = self.shown(trace.passages)
         plan: dict[str, Any] = {"plan": []} if self.knobs.cite else {}
         return trace.answer(
             self.answer, last=True, context=context, question=trace.question, **plan
@@ -229,7 +229,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             trace.step(
                 "search",
                 input=" / ".join(queries),
-                pids=tuple(p.pid for p in passages),
+                of=passages,
                 notes={"node": node.id, "op": node.op, "unresolved": unresolved},
             )
         for node in computed:
@@ -281,7 +281,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         reply = trace.ask(
             self.bind,
             otherwise={"bindings": []},
-            context=core.render(passages, max_tokens=self.knobs.context_tokens),
+            context=self.shown(passages),
             question=trace.question,
             query=" / ".join(item.queries),
             variables=list(variables),

@@ -78,10 +78,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return self._read(trace, [], trace.passages)
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
-        shown = {
-            "context": core.render(passages, max_tokens=self.knobs.context_tokens),
-            "notes": notes,
-        }
+        shown = {"context": self.shown(passages), "notes": notes}
         return trace.answer(self.synthesize, last=True, **shown, question=trace.question)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
@@ -131,7 +128,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         """A better answer than `draft` by one more call, or else the name found most."""
         better = draft
         with suppress(core.BudgetSpentError):
-            context = core.render(passages, max_tokens=self.knobs.context_tokens)
+            context = self.shown(passages)
             better = trace.answer(
                 self.refine, context=context, notes=notes, question=trace.question, draft=draft
             )
@@ -252,7 +249,7 @@ class Exploration:
         reply = trace.ask(
             self.program.answer,
             otherwise={"answer": "", "confidence": 0.5, "main_answer": ""},
-            context=core.render(shown, max_tokens=self.knobs.context_tokens),
+            context=self.program.shown(shown),
             notes=[n.note for n in known],
             main_question=trace.question,
             question=question,
@@ -278,7 +275,7 @@ class Exploration:
             "solve",
             input=query,
             observation=answer,
-            pids=tuple(p.pid for p in passages),
+            of=passages,
             notes={"node": node.id, "confidence": round(confidence, 4), "settles": settles},
         )
         return True

@@ -198,7 +198,7 @@ class _Functions:
             passages = self.trace.search(query, k=min(max(k, 1), 20))
         except core.BudgetSpentError:
             raise RuntimeError("no search is left") from None
-        self.trace.step("search", input=query, pids=tuple(p.pid for p in passages))
+        self.trace.step("search", input=query, of=passages)
         return [{"pid": p.pid, "title": p.title, "text": p.text[:_SNIPPET_CHARS]} for p in passages]
 
     def read(self, pid: str) -> str:

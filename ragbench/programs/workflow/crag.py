@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ragbench.errors import KnobError
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict, render
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
 from ragbench.signatures import AnswerFromContext, GradePassage, RewriteQuery, SelectStrips
@@ -79,9 +79,8 @@ class CRAG(RAGProgram[CRAGKnobs]):
         best = max(scores, default=-1.0)
         action = "correct" if best >= knobs.upper else "ambiguous"
         action = knobs.only or (action if best >= knobs.lower else "incorrect")
-        pids = tuple(passage.pid for passage in passages)
         notes = {"scores": [round(score, 4) for score in scores]}
-        trace.step("evaluate", observation=action, pids=pids, notes=notes)
+        trace.step("evaluate", observation=action, of=passages, notes=notes)
         kept: list[Passage] = []
         if action != "incorrect":
             # An action that is forced by `only` refines what there is.
@@ -141,7 +140,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
             self.select,
             otherwise={"keep": list(range(1, len(strips) + 1))},
             question=trace.question,
-            known=render(known, max_tokens=self.knobs.context_tokens),
+            known=self.shown(known),
             candidates=[f"[{n}] {strip}" for n, strip in enumerate(titled, start=1)],
         )
         kept = [strips[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(strips)]
@@ -151,13 +150,13 @@ class CRAG(RAGProgram[CRAGKnobs]):
     def _elsewhere(self, trace: Trace, kept: Sequence[Passage]) -> list[Passage]:
         query = trace.question
         if self.knobs.rewrite:
-            context = render(kept, max_tokens=self.knobs.context_tokens)
+            context = self.shown(kept)
             reply = trace.ask(
                 self.rewrite, otherwise={"query": ""}, context=context, question=trace.question
             )
             query = " ".join(str(reply.query).split()) or query
         passages = trace.search(query, k=self.knobs.external_k)
-        trace.step("search", input=query, pids=tuple(p.pid for p in passages))
+        trace.step("search", input=query, of=passages)
         return passages
 
 

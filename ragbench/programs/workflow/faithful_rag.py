@@ -20,7 +20,7 @@ from pydantic import Field
 from ragbench import signatures
 from ragbench.context import current
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict, render
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.embedders import make_embedder
 
@@ -79,7 +79,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         return trace.answer(
             self.answer,
             last=True,
-            context=render(passages, max_tokens=self.knobs.context_tokens),
+            context=self.shown(passages),
             notes=list(pieces),
             question=trace.question,
         )

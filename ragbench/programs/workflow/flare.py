@@ -74,7 +74,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         except core.BudgetSpentError:
             answer, reason = "", "budget"
         if not answer:
-            context = core.render(shown, max_tokens=self.knobs.context_tokens)
+            context = self.shown(shown)
             shows = {"context": context, "notes": written, "question": trace.question}
             answer = trace.answer(self.conclude, last=True, **shows)
         return trace.prediction(answer, reason)
@@ -96,8 +96,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
             if repeated and draft.next_step != "answer":
                 return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
             written.append(sentence)
-            pids = tuple(passage.pid for passage in shown) if query else ()
-            trace.step("think", thought=sentence, input=query, pids=pids)
+            trace.step("think", thought=sentence, input=query, of=shown) if query else ()
             if draft.next_step == "answer":
                 answer = str(draft.answer or "").strip()
                 return answer if is_answer(answer) else "", "answered"
@@ -108,7 +107,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         return trace.ask(
             self.draft,
             otherwise={**nothing, "next_step": "continue"},
-            context=core.render(shown, max_tokens=self.knobs.context_tokens),
+            context=self.shown(shown),
             question=trace.question,
             thoughts="\n".join(written),
         )

@@ -155,8 +155,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         groups = [[passage] for passage in passages] if each else [passages] if passages else []
         taken = trace.fan_out(noted, groups)
         notes = list(dict.fromkeys(note for group in taken for note in group))
-        pids = tuple(passage.pid for passage in passages)
-        trace.step("extract", input=task, observation="\n".join(notes), pids=pids)
+        trace.step("extract", input=task, observation="\n".join(notes), of=passages)
         return notes
 
     def _answered(self, trace: Trace, kind: str, task: str, notes: list[str]) -> Done:

@@ -70,7 +70,7 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
 
     def _search(self, trace: Trace, index: LMIndex, query: str) -> list[Passage]:
         passages = self.find(trace, lambda: index.search(query, k=self.knobs.k), query)
-        trace.step("search", input=query, pids=tuple(passage.pid for passage in passages))
+        trace.step("search", input=query, of=passages)
         return passages
 
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:

@@ -65,7 +65,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
             return trace.answer(self.direct, question=question)
         passages = trace.search(question, k=self.knobs.k)
         if relevant := self._relevant(trace, question, passages):
-            context = core.render(relevant, max_tokens=self.knobs.context_tokens)
+            context = self.shown(relevant)
             answer = trace.answer(self.read, context=context, question=question)
             if is_answer(answer):
                 return answer
@@ -94,7 +94,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
 
         marks = trace.fan_out(relevant, passages)
         kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
-        trace.step("judge", input=question, pids=tuple(p.pid for p in kept))
+        trace.step("judge", input=question, of=kept)
         return kept
 
     def _from_parts(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:

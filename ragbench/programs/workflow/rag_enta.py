@@ -102,7 +102,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
 
     def _score(self, trace: Trace, passage: Passage) -> float:
         """Agents 1 and 2 on one passage: the log-odds that the answer from it alone holds."""
-        context = core.render([passage], max_tokens=self.knobs.context_tokens)
+        context = self.shown([passage])
         reply = trace.ask(
             self.answer_each, otherwise={"answer": ""}, context=context, question=trace.question
         )
@@ -133,14 +133,14 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         best = sorted(zip(passages, scores, strict=False), key=lambda pair: -pair[1])  # stable
         # A difference in the last digit is none: equal scores all pass.
         kept = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
-        trace.step("filter", pids=tuple(p.pid for p in kept), notes={"threshold": round(least, 4)})
+        trace.step("filter", of=kept, notes={"threshold": round(least, 4)})
         return kept
 
     def _cited(
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]
     ) -> tuple[str, list[Claim]]:
         """Agent 3: an answer to `question`, and its claims with their passages."""
-        context = core.render(passages, max_tokens=self.knobs.context_tokens)
+        context = self.shown(passages)
         nothing = {"answer": "", "claims": []}
         reply = trace.ask(predictor, otherwise=nothing, context=context, question=question)
         claims = []
@@ -149,9 +149,10 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             if statement := claim.statement.strip():
                 claims.append(Claim(statement, tuple(passages[n - 1] for n in numbers)))
         answer = str(reply.answer or "").strip()
-        pids = tuple(p.pid for p in passages[: len(context)])
         notes = {"claims": [claim.text for claim in claims]}
-        trace.step("cite", input=question, observation=answer, pids=pids, notes=notes)
+        trace.step(
+            "cite", input=question, observation=answer, of=passages[: len(context)], notes=notes
+        )
         return answer, claims
 
     def _complete(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> None:
@@ -181,7 +182,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         reply = trace.ask(
             self.audit,
             otherwise={"drop": [], "unanswered": [], "follow_ups": []},
-            context=core.render(draft.proofs() or kept, max_tokens=self.knobs.context_tokens),
+            context=self.shown(draft.proofs() or kept),
             question=trace.question,
             claims=[f"[{n}] {claim}" for n, claim in enumerate(draft.lines(), start=1)],
             answer=draft.answer,
@@ -208,7 +209,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         return trace.answer(
             self.integrate,
             last=last,
-            context=core.render(passages, max_tokens=self.knobs.context_tokens),
+            context=self.shown(passages),
             notes=[*draft.notes, *(claim.text for claim in draft.claims)],
             question=trace.question,
             draft=draft.answer,

@@ -106,8 +106,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         rankings = trace.search_many(queries, k=self.knobs.k)
         grown = []
         for (node, action), query, hits in zip(jobs, queries, rankings, strict=True):
-            pids = tuple(passage.pid for passage in hits)
-            trace.step("search", input=query, pids=pids, notes={"action": action})
+            trace.step("search", input=query, of=hits, notes={"action": action})
             read = {passage.pid: passage for passage in (*node.passages, *hits)}
             grown.append(Node((*node.queries, query), tuple(read.values())))
         return trace.fan_out(lambda node: self._answered(trace, node), grown)
@@ -117,7 +116,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         reply = trace.ask(
             self.refine,
             otherwise={"query": ""},
-            context=core.render(node.passages, max_tokens=self.knobs.context_tokens),
+            context=self.shown(node.passages),
             question=trace.question,
             kind=QUERY_ACTIONS[action],
         )
@@ -125,13 +124,18 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
 
     def _answered(self, trace: Trace, node: Node) -> Node:
         question, nothing = trace.question, {"answer": "", "confidence": 0.0}
-        context = core.render(node.passages, max_tokens=self.knobs.context_tokens)
+        context = self.shown(node.passages)
         reply = trace.ask(self.answer, otherwise=nothing, context=context, question=question)
         answer = str(reply.answer or "").strip()
         confidence = self._confidence(reply) if is_answer(answer) else 0.0
-        pids = tuple(passage.pid for passage in node.passages[: len(context)])
         notes = {"confidence": round(confidence, 4), "queries": list(node.queries)}
-        trace.step("answer", input=question, observation=answer, pids=pids, notes=notes)
+        trace.step(
+            "answer",
+            input=question,
+            observation=answer,
+            of=node.passages[: len(context)],
+            notes=notes,
+        )
         return replace(node, answer=answer, confidence=confidence)
 
     def _confidence(self, reply: dspy.Prediction) -> float:
