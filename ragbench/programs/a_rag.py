@@ -92,9 +92,7 @@ class ARAGKnobs(ProgramKnobs):
 class ARAG(RAGProgram[ARAGKnobs]):
     """Use search and reading tools in turns until the answer is found."""
 
-    name = "a_rag"
-    family = "agentic"
-    paper = "Du et al. 2026"
+    name, family, paper = "a_rag", "agentic", "Du et al. 2026"
     calls = "turns (<= max_steps) + 1 if forced"
     autonomy = core.Autonomy("yes", "yes", "yes")
     variants = {  # noqa: RUF012

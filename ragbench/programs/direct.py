@@ -11,14 +11,12 @@ from ragbench.signatures import DirectAnswer
 class DirectRAG(RAGProgram):
     """Answer from memory."""
 
-    name = "direct"
-    family = "baseline"
-    calls = "1"
+    name, family, calls = "direct", "baseline", "1"
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         self.answer = predict(DirectAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        answer = trace.answer(self.answer, last=True, question=trace.question)
+        answer = trace.answer(self.answer, last=True)
         return trace.prediction(answer, "answered")

@@ -63,8 +63,7 @@ class ModuleKnobs(ProgramKnobs):
 class ModuleProgram(RAGProgram[ModuleKnobs]):
     """Answer a question with a given module."""
 
-    family = "workflow"
-    calls = "those of the module"
+    family, calls = "workflow", "those of the module"
     make: type[dspy.Module]
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:

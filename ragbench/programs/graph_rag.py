@@ -44,9 +44,7 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
 class GraphRAG(IndexProgram[GraphRAGKnobs]):
     """Gather reports, facts and texts about the entities of the question, then answer."""
 
-    name = "graph_rag"
-    family = "graph"
-    paper = "arXiv:2404.16130"
+    name, family, paper = "graph_rag", "graph", "arXiv:2404.16130"
     calls = "1 (index: one per passage, per long description and per community)"
     Index = lm_index.KnowledgeGraph
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
@@ -61,7 +59,7 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
             lambda: self._gathered(trace, index, shown), trace.question, k=self.knobs.k
         )
         context = render(shown, max_tokens=2 * self.knobs.context_tokens)  # cut to size before
-        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        answer = trace.answer(self.answer, last=True, context=context)
         return trace.prediction(answer, "answered", passages=passages)
 
     def _gathered(

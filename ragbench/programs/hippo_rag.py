@@ -44,9 +44,7 @@ class HippoRAGKnobs(HippoSettings, ProgramKnobs):
 class HippoRAG(IndexProgram[HippoRAGKnobs]):
     """Choose facts that help, find the passages near them in a graph, then answer from these."""
 
-    name = "hippo_rag"
-    family = "graph"
-    paper = "arXiv:2502.14802"
+    name, family, paper = "hippo_rag", "graph", "arXiv:2502.14802"
     calls = "2; 1 where no fact was read (index: two per passage)"
     Index = HippoIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012

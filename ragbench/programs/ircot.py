@@ -66,9 +66,7 @@ class IRCoTKnobs(ProgramKnobs):
 class IRCoT(RAGProgram[IRCoTKnobs]):
     """Think one sentence, search with it, and repeat until the answer follows."""
 
-    name = "ircot"
-    family = "recursive"
-    paper = "arXiv:2212.10509"
+    name, family, paper = "ircot", "recursive", "arXiv:2212.10509"
     calls = "steps (<= max_steps) + 1 forced or reader call"
     autonomy = core.Autonomy("no", "yes", "partly")
     variants = {  # noqa: RUF012
@@ -112,7 +110,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 f"all {len(chain.passages)} passages found have more than "
                 f"{self.knobs.passage_words} words; raise passage_words"
             )
-        shown = {"context": chain.context(), "question": trace.question}
+        shown = {"context": chain.context()}
         if self.knobs.separate_reader:
             answer = trace.answer(self.read, last=True, **shown) or answer
         elif not answer:
@@ -129,7 +127,6 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 self.think,
                 otherwise={"thought": "", "next_step": "", "answer": ""},
                 context=chain.context(),
-                question=trace.question,
                 thoughts="\n".join(f"{n}. {said}" for n, said in enumerate(chain.thoughts, 1)),
             )
             thought = core.first_sentence(str(step.thought or "").strip())

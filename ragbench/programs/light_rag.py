@@ -46,9 +46,7 @@ class LightRAGKnobs(LightSettings, ProgramKnobs):
 class LightRAG(IndexProgram[LightRAGKnobs]):
     """Find entities and relations by keywords of two levels, then answer from them and texts."""
 
-    name = "light_rag"
-    family = "graph"
-    paper = "arXiv:2410.05779"
+    name, family, paper = "light_rag", "graph", "arXiv:2410.05779"
     calls = "2 (index: one per passage); naive: 1"
     Index = LightIndex
     variants = {  # noqa: RUF012
@@ -83,16 +81,14 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
     def _read(self, trace: Trace, passages: Sequence[Passage], graph: list[str]) -> str:
         shown: dict[str, Any] = {} if self.knobs.mode == "naive" else {"graph": graph}
         context = self.shown(passages)
-        return trace.answer(
-            self.answer, last=True, context=context, **shown, question=trace.question
-        )
+        return trace.answer(self.answer, last=True, context=context, **shown)
 
     def _keywords(self, trace: Trace) -> tuple[str, str]:
         """Themes and names, each as one query; the question where there are none."""
         if self.knobs.mode == "naive":
             return "", ""
         nothing: dict[str, Any] = {"high_level": [], "low_level": []}
-        reply = trace.ask(self.extract, otherwise=nothing, question=trace.question)
+        reply = trace.ask(self.extract, otherwise=nothing)
         high, low = (
             ", ".join(core.distinct(words)) for words in (reply.high_level, reply.low_level)
         )

@@ -43,9 +43,7 @@ class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
 class LinearRAG(IndexProgram[LinearRAGKnobs]):
     """Find passages through the entities of the question, then answer from them."""
 
-    name = "linear_rag"
-    family = "graph"
-    paper = "arXiv:2510.10114"
+    name, family, paper = "linear_rag", "graph", "arXiv:2510.10114"
     calls = "2; 1 with entities=spacy or regex (index: one per passage, or none)"
     Index = lm_index.LinearIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012

@@ -30,10 +30,7 @@ class MultiQueryKnobs(ProgramKnobs):
 class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
     """Search with several wordings of the question, then answer from the fused passages."""
 
-    name = "multi_query"
-    family = "workflow"
-    paper = "arXiv:2402.03367"
-    calls = "2"
+    name, family, paper, calls = "multi_query", "workflow", "arXiv:2402.03367", "2"
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -54,7 +51,6 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         reply = trace.ask(
             self.expand,
             otherwise={"queries": []},
-            question=trace.question,
             kind=QUERY_KINDS[self.knobs.mode],
             n=self.knobs.n_queries,
         )

@@ -62,9 +62,7 @@ class ReActKnobs(ProgramKnobs):
 class ReActRAG(RAGProgram[ReActKnobs]):
     """Think and use tools in turns until the answer is found."""
 
-    name = "react"
-    family = "agentic"
-    paper = "arXiv:2210.03629"
+    name, family, paper = "react", "agentic", "arXiv:2210.03629"
     calls = (
         "steps (<= max_steps) + 1 if forced; "
         "tree: branching per open path (<= width) and step, + 1 if forced"
@@ -108,7 +106,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
         context = self.shown(trace.passages)
-        shown = {"context": context, "notes": list(thoughts), "question": trace.question}
+        shown = {"context": context, "notes": list(thoughts)}
         return trace.answer(self.conclude, last=True, **shown)
 
     def _tree(self, trace: Trace, box: ReActTools) -> dspy.Prediction:

@@ -135,9 +135,7 @@ class Progress:
 class REAP(RAGProgram[REAPKnobs]):
     """Plan sub-tasks, extract facts for each, and answer from the facts."""
 
-    name = "reap"
-    family = "recursive"
-    paper = "arXiv:2511.09966"
+    name, family, paper = "reap", "recursive", "arXiv:2511.09966"
     calls = (
         "spec: 2 + 1 per round, + 1 where the planner is asked again; "
         "paper: 2 + per round 1 + look-ups, + 1 if the planner ends it (<= 27)"
@@ -170,7 +168,7 @@ class REAP(RAGProgram[REAPKnobs]):
             trace.count("no_facts")
             if self.knobs.read_passages:
                 notes = self.shown(trace.passages)
-        shown = {"notes": list(dict.fromkeys(notes)), "question": trace.question}
+        shown = {"notes": list(dict.fromkeys(notes))}
         answer = trace.answer(self.synthesize, last=True, **shown, instruction="")
         told = [
             {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
@@ -202,7 +200,6 @@ class REAP(RAGProgram[REAPKnobs]):
         reply = trace.ask(
             self.next,
             otherwise={"done": False, "queries": []},
-            question=trace.question,
             facts=done.shown(done.facts),
             missing=missing,
             history=done.searched,
@@ -239,7 +236,6 @@ class REAP(RAGProgram[REAPKnobs]):
             self.read,
             otherwise={"facts": [], "score": 0.0, "missing": []},
             context=self.shown(passages),
-            question=trace.question,
             known_facts=done.shown(done.facts),
             sub_tasks=queries,
         )
@@ -285,7 +281,6 @@ class REAP(RAGProgram[REAPKnobs]):
             reply = trace.ask(
                 self.draft,
                 otherwise={"goal": "", "subtasks": []},
-                question=trace.question,
                 max_tasks=MAX_TASKS,
                 config=_sampling(sample),
             )
@@ -312,7 +307,6 @@ class REAP(RAGProgram[REAPKnobs]):
         reply = done.trace.ask(
             repair or self.update,
             otherwise={"next_step": "continue", "new_plan": [], "actions": []},
-            question=done.trace.question,
             facts=done.shown(done.facts),
             history=done.searched,
             plan=_listed(done.plan),
@@ -381,7 +375,6 @@ class REAP(RAGProgram[REAPKnobs]):
                 self.extract,
                 otherwise={"facts": []},
                 context=self.shown(passages),
-                question=done.trace.question,
                 known_facts=known,
                 requirement=item.text,
             )

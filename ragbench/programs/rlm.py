@@ -77,9 +77,7 @@ class Branch:
 class RLM(RAGProgram[RLMKnobs]):
     """Split the question until its parts can be answered, then combine the answers."""
 
-    name = "rlm"
-    family = "rlm"
-    paper = "arXiv:2512.24601"
+    name, family, paper = "rlm", "rlm", "arXiv:2512.24601"
     calls = "nodes + splits (<= max_calls, 22)"
     autonomy = core.Autonomy("partly", "yes", "yes")
 

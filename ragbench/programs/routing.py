@@ -210,9 +210,7 @@ class _Programs:
 class Router(RAGProgram):
     """Choose a program for the question and let it answer."""
 
-    name = "router"
-    family = "workflow"
-    paper = "arXiv:2403.14403"
+    name, family, paper = "router", "workflow", "arXiv:2403.14403"
     calls = "those of the program chosen"
     Knobs = RouterKnobs  # type: ignore[assignment]
     variants: Mapping[str, Mapping[str, Any]] = {}  # type: ignore[misc]

@@ -104,9 +104,7 @@ def select(candidates: Sequence[Candidate], selection: str) -> str:
 class SelfRAG(RAGProgram[SelfRAGKnobs]):
     """Decide whether to search, answer from each passage, grade the answers, and keep the best."""
 
-    name = "self_rag"
-    family = "agentic"
-    paper = "arXiv:2310.11511"
+    name, family, paper = "self_rag", "agentic", "arXiv:2310.11511"
     calls = "2 if direct; combined: 1 + k; per_passage: 1 + k + 3 per relevant passage"
     autonomy = core.Autonomy("no", "yes", "yes")
     variants = {"combined": {}, "per_passage": {}}  # noqa: RUF012
@@ -145,7 +143,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return trace.prediction(self.force(trace), "direct")
 
     def force(self, trace: Trace) -> str:
-        return trace.answer(self.direct, last=True, question=trace.question)
+        return trace.answer(self.direct, last=True)
 
     def wants_passages(self, trace: Trace) -> bool:
         """What the gate says of retrieval; yes where it cannot be read."""
@@ -163,10 +161,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
         """The candidate of one call, whose labels count as certain."""
         reply = trace.ask(
-            self.critique,
-            otherwise={"answer": "", **UNREADABLE},
-            question=trace.question,
-            passage=self._shown(passage),
+            self.critique, otherwise={"answer": "", **UNREADABLE}, passage=self._shown(passage)
         )
         labels = (reply.relevance, reply.support, reply.utility)
         grades = Grades(*({label: 1.0} for label in labels))
@@ -178,7 +173,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """The candidate of a relevant passage; a refusal is graded by no call."""
         shown = self._shown(passage)
-        answer = trace.answer(self.answer, context=[shown], question=trace.question)
+        answer = trace.answer(self.answer, context=[shown])
         if not is_answer(answer):
             return Candidate("", relevant=True)
         asks = [

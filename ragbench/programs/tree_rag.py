@@ -44,9 +44,7 @@ class TreeRAGKnobs(TreeSettings, ProgramKnobs):
 class TreeRAG(IndexProgram[TreeRAGKnobs]):
     """Search a tree of summaries once, then answer from its nodes."""
 
-    name = "tree_rag"
-    family = "graph"
-    paper = "arXiv:2401.18059, arXiv:2406.09979"
+    name, family, paper = "tree_rag", "graph", "arXiv:2401.18059, arXiv:2406.09979"
     calls = "1 (index: one per cluster)"
     Index = SummaryTree
     variants = {  # noqa: RUF012
@@ -93,8 +91,7 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
 class RAPTOR(TreeRAG):
     """Search a tree of summaries once, then answer from its nodes."""
 
-    name = "raptor"
-    paper = "arXiv:2401.18059"
+    name, paper = "raptor", "arXiv:2401.18059"
     variants = {  # noqa: RUF012
         "collapsed": {},
         "traversal": {"mode": "traversal", "k": 5},

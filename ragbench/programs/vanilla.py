@@ -23,10 +23,7 @@ class VanillaKnobs(ProgramKnobs):
 class VanillaRAG(RAGProgram[VanillaKnobs]):
     """Search once with the question, then answer from the passages."""
 
-    name = "vanilla"
-    family = "baseline"
-    paper = "arXiv:2005.11401"
-    calls = "1"
+    name, family, paper, calls = "vanilla", "baseline", "arXiv:2005.11401", "1"
     variants = {"default": {}, "naive_rag": {"k": 5, "context_tokens": 7000}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -55,4 +52,4 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
 
     def force(self, trace: Trace) -> str:
         """An answer without passages, where not even one search is allowed."""
-        return trace.answer(self.answer, last=True, context=[], question=trace.question)
+        return trace.answer(self.answer, last=True, context=[])

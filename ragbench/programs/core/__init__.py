@@ -19,7 +19,7 @@
             for _ in range(self.knobs.max_hops):
                 context = render(trace.passages, max_tokens=self.knobs.context_tokens)
                 reply = trace.ask(self.next_query, otherwise={"query": trace.question},
-                                  question=trace.question, context=context)
+                                  context=context)
                 trace.search(reply.query, k=self.knobs.k)
             return trace.prediction(self.force(trace), "answered")
 

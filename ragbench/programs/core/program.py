@@ -182,7 +182,7 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
         """The answer of `reader` to the question, which sees `passages`."""
-        asked = {"context": self.shown(passages), "question": trace.question}
+        asked = {"context": self.shown(passages)}
         return trace.answer(reader, last=True, **asked)
 
     # -- what only some programs have

@@ -344,7 +344,6 @@ class ToolLoop:
             otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
             last=last,
             tools=[f"{name}({next(iter(t.args))}): {t.desc}" for name, t in offered.items()],
-            question=self.trace.question,
             trajectory=trajectory,
             steps_left=left,
             **others,
@@ -368,7 +367,6 @@ class ToolLoop:
                 last=last,
                 signature=ToolTurn.with_instructions(self.predictor.signature.instructions),
                 tools=list(offered.values()),
-                question=self.trace.question,
                 history=dspy.History(messages=history),
                 config={**self.config, **({"tool_choice": "none"} if last else {})},
             )

@@ -151,6 +151,7 @@ class Trace:
     ) -> dspy.Prediction:
         """Call `predictor`; what cannot be read of its reply is taken from `otherwise`.
 
+        Where it takes a `question` and none is given, that is the trace's own.
         Counted as `parse_fallback` where nothing could be read (the reply then has
         `parse_fallback=True`), as `partial_reply` where something could. A prompt that the LM
         refuses as too long is cut and sent again, counted as `context_cut`. One that cannot be cut
@@ -185,9 +186,12 @@ class Trace:
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
         """The reply, and the inputs that it is the reply to, cut where need be."""
         role = getattr(predictor, "rb_role", "")
-        if self.style != "brief":
+        if "question" not in inputs or self.style != "brief":
             signature = inputs.get("signature") or predictor.predictors()[0].signature
-            inputs = {**inputs, "signature": styled(signature, self.style)}
+            if "question" in signature.input_fields:
+                inputs = {"question": self.question, **inputs}
+            if self.style != "brief":
+                inputs = {**inputs, "signature": styled(signature, self.style)}
         caller = (getattr(predictor, "rb_signature", ""), role)
         with use(replace(current(), counts=self.counts, caller=caller), lm=role_lm(role)):
             while True:

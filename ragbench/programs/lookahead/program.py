@@ -68,8 +68,7 @@ class Run:
 class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     """Plan every look-up up front, run them level by level, and answer once with citations."""
 
-    name = "lookahead"
-    family = "workflow"
+    name, family = "lookahead", "workflow"
     calls = (
         "engine, rewrite: 2; bound: 2 + look-ups whose findings others use (<= max_nodes - 1); "
         "+ samples - 1"
@@ -130,9 +129,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def force(self, trace: Trace) -> str:
         context = self.shown(trace.passages)
         plan: dict[str, Any] = {"plan": []} if self.knobs.cite else {}
-        return trace.answer(
-            self.answer, last=True, context=context, question=trace.question, **plan
-        )
+        return trace.answer(self.answer, last=True, context=context, **plan)
 
     def _planned(self, run: Run) -> PlanGraph:
         """The plan that the drafts agree on; without one, the question itself."""
@@ -158,7 +155,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         reply = trace.ask(
             self.draft,
             otherwise={"nodes": []},
-            question=trace.question,
             max_nodes=self.knobs.max_nodes,
             config={"temperature": 0.7, "rollout_id": sample} if sample else {},
         )
@@ -282,7 +278,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             self.bind,
             otherwise={"bindings": []},
             context=self.shown(passages),
-            question=trace.question,
             query=" / ".join(item.queries),
             variables=list(variables),
         )
@@ -325,7 +320,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         """The answer, and the numbers of the passages that it cites; unknown labels go."""
         trace, context = run.trace, [item.line for item in evidence]
         if not self.knobs.cite:
-            asked = {"context": context, "question": trace.question}
+            asked = {"context": context}
             return trace.answer(self.answer, last=True, **asked), {}
         labels = {item.passage.pid: item.label for item in evidence}
         reply = trace.ask(
@@ -337,7 +332,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                 for item in run.looked_up
             ],
             context=context,
-            question=trace.question,
         )
         numbers = {item.label: number for number, item in enumerate(evidence, start=1)}
         cited = list(dict.fromkeys(label.strip(" []") for label in reply.citations))

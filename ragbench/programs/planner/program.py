@@ -40,8 +40,7 @@ class PlannerKnobs(ProgramKnobs):
 class PlannerRAG(RAGProgram[PlannerKnobs]):
     """Explore a tree of sub-questions action by action, then answer from what was found."""
 
-    name = "planner"
-    family = "agentic"
+    name, family = "planner", "agentic"
     calls = (
         "1 gate + 1 per action + 1 per sub-question (<= max_steps) + 1 answer + 1 if refined; "
         "2 if direct"
@@ -74,19 +73,19 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
 
     def force(self, trace: Trace) -> str:
         if not trace.passages:
-            return trace.answer(self.direct, last=True, question=trace.question)
+            return trace.answer(self.direct, last=True)
         return self._read(trace, [], trace.passages)
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
         shown = {"context": self.shown(passages), "notes": notes}
-        return trace.answer(self.synthesize, last=True, **shown, question=trace.question)
+        return trace.answer(self.synthesize, last=True, **shown)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
         """Whether to retrieve, and the question's type; blank if that is not known."""
         if self.knobs.gate != "ask":
             return self.knobs.gate == "always", ""
         unsure = {"retrieve": True, "question_type": ""}
-        reply = trace.ask(self.decide, otherwise=unsure, question=trace.question)
+        reply = trace.ask(self.decide, otherwise=unsure)
         trace.step(
             "gate",
             observation="retrieve" if reply.retrieve else "answer from memory",
@@ -129,9 +128,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         better = draft
         with suppress(core.BudgetSpentError):
             context = self.shown(passages)
-            better = trace.answer(
-                self.refine, context=context, notes=notes, question=trace.question, draft=draft
-            )
+            better = trace.answer(self.refine, context=context, notes=notes, draft=draft)
         if not is_poor(better, trace.question):
             return better
         if entity := best_entity(trace.question, known):
@@ -187,7 +184,6 @@ class Exploration:
         reply = self.trace.ask(
             self.program.choose,
             otherwise={"action": "TRAVERSE", "node_id": self.tree.active, "sub_questions": []},
-            question=self.trace.question,
             tree=self.tree.lines(),
             active_id=self.tree.active,
             **room,

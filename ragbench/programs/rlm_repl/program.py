@@ -52,9 +52,7 @@ class RLMReplKnobs(ProgramKnobs):
 class RLMRepl(RAGProgram[RLMReplKnobs]):
     """Explore the passages with code, then submit the answer."""
 
-    name = "rlm_repl"
-    family = "rlm"
-    paper = "arXiv:2512.24601"
+    name, family, paper = "rlm_repl", "rlm", "arXiv:2512.24601"
     calls = "turns (<= 20) + llm_query (<= 50) + 1 if forced"
     autonomy = core.Autonomy("partly", "yes", "yes")
     variants = {"corpus": {}, "tools": {}}  # noqa: RUF012
@@ -93,11 +91,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             sandbox.shutdown()
         if not answer:
             answer = trace.answer(
-                self.conclude,
-                last=True,
-                environment=[variables],
-                trajectory="\n\n".join(turns),
-                question=trace.question,
+                self.conclude, last=True, environment=[variables], trajectory="\n\n".join(turns)
             )
         return trace.prediction(answer, reason)
 
@@ -117,7 +111,6 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 self.write,
                 otherwise={"reasoning": "", "code": ""},
                 environment=environment,
-                question=trace.question,
                 trajectory="\n\n".join(turns),
                 turns_left=left,
             )

@@ -32,9 +32,7 @@ class AdaptiveRAGKnobs(ProgramKnobs):
 class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
     """Choose how much to search, then answer in that way."""
 
-    name = "adaptive_rag"
-    family = "workflow"
-    paper = "arXiv:2403.14403"
+    name, family, paper = "adaptive_rag", "workflow", "arXiv:2403.14403"
     calls = "1 + 1 without or with one search; 1 + those of ircot (<= max_steps + 1)"
     autonomy = Autonomy("no", "partly", "partly")
     variants = {"gpt": {}, "flan": {"k": 15, "loop_k": 6}}  # noqa: RUF012
@@ -60,11 +58,11 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         if (effort := self.knobs.route) == "ask":
-            reply = trace.ask(self.choose, otherwise={"effort": "multi"}, question=trace.question)
+            reply = trace.ask(self.choose, otherwise={"effort": "multi"})
             effort = reply.effort
             trace.step("route", observation=effort)
         if effort == "none":
-            answer = trace.answer(self.direct, last=True, question=trace.question)
+            answer = trace.answer(self.direct, last=True)
             return trace.prediction(answer, "direct")
         if effort == "multi":
             return self.multi.solve(trace)
@@ -73,5 +71,5 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
 
     def force(self, trace: Trace) -> str:
         if self.knobs.route == "none":
-            return trace.answer(self.direct, last=True, question=trace.question)
+            return trace.answer(self.direct, last=True)
         return self.answer_from(trace, self.single, trace.passages)

@@ -55,9 +55,7 @@ class CRAGKnobs(ProgramKnobs):
 class CRAG(RAGProgram[CRAGKnobs]):
     """Grade the passages, correct the search if they fall short, then answer."""
 
-    name = "crag"
-    family = "workflow"
-    paper = "arXiv:2401.15884"
+    name, family, paper = "crag", "workflow", "arXiv:2401.15884"
     calls = "1 + k grades + a selection per passage refined; 1 more to rewrite unless correct"
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -111,7 +109,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
             "grade",
             ("full", "partial", "none"),
             source=self.knobs.confidence_source,
-            question=trace.question,
             passage=core.render_one(passage, max_tokens=self.knobs.context_tokens),
         )
         return 0.0 if said is None else said["full"] - said["none"]
@@ -139,7 +136,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
         reply = trace.ask(
             self.select,
             otherwise={"keep": list(range(1, len(strips) + 1))},
-            question=trace.question,
             known=self.shown(known),
             candidates=[f"[{n}] {strip}" for n, strip in enumerate(titled, start=1)],
         )
@@ -151,9 +147,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         query = trace.question
         if self.knobs.rewrite:
             context = self.shown(kept)
-            reply = trace.ask(
-                self.rewrite, otherwise={"query": ""}, context=context, question=trace.question
-            )
+            reply = trace.ask(self.rewrite, otherwise={"query": ""}, context=context)
             query = " ".join(str(reply.query).split()) or query
         passages = trace.search(query, k=self.knobs.external_k)
         trace.step("search", input=query, of=passages)

@@ -46,9 +46,7 @@ class FaithfulRAGKnobs(ProgramKnobs):
 class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     """Write down what memory says, find the pieces of the passages about it, then answer."""
 
-    name = "faithful_rag"
-    family = "workflow"
-    paper = "arXiv:2506.08938"
+    name, family, paper = "faithful_rag", "workflow", "arXiv:2506.08938"
     calls = "4; 1 with align=false"
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
@@ -77,19 +75,13 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
 
     def _read(self, trace: Trace, passages: Sequence[Passage], pieces: Sequence[str]) -> str:
         return trace.answer(
-            self.answer,
-            last=True,
-            context=self.shown(passages),
-            notes=list(pieces),
-            question=trace.question,
+            self.answer, last=True, context=self.shown(passages), notes=list(pieces)
         )
 
     def _remembered(self, trace: Trace) -> list[str]:
-        reply = trace.ask(self.recall, otherwise={"facts": []}, question=trace.question)
+        reply = trace.ask(self.recall, otherwise={"facts": []})
         needed = core.distinct(reply.facts)
-        reply = trace.ask(
-            self.imagine, otherwise={"passage": ""}, question=trace.question, facts=needed
-        )
+        reply = trace.ask(self.imagine, otherwise={"passage": ""}, facts=needed)
         passage = str(reply.passage or "").strip()
         trace.step("recall", thought="\n".join(needed), observation=passage)
         if not passage:

@@ -45,9 +45,7 @@ class FLAREKnobs(ProgramKnobs):
 class FLARE(RAGProgram[FLAREKnobs]):
     """Draft a sentence, search for what is in doubt, write it again, until the answer follows."""
 
-    name = "flare"
-    family = "workflow"
-    paper = "arXiv:2305.06983"
+    name, family, paper = "flare", "workflow", "arXiv:2305.06983"
     calls = "1 or 2 per sentence (<= 2 max_steps) + 1 forced"
     autonomy = core.Autonomy("no", "partly", "partly")
     variants = {  # noqa: RUF012
@@ -75,7 +73,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
             answer, reason = "", "budget"
         if not answer:
             context = self.shown(shown)
-            shows = {"context": context, "notes": written, "question": trace.question}
+            shows = {"context": context, "notes": written}
             answer = trace.answer(self.conclude, last=True, **shows)
         return trace.prediction(answer, reason)
 
@@ -96,7 +94,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
             if repeated and draft.next_step != "answer":
                 return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
             written.append(sentence)
-            trace.step("think", thought=sentence, input=query, of=shown) if query else ()
+            trace.step("think", thought=sentence, input=query, of=shown if query else ())
             if draft.next_step == "answer":
                 answer = str(draft.answer or "").strip()
                 return answer if is_answer(answer) else "", "answered"
@@ -108,7 +106,6 @@ class FLARE(RAGProgram[FLAREKnobs]):
             self.draft,
             otherwise={**nothing, "next_step": "continue"},
             context=self.shown(shown),
-            question=trace.question,
             thoughts="\n".join(written),
         )
 

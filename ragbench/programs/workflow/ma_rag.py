@@ -61,9 +61,7 @@ class Done:
 class MARAG(RAGProgram[MARAGKnobs]):
     """Plan steps, look each up and answer it from notes, then answer from the steps."""
 
-    name = "ma_rag"
-    family = "workflow"
-    paper = "arXiv:2505.20096"
+    name, family, paper = "ma_rag", "workflow", "arXiv:2505.20096"
     calls = "1 + 3 steps; 1 more per new plan, 1 fewer per step that looks nothing up"
     autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
@@ -93,9 +91,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         except core.BudgetSpentError:
             reason = "budget"
         notes = [step.line for step in done]
-        answer = trace.answer(
-            self.summarize, last=True, notes=notes, question=trace.question, instruction=""
-        )
+        answer = trace.answer(self.summarize, last=True, notes=notes, instruction="")
         tasks = [{"id": f"s{n}", "question": step} for n, step in enumerate(plan, start=1)]
         return trace.prediction(answer, reason, plan=tasks)
 
@@ -105,7 +101,6 @@ class MARAG(RAGProgram[MARAGKnobs]):
         reply = trace.ask(
             self.plan,
             otherwise={"steps": []},
-            question=trace.question,
             history=[step.line for step in done],
             max_steps=self.knobs.max_steps,
         )
@@ -132,7 +127,6 @@ class MARAG(RAGProgram[MARAGKnobs]):
         reply = trace.ask(
             self.define,
             otherwise={"kind": "lookup", "task": ""},
-            question=trace.question,
             plan=plan,
             history=[one.line for one in done],
             step=step,

@@ -36,9 +36,7 @@ class MemoRAGKnobs(GistSettings, ProgramKnobs):
 class MemoRAG(IndexProgram[MemoRAGKnobs]):
     """Recall clues from gists of the corpus, search with them, then answer."""
 
-    name = "memo_rag"
-    family = "workflow"
-    paper = "arXiv:2409.05591"
+    name, family, paper = "memo_rag", "workflow", "arXiv:2409.05591"
     calls = "3; 2 without memory (index: one per 4,096 tokens of the corpus)"
     Index = GistIndex
     variants = {"lite": {}, "no_memory": {"memory": False}}  # noqa: RUF012
@@ -76,7 +74,7 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
         """What is searched with: clues, surrogate questions, and the question itself."""
         most, written = self.knobs.max_queries, []
-        known: dict[str, Any] = {"memory": memory, "question": trace.question}
+        known: dict[str, Any] = {"memory": memory}
         if self.knobs.memory:
             reply = trace.ask(self.recall, otherwise={"clues": []}, **known)
             clues = [clue for clue in core.distinct(reply.clues) if len(clue.split()) > _SHORT]

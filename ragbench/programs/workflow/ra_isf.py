@@ -31,9 +31,7 @@ class RAISFKnobs(ProgramKnobs):
 class RAISF(RAGProgram[RAISFKnobs]):
     """Answer from memory, else from relevant passages, else from the parts of the question."""
 
-    name = "ra_isf"
-    family = "workflow"
-    paper = "arXiv:2403.06840"
+    name, family, paper = "ra_isf", "workflow", "arXiv:2403.06840"
     calls = "2 from memory; 2 + k from passages; else 3 + k + those of the parts (<= max_calls)"
     autonomy = core.Autonomy("no", "partly", "partly")
 

@@ -67,9 +67,7 @@ class Draft:
 class RAGentA(RAGProgram[RAGentAKnobs]):
     """Judge passages by the answers from each, answer with claims, audit them, fill the gaps."""
 
-    name = "rag_enta"
-    family = "workflow"
-    paper = "arXiv:2506.16988"
+    name, family, paper = "rag_enta", "workflow", "arXiv:2506.16988"
     calls = "2 k + 2 + 3 per follow-up question, 1 more where claims are dropped"
     autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
@@ -103,9 +101,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
     def _score(self, trace: Trace, passage: Passage) -> float:
         """Agents 1 and 2 on one passage: the log-odds that the answer from it alone holds."""
         context = self.shown([passage])
-        reply = trace.ask(
-            self.answer_each, otherwise={"answer": ""}, context=context, question=trace.question
-        )
+        reply = trace.ask(self.answer_each, otherwise={"answer": ""}, context=context)
         answer = str(reply.answer or "").strip()
         said = core.ask_probabilities(
             trace,
@@ -113,7 +109,6 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             "holds",
             (True, False),
             source=self.knobs.confidence_source,
-            question=trace.question,
             passage=core.render_one(passage, max_tokens=self.knobs.context_tokens),
             answer=answer or "not stated",
         )
@@ -183,7 +178,6 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             self.audit,
             otherwise={"drop": [], "unanswered": [], "follow_ups": []},
             context=self.shown(draft.proofs() or kept),
-            question=trace.question,
             claims=[f"[{n}] {claim}" for n, claim in enumerate(draft.lines(), start=1)],
             answer=draft.answer,
         )
@@ -195,9 +189,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         draft.claims = left
         if dropped and left:
             notes = [*draft.lines(), *draft.notes]
-            draft.answer = trace.answer(
-                self.rewrite, notes=notes, question=trace.question, instruction=""
-            )
+            draft.answer = trace.answer(self.rewrite, notes=notes, instruction="")
         elif dropped:
             trace.count("all_claims_dropped")
             draft.answer = core.NO_ANSWER if self.knobs.refuse else draft.answer
@@ -211,6 +203,5 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             last=last,
             context=self.shown(passages),
             notes=[*draft.notes, *(claim.text for claim in draft.claims)],
-            question=trace.question,
             draft=draft.answer,
         )

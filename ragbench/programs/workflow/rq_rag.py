@@ -57,9 +57,7 @@ class Node:
 class RQRAG(RAGProgram[RQRAGKnobs]):
     """Refine the question in several ways, answer from what each finds, and keep the best."""
 
-    name = "rq_rag"
-    family = "workflow"
-    paper = "arXiv:2404.00610"
+    name, family, paper = "rq_rag", "workflow", "arXiv:2404.00610"
     calls = "1 + 2 per node: 7 at depth 1, 25 at depth 2"
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -117,7 +115,6 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
             self.refine,
             otherwise={"query": ""},
             context=self.shown(node.passages),
-            question=trace.question,
             kind=QUERY_ACTIONS[action],
         )
         return " ".join(str(reply.query).split()) or trace.question
