@@ -1,7 +1,8 @@
 """What was paid for and is kept in a SQLite file: replies and vectors, by a hash of what was asked.
 
 Each row has a checksum; one that was changed counts as not there, and is bought again. A file that
-cannot be used is told once and set aside: the rest of the process keeps what it buys in memory.
+is no database is put aside, and made anew. Where one cannot be used, that is told once, and the
+rest of the process keeps what it buys in memory.
 """
 
 import hashlib
@@ -9,6 +10,8 @@ import os
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -24,11 +27,11 @@ _COLUMNS = "key BLOB PRIMARY KEY, value BLOB, sum BLOB"
 class KeptRows:
     """Values by key in one SQLite file, shared by threads and processes; without a path, in memory.
 
-    What was put is on disk when `put` returns.
+    What was put is on disk when `put` returns; if not `durable`, a loss of power may take it.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, *, durable: bool = True) -> None:
+        self._path, self._durable = path, durable
         self._begin()
         _all.add(self)
 
@@ -37,13 +40,23 @@ class KeptRows:
         try:
             if self._path is not None:
                 make_folder(self._path.parent)
-            self._db = self._open(self._path or ":memory:")
+            try:
+                self._db = self._open(self._path or ":memory:")
+            except sqlite3.OperationalError:  # locked, full, not to be written: but whole
+                raise
+            except sqlite3.DatabaseError as error:
+                assert self._path is not None
+                aside = self._path.with_name(f"{self._path.name}.damaged")
+                self._path.replace(aside)
+                self._db = self._open(self._path)
+                _log.warning("%s was damaged (%s) and is made anew; the old one is %s",
+                             self._path, error, aside.name)  # fmt: skip
         except (OSError, sqlite3.Error) as error:
             self._set_aside(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the file by itself."""
-        return type(self), (self._path,)
+        return partial(type(self), durable=self._durable), (self._path,)
 
     def reopen(self) -> None:
         """Go on in a process that was forked from the one that opened the file."""
@@ -81,6 +94,11 @@ class KeptRows:
                 self._set_aside(error)
                 self._write(rows)
 
+    def delete(self, key: bytes) -> None:
+        """Let go of what is under `key`."""
+        with self._lock, suppress(sqlite3.Error):
+            self._db.execute("DELETE FROM kept WHERE key = ?", (key,))
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()
@@ -94,6 +112,8 @@ class KeptRows:
         db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL")
+            if not self._durable:
+                db.execute("PRAGMA synchronous=NORMAL")
             db.execute(f"CREATE TABLE IF NOT EXISTS kept ({_COLUMNS}) WITHOUT ROWID")
         except sqlite3.Error:
             db.close()

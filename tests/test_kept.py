@@ -28,7 +28,19 @@ def link_below_a_file(path: Path) -> None:
     path.symlink_to("file/below")
 
 
-@pytest.mark.parametrize("spoil", [damaged, a_folder, link_below_a_file])
+def test_a_file_that_is_no_database_is_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "kept.sqlite"
+    damaged(path)
+    with closing(KeptRows(path)) as rows:
+        rows.put({b"a": b"1"})
+    assert caplog.text.count("is made anew") == 1
+    with closing(KeptRows(path)) as rows:
+        assert rows.get([b"a"]) == {b"a": b"1"}
+
+
+@pytest.mark.parametrize("spoil", [a_folder, link_below_a_file])
 def test_a_file_that_cannot_be_used_is_told_once_and_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], None]
 ) -> None:

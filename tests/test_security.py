@@ -200,30 +200,6 @@ def test_pickle_in_any_file_of_a_run_is_not_loaded(
     assert not (tmp_path / "ran").exists()
 
 
-def test_pickle_in_the_cache_of_replies_is_not_loaded(
-    world: World, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import diskcache
-    import dspy
-
-    command("eval", *over(world), "--limit", 3, "--out", "one")
-    asked = len(world.lm.asked)
-    folder = tmp_path / "cache" / "lm"
-    shards = [path for path in folder.rglob("*") if (path / "cache.db").is_file()]
-    poisoned = 0
-    for path in shards or [folder]:
-        with diskcache.Cache(str(path)) as cache:
-            for key in list(cache.iterkeys()):
-                cache[key] = Evil(tmp_path / "ran")
-                poisoned += 1
-    assert poisoned >= 3
-    dspy.cache.memory_cache.clear()
-    code, _, err = command("eval", *over(world), "--limit", 3, "--out", "two")
-    assert code == 0, err
-    assert len(world.lm.asked) == 2 * asked, "the poisoned replies were taken"
-    assert not (tmp_path / "ran").exists()
-
-
 def test_pickle_in_an_index_is_not_loaded(
     world: World, command: Command, tmp_path: Path, evil: bytes
 ) -> None:

@@ -6,7 +6,6 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
-import diskcache
 import dspy
 import pytest
 
@@ -154,26 +153,6 @@ def test_a_cached_re_run_bills_nothing_and_shows_the_same_as_if(tmp_path: Path) 
     assert first.billed.cost_usd == pytest.approx(
         (first.billed.prompt_tokens + 2 * first.billed.completion_tokens) / 1e6
     )
-
-
-class Harmful:
-    """Unpickled, it leaves a file behind."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (self.path,))
-
-
-def test_nothing_in_the_cache_can_run_code(tmp_path: Path) -> None:
-    configure_cache(tmp_path / "cache")
-    request = {"model": "m", "prompt": "p"}
-    key = dspy.cache.cache_key(request)
-    with diskcache.FanoutCache(str(tmp_path / "cache"), shards=16) as planted:
-        planted[key] = Harmful(tmp_path / "harm")
-    assert dspy.cache.get(request) is None
-    assert not (tmp_path / "harm").exists()
 
 
 def test_two_servers_with_the_same_model_do_not_share_answers(tmp_path: Path) -> None:
