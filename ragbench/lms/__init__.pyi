@@ -1,7 +1,6 @@
 from .adapters import make_adapter as make_adapter
-from .cache import configure_cache as configure_cache
 from .factory import make_lm as make_lm
-from .lm import RagbenchLM as RagbenchLM
+from .lm import RagbenchLM as RagbenchLM, configure_cache as configure_cache
 from .local import LocalSpec as LocalSpec
 from .prices import Pricing as Pricing
 from .specs import (

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -18,8 +20,8 @@ from dspy import LMConfigurationError
 from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
 
 from ragbench.errors import LMSetupError, RagbenchError
+from ragbench.kept import KeptRows
 from ragbench.ledger import count, current_ledger, file_lm_call
-from ragbench.lms.cache import begin_reply
 from ragbench.lms.calls import (
     UNBOUNDED_REPLY,
     Amount,
@@ -34,11 +36,13 @@ from ragbench.lms.calls import (
     replies_are_limited,
 )
 from ragbench.lms.prices import Pricing
+from ragbench.paths import cache_root
 from ragbench.record import FailedAttempts
 from ragbench.redact import each_text, encodable, without_keys
 from ragbench.tokens import estimate_tokens
 
 METER_KEY = "ragbench"
+MEMORY_ENTRIES = 20_000  # of answers
 #: What an answer that came to no regular end is counted as.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 #: Estimated tokens from which a prompt tells how dense a server's tokens are, and the most it says.
@@ -246,7 +250,7 @@ class RagbenchLM(dspy.LM):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
-        begin_reply()
+        _last.key = None  # `forget_reply` means the reply to this call from now on
         return super().__call__(*args, **self._seeded(kwargs))
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
@@ -292,3 +296,66 @@ class RagbenchLM(dspy.LM):
 
 def _text(message: object) -> str:
     return json.dumps(message, ensure_ascii=False, sort_keys=True, default=str)
+
+
+class _Last(threading.local):
+    """The key under which the calling thread's last reply was found or kept on disk."""
+
+    key: str | None = None
+
+
+_last = _Last()
+
+
+class Answers:
+    """The disk under DSPy's cache: answers as JSON, each with a checksum, so that none runs code.
+
+    An answer that was changed, and a disk that cannot be used, cost a new call and nothing else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows = KeptRows(path, durable=False)
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: str) -> Any:
+        """What is kept under `key`; None where nothing is, or what is there was changed."""
+        _last.key = key
+        kept = self._rows.get([key.encode()])
+        return json.loads(kept[key.encode()]) if kept else None
+
+    def set(self, key: str, value: Any) -> None:
+        """Keep `value` under `key`, if it can be."""
+        _last.key = key
+        self._rows.put({key.encode(): json.dumps(value).encode()})
+
+    def delete(self, key: str) -> None:
+        """Let go of what is under `key`."""
+        self._rows.delete(key.encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._rows.close()
+
+
+def forget_reply() -> None:
+    """Do not keep the reply that this thread got last: nothing in it could be read."""
+    key, _last.key = _last.key, None
+    if key is not None:
+        dspy.cache.memory_cache.pop(key, None)
+        dspy.cache.disk_cache.delete(key)
+
+
+def configure_cache(folder: Path | None = None) -> Path:
+    """Use `folder` (by default `lm` in ragbench's cache folder) for DSPy's cache; returns it."""
+    folder = folder or cache_root() / "lm"
+    former = getattr(dspy.cache, "disk_cache", None)
+    if isinstance(former, Answers):
+        former.close()
+    dspy.configure_cache(
+        enable_disk_cache=False, enable_memory_cache=True, memory_max_entries=MEMORY_ENTRIES
+    )
+    dspy.cache.disk_cache = Answers(folder / "answers.sqlite")
+    dspy.cache.enable_disk_cache = True
+    return folder

@@ -12,8 +12,8 @@ from dspy import lm15
 from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.experiments.store import read_records
-from ragbench.lms.calls import Attempt, Reply, Scope, breaker as breakers
-from ragbench.lms.calls.breaker import IN_A_ROW, Breaker
+from ragbench.lms.calls import Attempt, Reply, Scope, caller as breakers
+from ragbench.lms.calls.caller import IN_A_ROW, Breaker
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
 from tests.runs import record_rows

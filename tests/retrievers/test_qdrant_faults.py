@@ -57,7 +57,7 @@ def always(status: int, body: bytes = b"") -> Callable[[str, str], tuple[int, by
         (always(401), LMSetupError, "refuses the key: HTTP 401, .*takes in QDRANT_API_KEY"),
         (always(403), LMSetupError, "refuses the request: HTTP 403, scripted; check its address"),
         (always(404), LMSetupError, "refuses the request: HTTP 404, scripted; check its address"),
-        (always(500), LMUnavailableError, "failed 5 times: HTTP 500, scripted; is it running"),
+        (always(500), LMUnavailableError, "failed again and again: HTTP 500, scripted"),
         (always(302), LMSetupError, "HTTP 302: the server redirects, and keys are not sent on"),
         (always(200, b"<html>"), LMUnavailableError, "unreadable reply"),
         (always(200, b"[1]"), LMSetupError, "does not answer as Qdrant does"),

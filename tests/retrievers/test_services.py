@@ -19,7 +19,7 @@ from ragbench.lms.calls import (
     LimitReachedError,
     Limits,
     QuestionTimeoutError,
-    breaker as breakers,
+    caller as breakers,
     question_time,
     spending,
 )
@@ -79,7 +79,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 
 def test_what_fails_again_and_again_is_given_up_in_one_line(client: Client) -> None:
-    said = pytest.raises(LMUnavailableError, match="failed 5 times: HTTP 500, scripted")
+    said = pytest.raises(LMUnavailableError, match="failed again and again: HTTP 500, scripted")
     with serving(at_first(*[500] * 9)) as wire, open_ledger() as ledger, said:
         client(wire)("x")
     assert [(call.attempts, call.error) for call in ledger.calls] == [(5, "ServerError")]

@@ -27,7 +27,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.ledger import count
-from ragbench.lms.cache import forget_reply
+from ragbench.lms.lm import forget_reply
 from ragbench.redact import encodable
 
 _HEADER = re.compile(r"\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?")

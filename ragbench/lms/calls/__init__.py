@@ -1,8 +1,9 @@
 """Calls to servers of models: sent, limited, tried again and counted."""
 
-from ragbench.lms.calls.breaker import PATIENCE_S as PATIENCE_S, Breaker as Breaker
 from ragbench.lms.calls.caller import (
+    PATIENCE_S as PATIENCE_S,
     Answered as Answered,
+    Breaker as Breaker,
     Caller as Caller,
     CallSpec as CallSpec,
     Retries as Retries,

@@ -25,7 +25,7 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.http import HttpClient, HttpReply, get
+from ragbench.lms.calls.http import HttpClient, HttpReply, request_of
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
 from ragbench.redact import without_keys
 
@@ -208,7 +208,7 @@ def listed_models(base: str, key: str | None) -> list[str]:
     """
     http = HttpClient(CHECK_TIMEOUT_S, max_bytes=_LIST_BYTES)
     try:
-        reply = http.send(get(f"{base}/models", key))
+        reply = http.send(request_of(f"{base}/models", key))
         if reply.status in (401, 403):
             raise LMSetupError(f"{base} refuses the key (HTTP {reply.status})")
         if reply.status != 200:

@@ -52,7 +52,6 @@ class HttpReply:
     reason, http_version = "", "HTTP/1.1"
 
     def read(self) -> bytes:
-        """The body."""
         return self.body
 
     def close(self) -> None:
@@ -107,7 +106,6 @@ class HttpClient:
         return reply
 
     def close(self) -> None:
-        """Close the connections."""
         _close_all(self._pools)
 
     def _exchange(self, request: Any) -> HttpReply:
@@ -131,19 +129,14 @@ class HttpClient:
 
     def _pool(self, scheme: str, host: str) -> httpcore.ConnectionPool:
         """Connections to `host`, over a proxy where the environment has one; a fork has its own."""
-        proxy = getproxies().get(scheme, "")
-        proxy = "" if proxy_bypass(host) else proxy
+        proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
         place = (os.getpid(), proxy)
         with self._lock:
             if place not in self._pools:
                 options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": None}
-                if scheme == "https":
-                    options["ssl_context"] = _ssl_context()
-                self._pools[place] = (
-                    httpcore.HTTPProxy(proxy, **options)
-                    if proxy
-                    else httpcore.ConnectionPool(**options)
-                )
+                options["ssl_context"] = _ssl_context() if scheme == "https" else None
+                made = httpcore.HTTPProxy(proxy, **options) if proxy else None
+                self._pools[place] = made or httpcore.ConnectionPool(**options)
             return self._pools[place]
 
 
@@ -175,6 +168,7 @@ class _Backend(httpcore.SyncBackend):
 class _Stream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
+        self.close, self.get_extra_info = inner.close, inner.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         while (left := _bounds.end - time.monotonic()) > 0 and not stopping.cut_off():
@@ -192,12 +186,6 @@ class _Stream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._inner.write(buffer, max(0.001, _bounds.end - time.monotonic()))
 
-    def close(self) -> None:
-        self._inner.close()
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
-
     def start_tls(self, *args: Any, **kwargs: Any) -> _Stream:
         return _Stream(self._inner.start_tls(*args, **kwargs))
 
@@ -208,16 +196,10 @@ def _ssl_context() -> ssl.SSLContext:
     return httpcore.default_ssl_context()
 
 
-def post(url: str, body: Any, key: str | None) -> HttpRequest:
-    """A request that sends `body` as JSON, with `key` as its bearer."""
-    headers = [("Content-Type", "application/json"), *_bearer(key)]
+def request_of(url: str, key: str | None, body: Any = None) -> HttpRequest:
+    """A request for what is at `url` with `key` as its bearer, or one that sends `body` as JSON."""
+    bearer = [("Authorization", f"Bearer {key}")] if key else []
+    if body is None:
+        return HttpRequest("GET", url, bearer)
+    headers = [("Content-Type", "application/json"), *bearer]
     return HttpRequest("POST", url, headers, json.dumps(body).encode())
-
-
-def get(url: str, key: str | None) -> HttpRequest:
-    """A request for what is at `url`, with `key` as its bearer."""
-    return HttpRequest("GET", url, _bearer(key))
-
-
-def _bearer(key: str | None) -> list[tuple[str, str]]:
-    return [("Authorization", f"Bearer {key}")] if key else []

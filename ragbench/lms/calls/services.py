@@ -10,11 +10,19 @@ from typing import Any, Generic, Literal
 from dspy import lm15
 from dspy.lm15 import LM15Error, OpenAIChatLM
 
-from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
+from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import file_call
-from ragbench.lms.calls.breaker import PATIENCE_S, Breaker, reason
-from ragbench.lms.calls.caller import TRANSIENT, Answered, Caller, CallSpec, Retries
-from ragbench.lms.calls.http import HttpClient, HttpRequest, post
+from ragbench.lms.calls.caller import (
+    PATIENCE_S,
+    TRANSIENT,
+    Answered,
+    Breaker,
+    Caller,
+    CallSpec,
+    Retries,
+    reason,
+)
+from ragbench.lms.calls.http import HttpClient, HttpRequest, request_of
 from ragbench.lms.calls.limits import Amount, Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
 from ragbench.lms.specs import key_in
@@ -92,17 +100,19 @@ class ServerCalls:
             LMUnavailableError: the server failed again and again.
             LMSetupError: the server refuses the key or the request, or its reply is of no use.
         """
-        made = 0
-
-        def count(error: Exception, *, attempts: int, **took: Any) -> None:
-            nonlocal made
-            made = attempts
-            file_failure(error, attempts=attempts, **took)
-
         try:
-            return self._caller.call(asked, file_failure=count)
+            return self._caller.call(asked, file_failure=file_failure)
         except LM15Error as error:
-            raise self._breaker.broken or self._explained(error, made) from error
+            if self._breaker.broken:
+                raise self._breaker.broken from error
+            if isinstance(error, TRANSIENT):
+                raise LMUnavailableError(
+                    f"{self.name} failed again and again: {reason(error)}; is it running?"
+                ) from error
+            raise LMSetupError(
+                f"{self.name} refuses the request: {reason(error)}; check {self._given} and its "
+                f"key ({self._server.key_variable})"
+            ) from error
 
     def exchange(self, request: HttpRequest) -> tuple[bytes, Any]:
         """What the server answers, as it is and as the JSON that it holds.
@@ -126,16 +136,6 @@ class ServerCalls:
     def _error_body(self, content: bytes) -> bytes:
         """The body of a reply with an error, as OpenAI words it."""
         return content
-
-    def _explained(self, error: LM15Error, attempts: int) -> RagbenchError:
-        if isinstance(error, TRANSIENT):
-            return LMUnavailableError(
-                f"{self.name} failed {attempts} times: {reason(error)}; is it running?"
-            )
-        return LMSetupError(
-            f"{self.name} refuses the request: {reason(error)}; check {self._given} and its key "
-            f"({self._server.key_variable})"
-        )
 
 
 class Service(ServerCalls):
@@ -166,7 +166,7 @@ class Service(ServerCalls):
 
         def send() -> Reply[tuple[Value, int]]:
             url = f"{self._server.api_base}/{asked.path}"
-            _, told = self.exchange(post(url, asked.body, self._server.key))
+            _, told = self.exchange(request_of(url, self._server.key, asked.body))
             tokens = _counted(told) or estimate
             value, cost = asked.read(told, tokens)
             return Reply((value, tokens), tokens, cost)
