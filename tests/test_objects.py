@@ -90,6 +90,9 @@ def test_what_is_callable_like_dspys_searches(server: FakeServer) -> None:
     known = dataset.corpus[7]
     found = run_of(server, Found([str(known), "a text of its own"]))
     assert found == [[known.pid, "own-1"]] * 2
+    mine = rb.make_retriever("bm25", Corpus([known]))
+    mine.search_many = lambda queries, k: [[known.scored(float("nan"))] for _ in queries]
+    assert run_of(server, mine) == [[known.pid]] * 2  # and the record can be read
     with pytest.raises(ConfigError, match="retriever=5 is no retriever"):
         run_of(server, 5)
 

@@ -214,7 +214,7 @@ def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
     place = corpus.positions.get(str(name)) if name is not None else None
     if place is None:
         place = corpus.titled(str(title)) if title else _by_text(corpus).get(text)
-    points = float(score) if isinstance(score, int | float) else 0.0
+    points = float(score) if isinstance(score, int | float) and abs(score) < 1e300 else 0.0
     if place is not None and (not title or corpus[place].text == text or name is not None):
         hit: Passage = corpus[place].scored(points)
         return hit

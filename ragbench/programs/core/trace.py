@@ -6,6 +6,7 @@ call, failures that have a way out take it and are counted, and all leave the sa
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -235,7 +236,7 @@ class Trace:
             for query in queries:
                 cached = (query, k) in self._cache
                 hits = self._cache.setdefault((query, k), hits_of.get(query, []))
-                pairs = tuple((passage.pid, passage.score) for passage in hits)
+                pairs = _scored(hits)
                 self._log.add(hits, Search(query, k, pairs, 0.0 if cached else seconds, cached))
         return [list(self._cache[query, k]) for query in queries]
 
@@ -248,7 +249,7 @@ class Trace:
             BudgetSpentError: no search is left, and `find` is not called.
         """
         passages, seconds = self._timed(find, 1)
-        pairs = tuple((passage.pid, passage.score) for passage in passages)
+        pairs = _scored(passages)
         with self._lock:
             self._log.add(passages, Search(query[:MAX_QUERY_CHARS], k, pairs, seconds))
         return passages
@@ -320,3 +321,8 @@ class Trace:
             counts=self.counts,
             **extra,
         )
+
+
+def _scored(hits: Iterable[Passage]) -> tuple[tuple[str, float], ...]:
+    """Ids and scores of `hits`; NaN and infinity, which no record holds, count as no score."""
+    return tuple((hit.pid, hit.score if math.isfinite(hit.score) else 0.0) for hit in hits)
