@@ -1,6 +1,7 @@
 """One run, one folder: identity is of what a config resolves to."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
         make_config({"dataset": "jsonl", "data_file": tmp_path / name}).identity() for name in "abc"
     )
     assert a == b != c
+    os.mkfifo(tmp_path / "pipe")  # not waited for; what reads the data says that it is no file
+    assert make_config({"dataset": "jsonl", "data_file": tmp_path / "pipe"}).identity()
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that gives EIO")

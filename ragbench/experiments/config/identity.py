@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from ragbench.errors import ConfigError, LMSetupError, RagbenchError
@@ -126,6 +127,8 @@ def _hashed(path: str, digest: Callable[[Path], str]) -> str:
 
 def _file(path: Path) -> str:
     stat = path.stat()
+    if not S_ISREG(stat.st_mode):
+        raise ValueError(f"{path} is no file")  # a pipe would be waited for
     return _digest(path, stat.st_size, stat.st_mtime_ns)
 
 
