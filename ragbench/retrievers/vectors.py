@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ragbench.errors import needs_extra
+from ragbench.errors import LMSetupError, needs_extra
 from ragbench.retrievers.base import Hits
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.scores import Found, whole_ties
@@ -74,6 +74,11 @@ def _reading(index: Any, nprobe: int) -> Any:
 
 def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
     """The `k` best per query, best first, ties in the order of the vectors; `k` <= n."""
+    if queries.shape[1] != index.d:
+        raise LMSetupError(
+            f"the embedder answers with vectors of {queries.shape[1]} numbers, and those of the "
+            f"index have {index.d}; has the server another model now?"
+        )
 
     def find(rows: Sequence[int], depth: int) -> list[Found]:
         found: list[Found] = []

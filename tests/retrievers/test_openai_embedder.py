@@ -9,6 +9,7 @@ import pytest
 
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
+from ragbench.retrievers import vectors
 from ragbench.retrievers.embedders import make_embedder, openai as module, openai as openai_embedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder, VectorCache
 from tests.retrievers.wire import Wire, serving
@@ -172,3 +173,17 @@ def test_vectors_that_cannot_be_right_are_refused_and_not_kept(
             make(wire, cache).embed(["x", "y"])
         assert len(wire.requests) == 1
     assert cache.get(f"openai/m@{wire.address.removeprefix('http://')}", ["x", "y"]) == {}
+
+
+def test_a_server_whose_vectors_change_their_length_is_one_line(
+    wire: Wire, cache: VectorCache
+) -> None:
+    with serving(lambda path, body: (200, {"data": [{"index": 0, "embedding": [1.0]}]})) as other:
+        made = make(other, cache)
+        made.embed(["x"])
+        made.service = make(wire, cache).service  # the same place, another model
+        with pytest.raises(LMSetupError, match="vectors of 1 and 3 numbers"):
+            made.embed(["x", "y"])
+    index = vectors.make_index(np.eye(2, dtype=np.float32), "auto")
+    with pytest.raises(LMSetupError, match=r"vectors of 3 numbers, and those of the index have 2"):
+        vectors.nearest(index, np.eye(3, dtype=np.float32), 1)

@@ -90,7 +90,13 @@ class OpenAIEmbedder(Embedder):
             done += len(batch)
             if progress:
                 progress(done, len(texts))
-        return np.stack([known[text].vector for text in texts]), calls
+        vectors = [known[text].vector for text in texts]
+        if len(lengths := {len(vector) for vector in vectors}) > 1:
+            raise LMSetupError(
+                f"{self.spec} answered with vectors of {' and '.join(map(str, sorted(lengths)))} "
+                "numbers; has the server another model now?"
+            )
+        return np.stack(vectors), calls
 
     def _buy(self, batch: list[str]) -> tuple[list[Kept], int]:
         """The vectors of one request, each with its share of tokens, cost and time; attempts."""
