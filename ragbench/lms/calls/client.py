@@ -296,7 +296,7 @@ def _no_completion(body: Mapping[str, Any]) -> str:
         for name in _TEXTS:
             if not isinstance(message.get(name), str | list | None):
                 return f"its {name} is {type(message[name]).__name__}"
-        said = bool(message.get("tool_calls")) or any(map(message.get, _TEXTS))
+        said = _calls_tools(message) or any(map(_says, map(message.get, _TEXTS)))
     elif isinstance(body.get("candidates"), list):
         first = _first(body["candidates"])
         content, ending = first.get("content"), first.get("finishReason")
@@ -313,6 +313,16 @@ def _no_completion(body: Mapping[str, Any]) -> str:
 def _first(items: Any) -> Mapping[str, Any]:
     first = items[0] if isinstance(items, list) and items else None
     return first if isinstance(first, Mapping) else {}
+
+
+def _calls_tools(message: Mapping[str, Any]) -> bool:
+    calls = message.get("tool_calls")
+    return isinstance(calls, list) and any(isinstance(call, Mapping) for call in calls)
+
+
+def _says(text: Any) -> bool:
+    """Whether a part of a message, a text or a list of pieces, says anything."""
+    return _says_something(text) if isinstance(text, list) else bool(text)
 
 
 def _says_something(parts: Any) -> bool:
