@@ -156,7 +156,7 @@ compile_options = stack(
     [
         *field_options(CompileConfig, "Compiling", without=["out", "metric"]),
         option(
-            "--seeds", type=click.IntRange(min=1), default=1, group="Compiling",
+            "--seeds", type=click.IntRange(1, 100), default=1, group="Compiling",
             help="Compile this many times, with seeds from --optimizer-seed upwards. [default: 1]",
             show_default=False,
         ),

@@ -94,6 +94,8 @@ def test_the_example_of_the_docs_is_a_sweep(tmp_path: Path) -> None:
         ({"matrix": {"retriever": [{"retreiver": "bm25"}]}}, "did you mean retriever"),
         ({"matrix": {"retriever": [{"k": 3}]}}, "must set retriever"),
         ({"matrix": {"seed": []}}, "seed has no values"),
+        ({"matrix": {"seed": [*range(2001)]}}, "2,001 combinations, and a sweep at most 2,000"),
+        ({"compile": 5}, "compile=5 is no mapping"),
         ({"matrix": {"limit": [2, 4]}}, r"differ in nothing but limit \(2 and 4\)"),
         ({"matrix": {"optimizer": ["bootstrp"]}}, "did you mean bootstrap"),
         ({"optimizer": "bootstrap", "matrix": {"compile.presett": ["light"]}}, "compile.preset"),

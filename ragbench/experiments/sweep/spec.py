@@ -6,6 +6,7 @@ what differs on top; see `ragbench.experiments.sweep.cells` for how things are n
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,9 @@ class SweepFields(Knobs):
     baseline: dict[str, Any] | None = Field(None, description="the cells to compare others with")
     metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="what is compared")
     margin: float | None = Field(None, gt=0, description="difference too small to matter")
+
+
+_MOST_CELLS = 2_000
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,10 @@ def _product(block: Fields, where: str) -> Iterator[dict[str, Any]]:
     for name, axis in zip(block, axes, strict=True):
         if not axis:
             raise ConfigError(f"{where}: {name} has no values; give a list of them")
+    if (combinations := math.prod(map(len, axes))) > _MOST_CELLS:
+        raise ConfigError(
+            f"{where} has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"
+        )
     for combination in itertools.product(*axes):
         yield {address: value for patch in combination for address, value in patch.items()}
 
@@ -137,6 +145,8 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
 
 
 def _compile_settings(fields: Fields) -> CompileConfig | None:
+    if fields.get("compile") is not None:  # those of a mapping stand by themselves
+        raise ConfigError(f"compile={fields['compile']!r} is no mapping of fields such as preset")
     optimizer = fields.get("optimizer")
     if optimizer in (None, "none"):
         return None
