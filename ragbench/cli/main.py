@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Seconds that threads have to end after Ctrl-C.
 _ENDING_S = 1.0
+#: Characters of an error; what it quotes may be of any length.
+_LONGEST = 2_000
 
 #: Command -> the module that has it as `COMMAND_command`, and its line in the help.
 COMMANDS = {
@@ -198,8 +200,11 @@ def _leave(code: int) -> NoReturn:
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, without control characters and keys."""
-    return visible(" ".join(redact(text).split()))
+    """`text` on one line, without control characters and keys, its middle left out if long."""
+    line = visible(" ".join(redact(text).split()))
+    return (
+        line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    )
 
 
 def visible(text: str) -> str:

@@ -204,6 +204,12 @@ def test_a_change_by_hand_is_noticed(tmp_path: Path, statement: str, told: str) 
     assert told in said(folder)
 
 
+def test_a_damaged_id_is_told_as_text(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    query(folder, "UPDATE records SET qid = x'ff' WHERE qid = 'q3'")
+    assert all(isinstance(qid, str) for qid in read_records(folder).damaged)
+
+
 def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     good = (folder / DATABASE).read_bytes()

@@ -45,7 +45,7 @@ def print_run_list(folder: Path) -> None:
     for path in cards:
         try:
             rows.append(_row(path.parent, _read(path), _read(path.with_name("summary.json"))))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             broken.append(path)
     if rows:
         print_table(Table("runs", _COLUMNS, rows, notes=["cost is per question"]))

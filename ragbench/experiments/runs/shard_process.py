@@ -112,9 +112,12 @@ def main() -> None:
             os._exit(1)
 
         threading.Thread(target=end_with_the_command, daemon=True).start()
-        for message in ask_shard(job, written):
-            pickle.dump(message, output)
-            output.flush()
+        try:
+            for message in ask_shard(job, written):
+                pickle.dump(message, output)
+                output.flush()
+        except BrokenPipeError:  # the command was killed
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def read_records(folder: Path) -> StoredRecords:
     for row, digest, *values in rows.reader.each(query):
         qid, state = values[0], values[1]
         if digest != digest_of(*values):
-            damaged.append(qid)
+            damaged.append(str(qid))
         elif state == CUT_OFF:
             cut.setdefault(qid, []).append(row)
         else:
