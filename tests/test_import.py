@@ -98,6 +98,32 @@ def test_predictions_of_other_questions_are_refused() -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"tokens": -5}, "field 'tokens': Input should be greater than or equal to 0"),
+        ({"calls": 10**12}, "field 'calls': Input should be less than"),
+        ({"calls": True}, "field 'calls': is true or false, not a number"),
+        ({"latency_s": -1.0}, "field 'latency_s': Input should be greater"),
+        ({"supporting_facts": [["Town 0"]]}, "field 'supporting_facts.0.1"),
+    ],
+)
+def test_what_no_system_takes_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(DataError) as error:
+        imported([{"id": "q0", "answer": "x", **given}])
+    assert told in str(error.value)
+
+
+def test_facts_of_another_shape_are_refused_in_the_official_file() -> None:
+    for facts in (5, {"q0": 5}, {"q0": [["Town 0"]]}, {"q0": "Town"}):
+        official = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}, "sp": facts}
+        if facts == 5:
+            assert len(imported(official)) == 5  # none are given
+            continue
+        with pytest.raises(DataError, match="supporting_facts"):
+            imported(official)
+
+
 def test_the_command_names_the_system_and_refuses_a_second_run() -> None:
     Path("p.json").write_text(json.dumps({q["id"]: q["answer"] for q in QUESTIONS}))
     words = ["import", "p.json", "--name", "langgraph", "--data-file", "questions.json"]

@@ -58,6 +58,17 @@ def _blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("is true or false, not a number")
+    return value
+
+
+#: What a system says that it took; more calls or tokens than a person can mean are a mistake.
+Count = Annotated[int, Field(ge=0, le=100_000_000), BeforeValidator(_no_bool)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
+
+
 class PredictionRecord(DataRecord):
     """One record of a file of predictions."""
 
@@ -72,12 +83,12 @@ class PredictionRecord(DataRecord):
         (), validation_alias=AliasChoices("passages", "contexts", "retrieved", "titles")
     )
     supporting_facts: tuple[tuple[Text, int], ...] = ()
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    tokens: int | None = None
-    calls: int | None = None
-    cost_usd: float | None = _names("cost_usd", "cost", "usd")
-    latency_s: float | None = _names("latency_s", "seconds")
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    tokens: Count | None = None
+    calls: Count | None = None
+    cost_usd: Amount | None = _names("cost_usd", "cost", "usd")
+    latency_s: Amount | None = _names("latency_s", "seconds")
 
     @property
     def key(self) -> str:
@@ -170,11 +181,14 @@ def _rows(file: Path) -> Iterator[Row]:
         return
     official = isinstance(content.get("answer"), Mapping)
     answers = content["answer"] if official else content
-    facts = content.get("sp") or {} if official else {}
+    facts = content.get("sp") if official else {}
+    facts = facts if isinstance(facts, Mapping) else {}
     for qid, answer in answers.items():
-        titles = list(dict.fromkeys(title for title, _ in facts.get(qid, ())))
-        data = {"id": qid, "answer": answer, "passages": titles}
-        yield Row(f"{file}: {qid}", {**data, "supporting_facts": facts.get(qid, ())})
+        named = facts.get(qid, ())
+        pairs = named if isinstance(named, list) else []  # whose shape the record checks
+        titles = [str(fact[0]) for fact in pairs if isinstance(fact, list) and fact]
+        data = {"id": qid, "answer": answer, "passages": list(dict.fromkeys(titles))}
+        yield Row(f"{file}: {qid}", {**data, "supporting_facts": named})
 
 
 def _record(

@@ -24,6 +24,7 @@ from ragbench.experiments.store import (
     held,
     locked,
     lost_calls,
+    preparation_calls,
     read_card,
     read_object,
     read_records,
@@ -202,6 +203,13 @@ def test_a_change_by_hand_is_noticed(tmp_path: Path, statement: str, told: str) 
     folder = make_run(tmp_path / "run", four())
     query(folder, statement)
     assert told in said(folder)
+
+
+def test_a_damaged_call_is_one_line(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    query(folder, "INSERT INTO calls VALUES (7, 1, '', '', '{')")
+    with pytest.raises(RunError, match="row 7 of its calls is damaged"):
+        preparation_calls(folder)
 
 
 def test_a_damaged_id_is_told_as_text(tmp_path: Path) -> None:

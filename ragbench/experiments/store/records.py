@@ -291,8 +291,14 @@ def billed_calls(path: Path) -> Iterator[Call]:
 
 def _calls(path: Path, which: str) -> Iterator[Call]:
     priced = _priced(path.parent)
-    for (value,) in Reader(path).each(f"SELECT value FROM calls WHERE {which} ORDER BY id"):
-        yield priced(parse_call(json.loads(value)))
+    query = f"SELECT id, value FROM calls WHERE {which} ORDER BY id"
+    for number, value in Reader(path).each(query):
+        try:
+            call = parse_call(json.loads(value))
+        except (ValueError, TypeError, RecursionError):
+            why = f"{path}: row {number} of its calls is damaged; put the file back"
+            raise RunError(why) from None
+        yield priced(call)
 
 
 class CallJournal:
