@@ -100,3 +100,8 @@ def test_chunks_hold_every_sentence_once_and_in_order(lengths, limit):
     for paragraph in paragraphs:
         for index, pid in enumerate(holders[paragraph.pid]):
             assert (paragraph.title, index) in chunked.alignment[pid]
+
+
+def test_marks_of_quotation_that_never_close_take_no_quadratic_time() -> None:
+    text = "\u201ca " * 100_000  # minutes, if they did
+    assert " ".join(split_sentences(text)) == text.strip()
