@@ -29,8 +29,9 @@ def split_sentences(text: str) -> tuple[str, ...]:
 
 
 def _pieces(flat: str) -> Iterator[str]:
-    """`flat` in pieces that end with a sentence where they can: sentencex takes quadratic time
-    where marks of quotation open and never close, for half a minute over 100,000 of them.
+    """`flat` in pieces that end with a sentence where they can.
+
+    Where marks of quotation open and never close, sentencex takes quadratic time.
     """
     start = 0
     while len(flat) - start > _AT_ONCE:
