@@ -122,7 +122,6 @@ EXTRA_OF = {
     "igraph": "graph",
     "inspect_ai": "inspect",
     "lancedb": "lance",
-    "mlflow": "mlflow",
     "numba": "fast",
     "onnxruntime": "dense",
     "optuna": "tune",

@@ -131,26 +131,11 @@ def test_an_lm_in_the_state_is_refused(tmp_path: Path) -> None:
     assert "carries an LM" in refused(artefact(tmp_path, made))
 
 
-def test_an_unfinished_compile_and_an_empty_folder_are_told_apart(tmp_path: Path) -> None:
-    assert "is no compiled program" in refused(tmp_path)
-    (tmp_path / "compile.json").write_text("{}")
-    assert "unfinished compile" in refused(tmp_path)
-
-
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"format": 99}', '{"format": 1}', "\x00"])
 def test_a_broken_sidecar_is_one_line(text: str, tmp_path: Path) -> None:
     folder = artefact(tmp_path)
     (folder / "sidecar.json").write_text(text)
     assert "sidecar.json" in refused(folder)
-
-
-def test_a_state_that_json_cannot_hold_is_one_line_and_leaves_no_file(tmp_path: Path) -> None:
-    made = compiled()
-    made.predictors()[0].demos = [{"question": object()}]
-    with pytest.raises(RunError, match="cannot write") as caught:
-        save_program(made, tmp_path / "program.json")
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
 
 
 # -- held out --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from ragbench.experiments.runs import headline_intervals, reopen
 from ragbench.metrics import mean_interval
 from ragbench.record import CUT_OFF, Call, FailedAttempts, Failure, Record, total
 from tests.experiments.scored_runs import answered, make_run
-from tests.metrics.records import search
 
 
 def asked(qid: str, *calls: Call, **fields: Any) -> Record:
@@ -33,13 +32,6 @@ def test_what_the_cache_answered_is_not_billed_and_counts_as_if(tmp_path: Path) 
     assert (run.summary.billed.tokens, run.summary.billed.failed_tokens) == (230, 10)
 
 
-def test_searches_that_the_memory_answered_are_counted(tmp_path: Path) -> None:
-    new = search("author of Red Sky", ["p1"])
-    row = asked("q1", lm(1.0), searches=[new, new, replace(new, cached=True)])
-    summary = reopen(make_run(tmp_path / "run", [row])).summary
-    assert (summary.retrievals, summary.searches_from_memory) == (3, 1)
-
-
 def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path) -> None:
     run = reopen(make_run(tmp_path / "run", [asked("q1", lm(1.0)), asked("q2", lm(None))]))
     assert run.summary.as_if.cost_usd is None
@@ -57,15 +49,6 @@ def test_calls_of_a_question_that_was_cut_off_or_asked_again_are_billed(tmp_path
     assert run.summary.n == 1
     assert run.summary.billed.cost_usd == pytest.approx(7.0)
     assert run.summary.as_if.cost_usd == pytest.approx(2.0)
-
-
-def test_an_index_is_in_the_whole_cost(tmp_path: Path) -> None:
-    rows = [asked("q1", lm(1.0))]
-    index = {"index_calls": 5, "index_tokens": 1_000, "index_usd": 0.5}
-    assert whole_cost(reopen(make_run(tmp_path / "with", rows, index=index))) == 1.5
-    assert whole_cost(reopen(make_run(tmp_path / "none", rows))) == 1.0
-    unknown = {**index, "index_usd": None}
-    assert whole_cost(reopen(make_run(tmp_path / "unknown", rows, index=unknown))) is None
 
 
 def test_embedding_the_corpus_is_in_the_whole_cost(tmp_path: Path) -> None:

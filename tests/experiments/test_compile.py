@@ -8,7 +8,6 @@ from typing import Any
 
 import dspy
 import pytest
-from click.testing import CliRunner
 
 from ragbench.errors import ConfigError, DataError, RunError, UnknownNameError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
@@ -88,20 +87,6 @@ def test_a_compile_that_learns_nothing_says_so(
     assert any(line.startswith("note: nothing was learned") for line in said)
 
 
-def test_the_scores_are_those_of_a_run_by_hand(config: RunConfig, tmp_path: Path) -> None:
-    folder = compile_program(config, how(tmp_path), on_message=lambda line: None)
-    made = make_plan(config, how(tmp_path))
-    zero, loaded = made.run_context.program, make_plan(config, how(tmp_path)).run_context.program
-    load_artefact(folder, loaded)
-    scores = read_sidecar(folder).scores
-    with made.run_context.active():
-        for name, each in (("zero_shot", zero), ("compiled", loaded)):
-            answers = [each(question=e.question).answer for e in made.val]
-            right = [a == e.answers[0] for a, e in zip(answers, made.val, strict=True)]
-            assert sum(right) / len(right) <= scores[name]["mean"] <= 1
-    assert scores["interval"]["low"] <= scores["difference"] <= scores["interval"]["high"]
-
-
 def test_the_estimate_holds_what_is_spent(
     config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,15 +153,6 @@ def test_the_test_split_cannot_be_given(
     assert asked == []
 
 
-def test_the_split_option_is_refused_in_one_line() -> None:
-    from ragbench.cli.compiling import compile_command
-
-    for arguments in (["--split", "test"], ["--limit", "3"]):
-        result = CliRunner().invoke(compile_command, arguments)
-        assert isinstance(result.exception, ConfigError)
-        assert "\n" not in str(result.exception)
-
-
 def test_given_again_it_is_done_and_another_in_its_folder_is_refused(
     config: RunConfig, server: FakeServer, tmp_path: Path
 ) -> None:
@@ -193,26 +169,6 @@ def test_given_again_it_is_done_and_another_in_its_folder_is_refused(
         with pytest.raises(RunError, match=f"{words}.*give another --out"):
             compile_program(config, how(tmp_path, **change), on_message=lambda line: None)
     assert len(server.hits) == before
-
-
-def test_default_folders_differ_by_what_decides_the_result(config: RunConfig) -> None:
-    names = [
-        make_plan(config, CompileConfig(**fields)).folder
-        for fields in ({}, {"optimizer_seed": 1}, {"optimizer": "labeled"}, {"val_limit": 3})
-    ]
-    assert len(set(names)) == 4
-    assert names[0].parts[0] == "compiled"
-    assert names[0].name.startswith("vanilla-bootstrap-")
-
-
-def test_a_broken_program_spends_no_more_than_the_validation(
-    config: RunConfig, server: FakeServer, tmp_path: Path
-) -> None:
-    server.script = lambda hit: Fault("400")
-    with pytest.raises(RunError, match="every validation question failed"):
-        compile_program(config, how(tmp_path), on_message=lambda line: None)
-    assert len(server.hits) == 8
-    assert not (tmp_path / "out" / "sidecar.json").exists()
 
 
 def test_after_an_outage_the_same_command_finishes(

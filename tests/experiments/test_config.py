@@ -16,18 +16,15 @@ from ragbench.experiments.artifacts import load_artefact, question_hash
 from ragbench.experiments.config import (
     SHIPPED_FOLDER,
     RunConfig,
-    compiled_folder,
     load_config,
     make_config,
     shipped_configs,
     shipped_programs,
 )
-from ragbench.experiments.runs.context import build, choose
+from ragbench.experiments.runs.context import choose
 from ragbench.knobs import resolve
-from ragbench.lms import make_lm
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import RETRIEVERS
-from tests.data.samples import HOTPOT, MUSIQUE
 from tests.programs.shelf import shelf
 
 SHIPPED = Path(__file__).parents[2] / "ragbench" / "experiments" / "config" / "shipped"
@@ -52,16 +49,6 @@ def test_a_mistake_is_one_line_with_the_cure(given: dict[str, object], expected:
     with pytest.raises(KnobError, match=expected) as error:
         make_config(given)
     assert "\n" not in str(error.value)
-
-
-def test_a_knob_is_checked_when_the_program_is_known(tmp_path: Path) -> None:
-    for knobs, told in (
-        ("{max_step: 6}", "did you mean max_steps"),
-        ("{k: true}", "k=True is not"),
-    ):
-        (tmp_path / "mine.yaml").write_text(f"inherits: ircot\nset: {knobs}\n")
-        with pytest.raises(KnobError, match=told):
-            make_config({}, base=load_config(tmp_path / "mine.yaml")).identity()
 
 
 def test_inherits_merges_mappings_key_by_key(tmp_path: Path) -> None:
@@ -121,16 +108,6 @@ def test_folder_name_cannot_leave_runs() -> None:
     assert ".." not in folder.parts
 
 
-def test_the_price_given_is_that_of_the_main_lm_alone() -> None:
-    given = {
-        "program": "vanilla", "size": 100, "lm": "openai/some-model", "price": "in=5,out=7",
-        "api_base": "http://127.0.0.1:9/v1", "lm_for": {"answer": "local"},
-    }  # fmt: skip
-    bench = build(make_config(given))
-    assert bench.lm.pricing == make_lm("openai/some-model", price="in=5,out=7").pricing
-    assert bench.role_lms["answer"].pricing == make_lm("local").pricing != bench.lm.pricing
-
-
 # -- which questions -------------------------------------------------------------------------------
 
 
@@ -151,14 +128,6 @@ def test_eval_asks_a_file_whole_and_in_order(own: dict[str, Any]) -> None:
     assert len(choose(load_dataset(first.data_spec()), first)) == 3
 
 
-def test_what_compiles_or_names_a_split_asks_that(own: dict[str, Any]) -> None:
-    assert to_config(**own).data.split == "test"
-    assert to_config(**own, split="validation", whole=True).data.split == "validation"
-    named = to_config(test_file=own["data_file"], corpus_file=own["corpus_file"], whole=True)
-    assert named.data.split == "test"
-    assert len(choose(load_dataset(named.data_spec()), named)) == 30
-
-
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
@@ -170,20 +139,6 @@ def test_what_compiles_or_names_a_split_asks_that(own: dict[str, Any]) -> None:
 )
 def test_only_the_synthetic_world_is_asked_in_part(given: dict[str, Any], limit: int) -> None:
     assert make_config(given).data.limit == limit
-
-
-@pytest.mark.parametrize(("rows", "dataset"), [(HOTPOT, "hotpotqa"), (MUSIQUE, "musique")])
-def test_the_layout_of_a_file_names_the_data_set(rows: Any, dataset: str, tmp_path: Path) -> None:
-    path = tmp_path / "some.json"
-    path.write_text(json.dumps(rows))
-    assert make_config({"data_file": path}).data.dataset == dataset
-    assert make_config({"data_file": path, "dataset": "arag"}).data.dataset == "arag"
-
-
-def test_a_repository_of_ones_own() -> None:
-    spec = make_config({"hub_repo": "me/mine", "field": {"question": "query"}}).data_spec()
-    assert (spec.dataset, spec.hub, spec.hub_repo) == ("jsonl", True, "me/mine")
-    assert spec.fields == (("question", "query"),)
 
 
 def test_shares_are_numbers(own: dict[str, Any]) -> None:
@@ -263,9 +218,3 @@ def test_a_shipped_program_is_of_the_program_as_it_is_now(name: str) -> None:
     assert "://" not in (SHIPPED_FOLDER / name / "sidecar.json").read_text(encoding="utf-8")
     config = make_config({"program": name, "compiled": "shipped"})
     assert config.compiled == SHIPPED_FOLDER / name
-
-
-def test_a_program_without_one_is_told_which_have() -> None:
-    assert {"vanilla", "multi_query", "tree_rag"} <= set(shipped_programs())
-    with pytest.raises(ConfigError, match="no compiled direct comes with ragbench, only "):
-        compiled_folder(Path("shipped"), "direct")

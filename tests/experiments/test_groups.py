@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
 from tests.experiments.test_treatments import FULL_CARD, failing
-from tests.fake_server import FakeServer
 from tests.metrics.records import call
 
 
@@ -77,22 +75,3 @@ def test_rows_of_several_runs_and_of_a_run_without_retrieval(
         ("a", "not solved", "1"), ("a", "solved", "1"),
         ("b", "not solved", "1"), ("b", "solved", "1"),
     ]  # fmt: skip
-
-
-def test_eval_prints_them_and_asks_nothing_where_the_other_run_is_missing(
-    tmp_path: Path,
-    shared: dict[str, Any],
-    server: FakeServer,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = tmp_path / "run.yaml"
-    config.write_text(yaml.safe_dump({**shared, "limit": 2}))
-    options = ("--config", str(config), "--out", str(tmp_path / "out"))
-    code, _, err = command(capsys, "eval", *options, "--closed-book", str(tmp_path / "nowhere"))
-    assert code == 2
-    assert "nowhere" in err
-    assert server.hits == []
-    code, out, _ = command(capsys, "eval", *options, "--by-group")
-    assert code == 0
-    rows = table_after(out, "results by group of questions")
-    assert sum(int(row["n"]) for row in rows if row["by"] == "kind of answer") == 2

@@ -62,12 +62,6 @@ def test_what_resolves_otherwise_is_another_run() -> None:
     assert len(folders) == 1 + len(OTHER)
 
 
-def test_fields_that_are_not_used_change_no_identity(tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text("[]")
-    identity = make_config({"dataset": "jsonl", "data_file": tmp_path / "mine.json"}).identity()
-    assert not {"fractions", "field", "passage_tokens", "train_file", "hub_repo"} & set(identity)
-
-
 def test_an_identity_resolves_to_itself() -> None:
     for given in [*SAME, *OTHER]:
         identity = make_config(given).identity()

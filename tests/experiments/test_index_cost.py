@@ -1,26 +1,21 @@
 """The cost of a program's own index: in the estimate, in the run card, and in the tables."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragbench.context import current
 from ragbench.experiments.compare.spending import index_cost, index_lines, whole_cost
 from ragbench.experiments.estimates import estimate_run
 from ragbench.experiments.report.tables import notes, run_table
 from ragbench.experiments.runs import evaluate, ready, reopen
 from ragbench.experiments.store import read_card
-from ragbench.experiments.sweep.spec import load_sweep
-from ragbench.experiments.sweep.sweeps import run_sweep
-from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits, spending
 from ragbench.ranges import Range
 from ragbench.retrievers import dense
 from ragbench.retrievers.lm_index import base as lm_index
-from tests.experiments.towns import World, write_towns
+from tests.experiments.towns import World
 from tests.retrievers.conftest import WordEmbedder
 
 
@@ -114,28 +109,6 @@ def test_replies_that_were_lost_are_told_with_the_table(world: World, tmp_path: 
     ]
 
 
-def test_an_index_is_kept_in_the_card_of_a_run_that_continues(world: World, tmp_path: Path) -> None:
-    config = world.config(program="linear_rag", setting="pooled", limit=1, out=tmp_path / "run")
-    evaluate(config)
-    before = read_card(tmp_path / "run").index
-    assert before["expected_calls"] == [40, 80]
-    asked = len(world.lm.asked)
-    evaluate(config)
-    assert len(world.lm.asked) == asked
-    assert read_card(tmp_path / "run").index == before != {}
-
-
-def test_the_pattern_renames_the_system_in_tables(world: World, tmp_path: Path) -> None:
-    config = world.config(
-        program="linear_rag", set={"entities": "regex"}, setting="pooled", limit=1,
-        out=tmp_path / "run",
-    )  # fmt: skip
-    evaluate(config)
-    assert read_card(tmp_path / "run").system == "linear_rag[regex entities]"
-    table = run_table([reopen(tmp_path / "run")])
-    assert table.rows[0]["program"].startswith("linear_rag[regex entities]")
-
-
 def test_where_every_question_has_an_index_of_its_own_it_grows_with_them(
     world: World, tmp_path: Path
 ) -> None:
@@ -155,19 +128,3 @@ def test_where_every_question_has_an_index_of_its_own_it_grows_with_them(
         "the index against vanilla, in tokens: never pays, for every question has one",
         "the index against rag_enta, in tokens: always pays, for every question has one",
     ]
-
-
-def test_a_sweep_tells_what_it_makes_of_an_index(world: World, tmp_path: Path) -> None:
-    class Heard(Watch):
-        def __init__(self) -> None:
-            self.made: list[tuple[str, int, int]] = []
-
-        def prepare(self, done: int, total: int) -> None:
-            self.made.append((current().making, done, total))
-
-    heard, file = Heard(), tmp_path / "sweep.yaml"
-    shared = {"dataset": "jsonl", "data_file": str(write_towns(tmp_path)), "setting": "pooled"}
-    cell = {"program": "linear_rag", "lm": "openai/scripted", "limit": 1, "matrix": {"seed": [1]}}
-    file.write_text(json.dumps({**shared, **cell}))
-    run_sweep(load_sweep(file, out=tmp_path / "out"), heard)
-    assert ("entities of passages", 40, 40) in heard.made

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from ragbench.cli import progress as module
 from ragbench.cli.progress import RunProgress
-from ragbench.context import making
 from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
@@ -52,21 +51,6 @@ def test_a_run_shows_it_too(world: World, tmp_path: Path) -> None:
     config = world.config(program="tree_rag", setting="pooled", limit=1, out=tmp_path / "run")
     evaluate(config, on_prepare=lambda done, n: shown.append((done, n)))
     assert shown[-1] == (world.lm.signatures.count("Summarize"),) * 2
-
-
-def test_the_bar_is_there_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = io.StringIO()
-    progress = RunProgress()
-    progress._bars.live.console = Console(file=out, force_terminal=True, width=80)
-    progress._bars.disable = False
-    progress.prepare(3, 10)
-    progress._bars.live.console.print(progress._bars.get_renderable())
-    assert "preparing" in out.getvalue()
-    assert "3/10" in out.getvalue()
-    with making("facts of passages"):
-        progress.prepare(10, 10)
-    assert progress._bars.tasks[1].description == "facts of passages"
-    assert [task.visible for task in progress._bars.tasks] == [False, False]
 
 
 def test_a_file_gets_a_line_every_30_seconds_with_rate_and_cost(

@@ -59,14 +59,6 @@ def test_tables_show_what_was_paid_where_it_is_not_the_list_price(tmp_path: Path
     assert reopen(tmp_path / "run").summary == first.summary
 
 
-def test_without_a_providers_cache_there_is_one_price(tmp_path: Path) -> None:
-    with FakeServer(lambda hit: Fault("changed", json={"usage": USAGE})) as server:
-        found = run(server, tmp_path / "run")
-    assert found.summary.billed.list_usd == found.summary.billed.cost_usd
-    assert "list price" not in " ".join(notes(found))
-    assert found.summary.billed.cost_usd == found.summary.as_if.cost_usd
-
-
 def test_a_price_given_later_holds_for_what_was_asked_before(tmp_path: Path) -> None:
     def caching_without_fault(hit: Hit) -> Fault:
         cached = {"prompt_tokens_details": {"cached_tokens": 800 if hit.number > 1 else 0}}

@@ -5,11 +5,9 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import ragbench as rb
 from benchmarks.advice import gain, simulate
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError
@@ -101,13 +99,6 @@ def test_limits_leave_out_what_passes_them(tmp_path: Path) -> None:
         advise(runs, limits={"tokens": 50})
 
 
-def test_python_gives_the_advice(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path, 60, TURNED)
-    advice = rb.recommend(*(run.folder for run in runs), metric="em")
-    assert advice.metric == "em"
-    assert {arm.label for arm in advice.arms} == {*TURNED}
-
-
 def test_a_router_that_gains_is_recommended(tmp_path: Path) -> None:
     runs, out = make_runs(tmp_path / "runs", 150, TURNED), tmp_path / "policy.json"
     folders = [run.folder for run in runs]
@@ -127,30 +118,12 @@ def test_where_programs_are_alike_no_router_is_recommended(tmp_path: Path) -> No
     assert isinstance(read_policy(out).rule, Leaf)
 
 
-def test_questions_of_one_passage_count_once(tmp_path: Path) -> None:
-    runs = make_runs(tmp_path / "single", 60, TURNED)
-    pairs = []
-    for run in runs:
-        linked = [
-            answered(r.qid, r.answer_text, question=r.question, gold_pids=[f"g{n // 2}"])
-            for n, r in enumerate(run.records.values())
-        ]
-        identity = run.card.identity
-        pairs.append(make_run(tmp_path / "pairs" / run.folder.name, linked, identity=identity))
-    assert "not enough questions for a router" in recommended(*pairs, "--router")
-
-
 def test_simulated_claims_of_a_router() -> None:
     """A few of the sets of benchmarks/advice.py, which measures the shares over 200 of each."""
     null = [gain(n, *simulate(n, 60, lead=0.0, signal=0.0, cluster=1)) for n in range(6)]
     turned = [gain(n, *simulate(n, 200, lead=0.0, signal=0.35, cluster=1)) for n in range(2)]
     assert sum(map(shows_gain, null)) <= 1
     assert all(map(shows_gain, turned))
-
-
-def test_a_question_of_any_text_has_features() -> None:
-    for text in ("", "?", "\x00" * 50, "A " * 20_000, "\u202eWho and Or " * 500, "'s" * 5_000):
-        assert all(np.isfinite(value) for value in question_features(text).values())
 
 
 @pytest.mark.parametrize(

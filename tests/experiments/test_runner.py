@@ -84,11 +84,6 @@ def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> No
     assert len(retry.lm.asked) == 1  # type: ignore[attr-defined]
 
 
-def test_more_failures_than_dspy_tolerates_lose_nothing(bench: MakeBench) -> None:
-    result = run(bench(lambda asked: RuntimeError("down"), limit=20))
-    assert len(result.records) == 20
-
-
 def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
     bench: MakeBench, tmp_path: Path
 ) -> None:
@@ -107,21 +102,6 @@ def test_folder_of_another_config_is_refused(bench: MakeBench) -> None:
     run(bench())
     with pytest.raises(RunError, match=r"holds a run with .*seed"):
         run(bench(seed=7))
-
-
-def test_second_process_on_one_folder_is_refused(bench: MakeBench) -> None:
-    inside: list[BaseException] = []
-
-    def reply(asked: Asked) -> Reply:
-        if not inside:
-            try:
-                run(bench())
-            except RunError as error:
-                inside.append(error)
-        return script(asked)
-
-    run(bench(reply, workers=1))
-    assert "in use by another process" in str(inside[0])
 
 
 def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:

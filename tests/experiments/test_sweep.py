@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
-from ragbench.errors import ConfigError, RagbenchError
+from ragbench.errors import ConfigError
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.report.sweep import print_swept
 from ragbench.experiments.runs import evaluate, reopen
@@ -17,7 +17,7 @@ from ragbench.experiments.store import read_records
 from ragbench.experiments.sweep.sweeps import checked, run_sweep
 from ragbench.experiments.watch import Watch
 from ragbench.metrics.stats.comparison import holm
-from tests.fake_server import FakeServer, Fault, Hit
+from tests.fake_server import FakeServer
 from tests.kills import script
 
 
@@ -65,17 +65,6 @@ def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) ->
             path.unlink()
 
 
-def test_given_again_it_asks_nothing(load: Any, server: FakeServer) -> None:
-    sweep = load(matrix={"optimizer": ["none", "bootstrap"]}, compile={"val_limit": 2})
-    first = run_sweep(sweep)
-    kept = (sweep.folder / "sweep.json").read_text()
-    asked = len(server.hits)
-    again = run_sweep(sweep)
-    assert len(server.hits) == asked
-    assert [o.state for o in again.outcomes] == [o.state for o in first.outcomes] == ["done"] * 2
-    assert (sweep.folder / "sweep.json").read_text() == kept
-
-
 def test_a_compile_is_shared_by_the_cells_that_it_is_the_same_for(
     load: Any, server: FakeServer
 ) -> None:
@@ -91,15 +80,6 @@ def test_a_compile_is_shared_by_the_cells_that_it_is_the_same_for(
     assert sum("zero-shot on validation" in line for line in watch.said) == 2
     cards = [reopen(cell.folder).card for cell in sweep.cells]
     assert cards[0].compiled == cards[1].compiled != ""
-
-
-def test_data_and_retriever_are_shared_by_cells_of_one_data_set(load: Any) -> None:
-    sweep = load(
-        matrix={"program": ["vanilla", "ircot"], "retriever": ["bm25", "rank_bm25"], "seed": [1, 2]}
-    )
-    found = [bench for _, bench, _ in checked(sweep)]
-    assert len({id(bench.dataset) for bench in found}) == 2
-    assert len({id(bench.retriever) for bench in found}) == 4
 
 
 def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
@@ -130,26 +110,6 @@ def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
     assert all(contrast.scores for contrast in again.contrasts)
 
 
-def test_a_compile_that_fails_fails_its_cells_once(
-    load: Any, server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ragbench.optimizers.bootstrap import Bootstrap
-
-    tried = []
-
-    def broken(self: Any, student: Any, task: Any) -> Any:
-        tried.append(student)
-        raise ValueError("a defect\nof an optimizer")
-
-    monkeypatch.setattr(Bootstrap, "search", broken)
-    sweep = load(matrix={"optimizer": ["bootstrap", "none"], "votes": [1, 3]})
-    swept = run_sweep(sweep)
-    assert [o.state for o in swept.outcomes] == ["failed", "failed", "done", "done"]
-    assert swept.outcomes[0].reason == "ValueError: a defect of an optimizer"
-    assert swept.outcomes[1].reason == f"its compile failed: {swept.outcomes[0].reason}"
-    assert len(tried) == 1
-
-
 def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) -> None:
     sweep = load(
         matrix={"lm": ["openai/a", "openai/b"], "program": ["vanilla", "direct"], "k": [1, 2]},
@@ -172,13 +132,6 @@ def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) ->
         assert b is not None
         alone = compare_all([a, b])[0].scores
         assert {m: c.p for m, c in alone.items()} == {m: c.p for m, c in contrast.scores.items()}
-
-
-def test_cells_over_other_questions_are_not_compared(load: Any) -> None:
-    sweep = load(matrix={"seed": [1, 2]}, baseline={"seed": 1})
-    contrast = run_sweep(sweep).contrasts[0]
-    assert not contrast.scores
-    assert "different data" in contrast.why
 
 
 def command(load: Any, tmp_path: Path, *options: str, **fields: Any) -> Result:
@@ -214,27 +167,6 @@ def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -
     assert not (tmp_path / "out").exists()
 
 
-def test_an_lm_that_is_down_ends_its_own_cell_alone(
-    load: Any, tmp_path: Path, server: FakeServer
-) -> None:
-    def revoked(hit: Hit) -> str | Fault:
-        return Fault("401") if hit.body["model"] == "b" and hit.number > 10 else script(hit)
-
-    server.script = revoked
-    fields = {"matrix": {"lm": ["openai/a", "openai/b", "openai/c"]}}
-    done = command(load, tmp_path, **fields)
-    assert done.exit_code == 1, done.output
-    cells = json.loads((tmp_path / "out" / "sweep.json").read_text())["cells"]
-    assert [cell["state"] for cell in cells] == ["done", "failed", "done"]
-    assert "2 of 3 cells done" in done.stdout
-    assert "openai/b: failed: openai/b@" in done.stdout
-    assert "refuses the key: HTTP 401" in done.stdout
-    server.script, before = script, len(server.hits)
-    done = command(load, tmp_path, **fields)
-    assert done.exit_code == 0, done.output
-    assert {hit.body["model"] for hit in server.hits[before:]} == {"b"}
-
-
 def test_one_budget_ends_the_whole_and_a_larger_one_continues(
     load: Any, tmp_path: Path, server: FakeServer
 ) -> None:
@@ -256,16 +188,6 @@ def test_one_budget_ends_the_whole_and_a_larger_one_continues(
     assert (done.exit_code, len(server.hits)) == (0, 32)
     found = [read_records(path) for path in (tmp_path / "out" / "cells").iterdir()]
     assert [len(each.finished) for each in found] == [8] * 4
-
-
-def test_a_limit_that_cannot_be_kept_is_refused_first(
-    load: Any, tmp_path: Path, server: FakeServer
-) -> None:
-    matrix = {"lm": [{"lm": "openai/a", "price": "in=1,out=2"}, "openai/b"]}
-    done = command(load, tmp_path, "--max-cost", "1", matrix=matrix)
-    assert isinstance(done.exception, RagbenchError)
-    assert "no price is known" in str(done.exception)
-    assert not server.hits
 
 
 def test_a_compiled_program_is_a_choice_that_no_other_contradicts(load: Any) -> None:
@@ -292,28 +214,3 @@ def test_a_continued_cell_shows_the_mean_of_its_whole_run(load: Any) -> None:
     assert whole is not None
     em = whole.summary.scores["em"]
     assert f"[1/1] vanilla: done, 8 questions, EM {em:.3f}" in watch.said[-1]
-
-
-def test_a_cell_whose_questions_all_failed_has_failed(load: Any, server: FakeServer) -> None:
-    server.script = lambda hit: Fault("400")
-    swept = run_sweep(load(matrix={"program": ["vanilla"]}, limit=3))
-    assert (swept.outcomes[0].state, swept.outcomes[0].reason) == (
-        "failed", "all 3 questions failed",
-    )  # fmt: skip
-    assert swept.exit_code == 1
-
-
-def test_a_program_compiled_elsewhere_is_compared_place_by_place(load: Any) -> None:
-    first = load(optimizer="bootstrap", compile={"train_limit": 6, "val_limit": 2}, limit=2)
-    run_sweep(first)
-    folder = str(first.cells[0].program)
-    matrix = {"compiled": [None, folder], "temperature": [0.0, 0.5]}
-    swept = run_sweep(load(matrix=matrix, baseline={"compiled": None}, limit=3))
-    assert swept.exit_code == 0
-    cells = {outcome.cell.label: outcome.cell.config for outcome in swept.outcomes}
-    pairs = [(cells[c.cell], cells[c.baseline]) for c in swept.contrasts]
-    assert len(pairs) == 2
-    for one, base in pairs:
-        assert one.compiled
-        assert not base.compiled
-        assert one.lm.temperature == base.lm.temperature

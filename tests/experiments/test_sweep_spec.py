@@ -64,11 +64,6 @@ def test_a_sweep_inherits_a_config_or_another_sweep(load: Any, tmp_path: Path) -
     assert sweep.folder == Path("sweeps/child")
 
 
-def test_cells_of_one_data_set_run_together(load: Any) -> None:
-    sweep = load(matrix={"program": ["vanilla", "ircot"], "seed": [1, 2]}, limit=2)
-    assert [cell.config.seed for cell in sweep.cells] == [1, 1, 2, 2]
-
-
 def test_the_example_of_the_docs_is_a_sweep(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "sweeps.md"
     found = re.search(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
@@ -121,12 +116,6 @@ def test_a_mistake_at_any_level_is_named_before_anything_runs(
     assert message.replace("\\", "") in str(error.value)
     assert "\n" not in str(error.value)
     assert not server.hits
-
-
-def test_a_choice_of_k_goes_before_the_k_that_all_share(load: Any) -> None:
-    sweep = load(k=4, matrix={"k": [2, 3]}, baseline={"k": 2})
-    assert [cell.config.set for cell in sweep.cells] == [{"k": 2}, {"k": 3}]
-    assert sweep.pairs == {"vanilla, k=3": "vanilla, k=2"}
 
 
 def test_cells_that_come_to_the_same_are_one(load: Any) -> None:

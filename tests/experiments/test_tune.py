@@ -14,14 +14,12 @@ from ragbench.experiments.config import TuneConfig
 from ragbench.experiments.report.compiled import print_tuned
 from ragbench.experiments.runs import compiled_fields, evaluate
 from ragbench.experiments.tune.front import without_luck
-from ragbench.experiments.tune.search_space import make_space
+from ragbench.experiments.tune.search import make_space
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.metrics import corrected_best
 from ragbench.programs import PROGRAMS
-from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import Killed, World, killed_at, town
-from tests.fake_server import FakeServer, Fault, plausible as plausible_text
-from tests.fakes import Asked, Reply, overflowing, plausible
+from tests.fakes import Asked, Reply, plausible
 
 
 def by_passages(asked: Asked) -> Reply:
@@ -44,13 +42,6 @@ def search(world: World, **how: Any) -> Tuned:
     on_message = how.pop("on_message", lambda line: None)
     given = {"only": ("k",), "trials": 8, "objectives": ("f1", "tokens"), **how}
     return tune(config, TuneConfig(**given), on_message=on_message)
-
-
-def test_trials_are_told_with_the_best_so_far(world: World) -> None:
-    said: list[str] = []
-    search(world, trials=3, on_message=said.append)
-    told = [line for line in said if line.startswith("trial ")]
-    assert [line.partition(":")[0] for line in told] == [f"trial {n} of 3" for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2", "random"])
@@ -107,14 +98,6 @@ def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path
     assert again.asked == []
 
 
-def test_more_trials_go_on_from_those_there(world: World) -> None:
-    search(world, trials=4)
-    first = world.use(by_passages, cache=False)
-    assert search(world, trials=4).trials == 4
-    assert first.asked == []
-    assert search(world, trials=7).trials == 7
-
-
 def test_one_objective_gives_up_early_on_bad_trials(world: World) -> None:
     tuned = search(world, objectives=("f1",), trials=16, space={"k": "1:8"})
     assert tuned.pruned > 0
@@ -146,25 +129,9 @@ def test_an_unknown_price_is_no_cost_of_nothing(world: World) -> None:
         search(world, objectives=("f1", "cost"))
 
 
-def test_a_dead_lm_is_no_bad_combination(world: World) -> None:
-    world.use(lambda asked: RuntimeError("down"))
-    with pytest.raises(RunError, match="every question failed"):
-        search(world)
-    world.use(by_passages)
-    assert search(world).front[0].values["f1"] > 0
-
-
-def test_a_combination_that_always_fails_is_the_worst_not_the_end(world: World) -> None:
-    world.use(lambda a: overflowing() if a.prompt.count("lies on river") > 7 else by_passages(a))
-    tuned = search(world, space={"k": "1,30"}, sampler="random", objectives=("f1", "calls"))
-    assert {point.knobs["k"] for point in tuned.front} == {1}
-    assert tuned.default.failed == 0
-
-
 def test_the_space_comes_from_types_and_bounds() -> None:
     space = make_space(PROGRAMS.get("self_rag"), {"select": "best"}, narrowed={"k": "2,4"})
     assert space["gate"] == CategoricalDistribution(["ask", "always", "never"])
-    assert space["join"] == CategoricalDistribution([False, True])
     assert space["threshold"] == FloatDistribution(0, 1)
     assert space["k"] == CategoricalDistribution([2, 4])
     steps = make_space(PROGRAMS.get("react"), {}, narrowed={})["max_steps"]
@@ -175,26 +142,6 @@ def test_the_space_comes_from_types_and_bounds() -> None:
 def test_every_program_has_a_space() -> None:
     for _, program in PROGRAMS:
         assert make_space(program, {}, narrowed={})
-
-
-def test_a_key_revoked_in_the_middle_shows_the_front_so_far(
-    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()  # the real LMs
-    monkeypatch.setenv("RAGBENCH_CACHE", str(world.folder / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    script = lambda hit: Fault("401") if hit.number > 10 else plausible_text(hit)  # noqa: E731
-    with FakeServer(script) as server:
-        code, out, err = command(
-            capsys, "tune", "--program", "vanilla", "--lm", "openai/fake", "--dataset", "jsonl",
-            "--data-file", str(world.data), "--limit", "4", "--only", "k",
-            "--objective", "f1,tokens",
-            "--api-base", server.url, "--setting", "pooled", "--out", str(world.folder / "t"),
-        )  # fmt: skip
-    assert code == 2
-    assert " tokens |" in out
-    assert "refuses the key: HTTP 401" in err
-    assert "larger limit" not in err
 
 
 def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ragbench.errors import ConfigError, RunError, needs_extra
 from ragbench.experiments.export.inspect_logs import to_inspect
-from ragbench.experiments.export.mlflow_runs import to_mlflow
 from ragbench.experiments.export.rows import ExportedRun, columns_of, open_runs, rows_of
 from ragbench.experiments.report.table import safe_cell
 from ragbench.experiments.store import check_output, write_whole
@@ -62,14 +61,12 @@ def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
 
 
 #: Format -> what writes a file or folder of it.
-_FILES: dict[str, Callable[[Sequence[ExportedRun], Path], str]] = {
+TARGETS: dict[str, Callable[[Sequence[ExportedRun], Path], str]] = {
     "parquet": to_parquet,
     "csv": to_csv,
     "jsonl": to_jsonl,
     "inspect": to_inspect,
 }
-#: Every format.
-TARGETS = (*_FILES, "mlflow")
 
 
 def export_runs(
@@ -77,8 +74,7 @@ def export_runs(
 ) -> str:
     """Write the runs in `folders` as `target` to `output`, and say in a line what was written.
 
-    `metrics` are given beside the scores that are stored. Without an `output`, MLflow takes them
-    at its own tracking URI.
+    `metrics` are given beside the scores that are stored.
 
     Raises:
         RunError: a folder is no run, or the output cannot be written.
@@ -87,14 +83,12 @@ def export_runs(
     """
     runs = open_runs(folders, metrics)
     try:
-        if target == "mlflow":
-            return to_mlflow(runs, output)
         if output is None:
             raise ConfigError(f"--to {target} writes to a path; name it with -o PATH")
         if target != "inspect" and output.is_dir():
             raise ConfigError(f"{output} is a folder; name a file, such as {output}/runs.{target}")
         check_output(output)
         output.parent.mkdir(parents=True, exist_ok=True)
-        return _FILES[target](runs, output)
+        return TARGETS[target](runs, output)
     except OSError as error:
         raise RunError(f"cannot write {output}: {error.strerror or error}") from None

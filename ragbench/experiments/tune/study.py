@@ -9,15 +9,14 @@ The sampler is seeded anew for each trial by its number, so a search that was ki
 same knobs as one that was not. Training or validation questions alone are asked.
 """
 
-import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from ragbench.errors import (
@@ -34,8 +33,7 @@ from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.runs import build
 from ragbench.experiments.store import is_claimed, locked, write_json
 from ragbench.experiments.tune.front import best_of_all, save_point
-from ragbench.experiments.tune.search import COSTS, Point, Search, direction
-from ragbench.experiments.tune.search_space import describe, make_space
+from ragbench.experiments.tune.search import COSTS, Point, Search, describe, direction, make_space
 from ragbench.experiments.watch import Watch
 from ragbench.metrics import Best, metric_names
 from ragbench.ranges import Range
@@ -80,15 +78,16 @@ def tune(
         for line in describe(search.space):
             on_message(line)
         default = search.ask({})
-        if default.values.get("cost") == 0:
-            on_message("cost is $0 whatever the knobs, so it decides nothing; tokens would")
         study = _study(search)
         stopped = ""
         try:
             while (number := _told(study)) < settings.trials:
                 trial = _step(search, study, number)
                 on_message(f"trial {number + 1} of {settings.trials}: {_words(trial, settings)}")
-                watch.count("trials", number + 1, settings.trials, _best(study, settings))
+                values = [t.values[0] for t in _in_state(study, TrialState.COMPLETE)]
+                better = max if direction(settings.objectives[0]) == "maximize" else min
+                best = f"best {settings.objectives[0]} {better(values):.4g}" if values else ""
+                watch.count("trials", number + 1, settings.trials, best)
         except StoppedError as stop:
             if not _in_state(study, TrialState.COMPLETE):
                 raise
@@ -121,7 +120,7 @@ def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
 
 
 def tune_folder(config: RunConfig) -> Path:
-    """Where the search goes."""
+    """The folder of the search of `config`."""
     return config.out or Path("tuned") / config.name()
 
 
@@ -246,15 +245,6 @@ def _asked(search: Search) -> dict[str, Any]:
     }
 
 
-def _best(study: optuna.Study, settings: TuneConfig) -> str:
-    """The best value of the first objective so far."""
-    values = [trial.values[0] for trial in _in_state(study, TrialState.COMPLETE)]
-    if not values:
-        return "none complete yet"
-    best = max(values) if direction(settings.objectives[0]) == "maximize" else min(values)
-    return f"best {settings.objectives[0]} {best:.4g}"
-
-
 def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
     knobs = ", ".join(f"{name}={value}" for name, value in trial.params.items())
     if trial.state == TrialState.PRUNED:
@@ -268,8 +258,9 @@ def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
 def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     """What the trials still to come are expected to spend; asks no server.
 
-    The first trials are drawn whatever comes of them: they are drawn here too and rehearsed, and
-    every trial is taken to lie between the cheapest and the dearest of them.
+    The first trials are drawn whatever comes of them: they are drawn here too and rehearsed, and no
+    trial is taken to be dearer than the dearest of them. It may cost nothing: a combination that
+    comes again is not asked again, and a poor one is given up early.
 
     Raises:
         RagbenchError: something that the user can mend.
@@ -278,8 +269,7 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     done = 0
     if _is_begun(search) and (search.folder / STUDY).is_file():
         done = _told(optuna.load_study(study_name="tune", storage=_storage(search.folder)))
-    given, questions = search.made({}), len(search.run_context.examples)
-    first: dict[str, Any] = {}
+    given = search.made({})
     sample = [estimate_run(given, afresh=True)]
     study = optuna.create_study(directions=[direction(name) for name in settings.objectives])
     _enqueue_first(search, study)
@@ -287,37 +277,21 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
         study.sampler = _sampler(settings, number)
         trial = study.ask(search.space)
         study.tell(trial, [0.0] * len(settings.objectives))
-        first = first or trial.params
-        try:
+        with suppress(KnobError):
             sample.append(estimate_run(search.made(trial.params), afresh=True))
-        except KnobError:
-            continue
-    left = max(0, settings.trials - done)
-    if not done and search.config(first).folder() == given.config.folder():
-        left -= 1  # the first trial is the program as given, which is in the sum by itself
-    # A trial may be one that was made before, or be given up, or be half done.
-    new = any(isinstance(values, FloatDistribution) for values in search.space.values())
-    share = float(left) if new and not done else 0.0
-    share *= _rungs(questions)[0] / questions if _prunes(settings) else 1.0
-    title = f"{settings.trials} trials of {questions} questions each"
-    notes = [*sample[0].notes, "a combination of knobs that comes again is not asked again"]
-    if settings.trials > STARTUP:
-        notes.append(f"the first {STARTUP} trials were drawn; the others may be as dear as those")
-    parts = [estimate_run(given), _between(sample, share, left)]
+    left, costs = max(0, settings.trials - done), [each.cost for each in sample]
+    known = [cost[1] for cost in costs if cost is not None]
+    trials = Estimate(
+        title="",
+        calls=Range(0, left * max(each.calls.high for each in sample)),
+        tokens=Range(0, left * max(each.tokens.high for each in sample)),
+        cost=(0.0, left * max(known)) if len(known) == len(sample) else None,
+    )
+    title = f"{settings.trials} trials of {len(search.run_context.examples)} questions each"
+    notes = [
+        *sample[0].notes,
+        "a combination of knobs that comes again is not asked again",
+        f"a trial is taken to be as dear as the dearest of the first {STARTUP} at the most",
+    ]
+    parts = [estimate_run(given), trials]
     return in_all(f"{title}, {done} done before" if done else title, parts, notes)
-
-
-def _between(sample: Sequence[Estimate], least: float, most: int) -> Estimate:
-    """From `least` times the cheapest of `sample` to `most` times the dearest."""
-
-    def ends(parts: Iterable[Range]) -> Range:
-        every = list(parts)
-        low, high = min(part.low for part in every), max(part.high for part in every)
-        return Range(math.floor(least * low), most * high)
-
-    costs = [each.cost for each in sample if each.cost is not None]
-    cost = None
-    if len(costs) == len(sample):
-        cost = (least * min(c[0] for c in costs), most * max(c[1] for c in costs))
-    calls, tokens = ends(each.calls for each in sample), ends(each.tokens for each in sample)
-    return Estimate(title="", calls=calls, tokens=tokens, cost=cost)
