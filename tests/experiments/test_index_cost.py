@@ -107,24 +107,3 @@ def test_replies_that_were_lost_are_told_with_the_table(world: World, tmp_path: 
     assert told == [
         "the index lost unreadable_replies 40; the next run that makes it asks for them again"
     ]
-
-
-def test_where_every_question_has_an_index_of_its_own_it_grows_with_them(
-    world: World, tmp_path: Path
-) -> None:
-    runs = {}
-    for program in ("linear_rag", "vanilla", "rag_enta"):
-        config = world.config(
-            program=program, setting="distractor", limit=2, out=tmp_path / program
-        )
-        runs[program] = evaluate(config)
-    indexed = runs.pop("linear_rag")
-    cost = index_cost(indexed.card)
-    assert cost is not None
-    each = (indexed.summary.as_if.tokens + cost.tokens) / 2
-    assert runs["vanilla"].summary.as_if.tokens / 2 < each
-    assert each < runs["rag_enta"].summary.as_if.tokens / 2
-    assert index_lines(indexed, list(runs.items()))[1:] == [
-        "the index against vanilla, in tokens: never pays, for every question has one",
-        "the index against rag_enta, in tokens: always pays, for every question has one",
-    ]

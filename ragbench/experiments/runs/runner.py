@@ -191,11 +191,11 @@ def prepare(
         LMUnavailableError: an LM or a server of embeddings failed.
     """
     program = run_context.program
-    ahead = replace(current(), ahead=tuple(example.question for example in todo))
+    ahead = tuple(example.question for example in todo)
     try:
-        with open_ledger(store.calls_of(PREPARATION)):
+        with open_ledger(store.calls_of(PREPARATION)), use(replace(current(), ahead=ahead)):
             run_context.retriever.build(IndexStore(), on_prepare)
-            with use(ahead), blamed_on(program, f"the preparation of {program.name}"):
+            with blamed_on(program, f"the preparation of {program.name}"):
                 program.prepare(on_prepare)
     except LimitReachedError:
         return stopped_by()
