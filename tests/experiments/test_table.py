@@ -107,6 +107,11 @@ def test_no_cell_of_csv_is_a_formula(text: str) -> None:
     assert [*csv.reader(io.StringIO(written(table, "csv")))][1] == [f"'{text}", "-0.5"]
 
 
+def test_a_carriage_return_begins_no_row_of_csv() -> None:
+    table = Table("x", [Column("name")], [{"name": "a\r=1+1"}])
+    assert [*csv.reader(io.StringIO(written(table, "csv"), newline=""))][1:] == [["a\n=1+1"]]
+
+
 @pytest.mark.parametrize("format", ["markdown", "latex", "html", "csv"])
 def test_a_long_cell_does_not_make_every_row_long(format: str) -> None:
     rows = [{"name": "`|_\\" * 250_000}, *({"name": "x"} for _ in range(2_000))]

@@ -333,5 +333,11 @@ def _csv(table: Table) -> str:
 
 
 def safe_cell(value: Any) -> Any:
-    """A value for CSV; a text that a spreadsheet would take for a formula begins with a quote."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    """A value for CSV; a text that a spreadsheet would take for a formula begins with a quote.
+
+    A carriage return, which `csv` does not quote, would begin a row.
+    """
+    if not isinstance(value, str):
+        return value
+    value = f"'{value}" if value.startswith(_FORMULA) else value
+    return value.replace("\r\n", "\n").replace("\r", "\n")
