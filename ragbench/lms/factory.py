@@ -93,8 +93,10 @@ def make_lm(
     """
     load_dotenv()
     for name, value in {"timeout": timeout, "rpm": rpm, "tpm": tpm}.items():
-        if value is not None and value <= 0:
+        if value is not None and not value > 0:  # NaN is not, either
             raise LMSetupError(f"{name}={value} must be above 0")
+    if not isinstance(spec, str):
+        raise LMSetupError(f"{spec!r} is no LM spec such as openai/gpt-4o-mini")
     if retries < 0 or patience < 0:
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
     again = Retries(limit=retries, seed=seed or 0)

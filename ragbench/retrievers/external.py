@@ -8,6 +8,7 @@ with a text, and where they are known a title, an id and a score; `dspy.Retrieve
 
 import hashlib
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -196,7 +197,7 @@ def passages_of(found: Any, corpus: Corpus) -> list[Passage]:
         ConfigError: a hit has no text.
     """
     found = getattr(found, "passages", None) or getattr(found, "hits", None) or found
-    rows = [found] if isinstance(found, str) else list(found or ())
+    rows = [found] if isinstance(found, str) else list(itertools.islice(found or (), _MOST_HITS))
     return [_passage(row, number, corpus) for number, row in enumerate(rows)]
 
 
@@ -221,6 +222,8 @@ def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
     return Passage(str(name or f"own-{number}"), str(title or ""), text, score=points)
 
 
+#: Of what finds without end.
+_MOST_HITS = 10_000
 _TEXTS = ("text", "long_text", "content", "page_content", "passage")
 
 

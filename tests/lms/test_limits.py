@@ -1,5 +1,6 @@
 """Limits: nothing is sent past them, whoever asks, and what is under way counts."""
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -202,3 +203,9 @@ def test_a_request_without_a_limit_on_its_reply_does_not_pass_those_of_the_comma
     assert len(took) == 3
     assert spent.total.tokens == sum(took[:2]) <= 40_000
     assert took[2] > 50_000  # of a command without such limits nothing is cut
+
+
+@pytest.mark.parametrize("given", [{"calls": math.nan}, {"tokens": "9"}, {"cost": True}])
+def test_a_limit_that_is_no_number_is_refused(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="is no number"):
+        Limits(**given)  # type: ignore[arg-type]

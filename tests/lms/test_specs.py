@@ -1,5 +1,6 @@
 """Specs, prices and identities: what is understood, refused, and told apart."""
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
         ("local", {"slots": 0}, "slots=0"),
         ("local", {"context": 8}, "context=8"),
         ("local", {"timeout": 0}, "timeout=0"),
+        ("local", {"timeout": math.nan}, "timeout=nan"),
+        (5, {}, "5 is no LM spec"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(
