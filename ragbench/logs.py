@@ -5,7 +5,7 @@
 
 A line has `time`, `level`, `event`, the `qid` of the question it belongs to (if any), its fields,
 `logger`, and `traceback` where there is one. Keys are taken out of all of it. Libraries' warnings
-go to the file and never to the terminal. Everything here is the standard library's logging.
+go to the file and never to the terminal.
 """
 
 import json
@@ -125,15 +125,14 @@ class _File(logging.Handler):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-        self._file: Any = None
+        self._file: FileIO | None = None
         try:
             # A link in its place is not followed.
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_LINK, 0o666)
             self._file = FileIO(handle, "ab+")
-            if self._file.seek(0, 2):
-                self._file.seek(-1, 2)
-                if self._file.read(1) != b"\n":
-                    self._file.write(b"\n")
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                self._file.write(b"\n")
         except OSError as error:
             self._give_up(error)
 
@@ -146,14 +145,7 @@ class _File(logging.Handler):
         if (file := self._file) is None:
             return
         try:
-            line = as_json(record)
-        except Exception as error:  # a value that cannot even be shown
-            record.msg = f"a line of {record.name} could not be written: {type(error).__name__}"
-            record.args, record.exc_info = (), None
-            setattr(record, _FIELDS, {})
-            line = as_json(record)
-        try:
-            file.write(line)
+            file.write(as_json(record))
         except OSError as error:
             if self._file is file:  # no other thread has given it up
                 self._give_up(error)
@@ -167,9 +159,7 @@ class _File(logging.Handler):
         super().close()
 
     def _give_up(self, error: OSError) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        self.close()
         why = error.strerror or type(error).__name__
         get(__name__).warning("cannot write %s (%s); going on without it", self.path, why)
 
@@ -199,13 +189,12 @@ def as_json(record: logging.LogRecord) -> bytes:
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
         "event": record.getMessage(),
+        "qid": current_qid(),
+        **getattr(record, _FIELDS, {}),
+        "logger": record.name,
     }
-    qid = current_qid()
-    if qid is not None:
-        row["qid"] = qid
-    given = getattr(record, _FIELDS, {})
-    row.update({name: value for name, value in given.items() if name not in row})
-    row["logger"] = record.name
+    if row["qid"] is None:
+        del row["qid"]
     if record.exc_info:
         row["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
     text = _dumped(row)
@@ -215,7 +204,11 @@ def as_json(record: logging.LogRecord) -> bytes:
 
 
 def _dumped(row: Any) -> str:
-    return json.dumps(row, ensure_ascii=False, default=lambda value: redact(str(value)))
+    try:
+        return json.dumps(row, ensure_ascii=False, default=lambda value: redact(str(value)))
+    except Exception as error:  # a value that cannot even be shown
+        kept = {name: row[name] for name in ("time", "level", "event", "logger")}
+        return json.dumps({**kept, "unshown": type(error).__name__}, ensure_ascii=False)
 
 
 def as_text(record: logging.LogRecord) -> str:
