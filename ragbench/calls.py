@@ -161,9 +161,10 @@ class Sum:
     """
 
     def __init__(self, *, billed: bool = False) -> None:
-        self._billed, self._unpriced = billed, False
+        self._billed = billed
         self._counts = Counter(dict.fromkeys(_SUMS, 0))
-        self._costs, self._listed, self._latencies = array("d"), array("d"), array("d")
+        #: What was paid, the list prices (no number where not known), and the latencies.
+        self._sums = array("d"), array("d"), array("d")
 
     def add(self, call: Call) -> None:
         """Count `call`."""
@@ -181,7 +182,7 @@ class Sum:
             cache_read_tokens=call.cache_read_tokens,
             cache_write_tokens=call.cache_write_tokens,
         )
-        self._latencies.append(call.latency_s)
+        self._sums[2].append(call.latency_s)
         if call.error is None:
             self._add_price(call.paid if self._billed else call.cost_usd, call.cost_usd)
         if self._billed and (lost := call.failed) is not None:
@@ -189,20 +190,17 @@ class Sum:
             self._counts.update(prompt_tokens=sent, completion_tokens=got, failed_tokens=sent + got)
             self._add_price(lost.cost_usd, lost.cost_usd)
 
-    def _add_price(self, usd: float | None, listed: float | None) -> None:
-        if usd is None or listed is None:
-            self._unpriced = True
-        else:
-            self._costs.append(usd)
-            self._listed.append(listed)
+    def _add_price(self, *usd: float | None) -> None:
+        for sums, one in zip(self._sums, usd, strict=False):
+            sums.append(math.nan if one is None else one)
 
     def totals(self) -> Totals:
-        """The sums over the calls so far."""
-        sums: dict[str, Any] = dict(self._counts)
-        sums["latency_s"] = math.fsum(self._latencies)  # the same in any order
-        sums["cost_usd"] = None if self._unpriced else math.fsum(self._costs)
-        sums["list_usd"] = None if self._unpriced else math.fsum(self._listed)
-        return Totals(**sums)
+        """The sums over the calls so far, the same in any order."""
+        cost, listed, latency_s = map(math.fsum, self._sums)
+        usd: dict[str, Any] = {"cost_usd": cost, "list_usd": listed}
+        if math.isnan(cost + listed):
+            usd = dict.fromkeys(usd)
+        return Totals(**{**self._counts, **usd, "latency_s": latency_s})
 
 
 def total(calls: Iterable[Call]) -> Totals:

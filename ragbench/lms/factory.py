@@ -70,23 +70,10 @@ def make_lm(
 ) -> RagbenchLM:
     """The LM of `spec`; nothing is started, sent or fetched before its first call or `check`.
 
-    Args:
-        spec: `local`, `local:NAME`, `local:/path/to.gguf` or `PROVIDER/MODEL`.
-        api_base: address of an OpenAI-compatible server, such as `http://127.0.0.1:8000/v1`.
-        temperature: of sampling; left out for models that refuse it.
-        max_tokens: of one answer; 512 for a local model and 1024 for others if not given.
-        cache: whether DSPy's cache may answer.
-        seed: of sampling and of the jitter between retries.
-        timeout: seconds after which an attempt without a whole reply has failed; 600 for a local
-            model and 120 for others.
-        retries: further attempts after a rate limit, an overload or a lost connection.
-        price: such as `in=0.15,out=0.60`, in US dollars per million tokens.
-        schema: whether the server enforces a JSON schema, where ragbench cannot know.
-        slots: calls that the local server answers at once.
-        context: tokens of one call, prompt and answer, on the local server.
-        rpm: requests a minute at the most, of all LMs of the same server; not for a local model.
-        tpm: tokens a minute, prompts and replies together; likewise.
-        patience: seconds that calls wait for a server that is down before the LM is given up.
+    Each keyword is the option of `ragbench eval` of that name (docs/models.md). Without
+    `max_tokens`, a reply has 512 of a local model and 1024 of others; without `timeout`, an attempt
+    has 600 and 120 seconds. `slots` and `context` are of the local server, `rpm` and `tpm` of all
+    others.
 
     Raises:
         LMSetupError: a malformed spec or price, an unknown provider, or a limit out of bounds.

@@ -11,7 +11,7 @@ import pytest
 
 from ragbench.errors import ModelError, UnknownNameError
 from ragbench.lms.local import store
-from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, Part
+from ragbench.lms.local.store import CATALOGUE, Model, ModelFile, Part
 
 PIECES = [b"one" * 1000, b"two" * 1000, b"three" * 1000]
 WHOLE = b"".join(PIECES)

@@ -1,10 +1,3 @@
-from .catalog import (
-    CATALOGUE as CATALOGUE,
-    DEFAULT_EMBEDDER as DEFAULT_EMBEDDER,
-    DEFAULT_LM as DEFAULT_LM,
-    LocalSpec as LocalSpec,
-    find as find,
-)
 from .serve import KEY_VARIABLE as KEY_VARIABLE
 from .server import (
     LocalServer as LocalServer,
@@ -13,8 +6,13 @@ from .server import (
     shared_server as shared_server,
 )
 from .store import (
+    CATALOGUE as CATALOGUE,
+    DEFAULT_EMBEDDER as DEFAULT_EMBEDDER,
+    DEFAULT_LM as DEFAULT_LM,
+    LocalSpec as LocalSpec,
     cache_root as cache_root,
     ensure as ensure,
+    find as find,
     installed_models as installed_models,
     is_installed as is_installed,
     paths as paths,

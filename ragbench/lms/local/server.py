@@ -14,16 +14,14 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
 from ragbench.environment import child_environment
 from ragbench.errors import LMSetupError
-from ragbench.lms.local.catalog import LocalSpec
 from ragbench.lms.local.serve import KEY_VARIABLE
-from ragbench.lms.local.store import ensure, paths, say
+from ragbench.lms.local.store import LocalSpec, ensure, paths, say
 
 START_TIMEOUT_S = 120.0
 #: A server that has died by itself this often is not started again.
@@ -111,7 +109,15 @@ class LocalServer:
         say(f"starting llama.cpp: {settings.alias}, {settings.slots} x {settings.context} tokens")
         if self._log is None:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the server runs
-        _check_port(settings.port)
+        if settings.port:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that is closing
+                try:
+                    probe.bind(("127.0.0.1", settings.port))
+                except OSError as error:
+                    raise LMSetupError(
+                        f"port {settings.port} cannot be had: {error.strerror}; give another, or 0"
+                    ) from None
         # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
         # and where other work wants the cores each wait costs a whole time slice.
         given = child_environment("OMP_WAIT_POLICY", prefixes=("GGML_", "LLAMA_"))
@@ -157,20 +163,17 @@ class LocalServer:
         return "it said nothing"
 
 
-@cache
-def _shared(settings: ServerSettings) -> LocalServer:
-    server = LocalServer(settings)
-    atexit.register(server.stop)
-    return server
-
-
+_shared: dict[ServerSettings, LocalServer] = {}
 _shared_lock = threading.Lock()
 
 
 def shared_server(settings: ServerSettings) -> LocalServer:
     """This process's one server with these settings."""
     with _shared_lock:
-        return _shared(settings)
+        if settings not in _shared:
+            _shared[settings] = LocalServer(settings)
+            atexit.register(_shared[settings].stop)
+        return _shared[settings]
 
 
 def server_version() -> str:
@@ -182,35 +185,11 @@ def server_version() -> str:
     return version("xllamacpp")
 
 
-def _check_port(port: int) -> None:
-    """Do nothing if `port` is free on loopback, or 0.
-
-    Raises:
-        LMSetupError: another process listens there.
-    """
-    if not port:
-        return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that waits to close
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise LMSetupError(
-                f"port {port} cannot be had: {error.strerror}; give another, or 0 for a free one"
-            ) from None
-
-
 def _command(settings: ServerSettings) -> list[str]:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    values = {
-        "model": settings.gguf,
-        "alias": settings.alias,
-        "port": settings.port,
-        "slots": settings.slots,
-        "context": settings.context,
-        "threads": cores,
-    }
+    values = {"model": settings.gguf, "threads": cores}
+    values |= {n: getattr(settings, n) for n in ("alias", "port", "slots", "context")}
     options = [f"--{name}={value}" for name, value in values.items()]
     # -P: a file of the working folder must not be imported in the place of a library.
     return [sys.executable, "-P", "-m", "ragbench.lms.local.serve", *options]

