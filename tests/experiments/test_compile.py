@@ -18,7 +18,6 @@ from ragbench.experiments.compile import (
     make_plan,
 )
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates import rehearse
 from ragbench.experiments.runs import context as setup, evaluate
 from ragbench.experiments.store import CallJournal
 from ragbench.ledger import file_call
@@ -26,7 +25,7 @@ from ragbench.optimizers.students import LIMIT
 from ragbench.record import Call
 from tests.fake_server import FakeServer, Fault
 from tests.kills import script, write_questions
-from tests.optimizers.world import EXAMPLES, counted_runs, program
+from tests.optimizers.world import counted_runs
 from tests.runs import compile_calls, holds
 
 N = 40  # 16 for training, 8 for validation
@@ -267,20 +266,3 @@ def test_the_journal_adds_up_over_attempts(tmp_path: Path) -> None:
 
 
 # -- rehearsal -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "knobs", "calls"),
-    [
-        ("vanilla", {}, (1, 1)),
-        ("ircot", {"max_steps": 3}, (1, 4)),
-        ("self_rag", {"k": 2}, (2, 4)),
-    ],
-)
-def test_a_rehearsal_knows_the_calls_of_a_question(
-    name: str, knobs: dict[str, Any], calls: tuple[int, int]
-) -> None:
-    found = rehearse(program(name, **knobs), EXAMPLES[:2], dspy.ChatAdapter())
-    assert found is not None
-    assert found.calls == calls
-    assert 0 < found.tokens[0] <= found.tokens[1]

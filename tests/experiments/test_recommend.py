@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.advice import gain, simulate
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError
 from ragbench.experiments.artifacts import read_policy
-from ragbench.experiments.recommend import advise, shows_gain
+from ragbench.experiments.recommend import advise
 from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.programs.routing import Leaf, decide, question_features
 from tests.experiments.scored_runs import CARD, answered, make_run
@@ -116,14 +115,6 @@ def test_where_programs_are_alike_no_router_is_recommended(tmp_path: Path) -> No
     shown = recommended(*(run.folder for run in runs), "--router", "-o", out)
     assert "no router: " in shown
     assert isinstance(read_policy(out).rule, Leaf)
-
-
-def test_simulated_claims_of_a_router() -> None:
-    """A few of the sets of benchmarks/advice.py, which measures the shares over 200 of each."""
-    null = [gain(n, *simulate(n, 60, lead=0.0, signal=0.0, cluster=1)) for n in range(6)]
-    turned = [gain(n, *simulate(n, 200, lead=0.0, signal=0.35, cluster=1)) for n in range(2)]
-    assert sum(map(shows_gain, null)) <= 1
-    assert all(map(shows_gain, turned))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import ConfigError, MissingExtraError
+from ragbench.errors import ConfigError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import Evaluation, evaluate, limited, reopen
 from ragbench.experiments.runs.shards import _jobs
@@ -190,19 +190,6 @@ def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None
     assert len(found.records) == 6
 
 
-@pytest.mark.slow
-def test_the_error_of_a_shard_is_that_of_the_command(run: Run, tmp_path: Path) -> None:
-    missing = tmp_path / "missing.py"
-    missing.write_text(
-        "import dspy\nfrom ragbench.errors import MissingExtraError\n"
-        "class Missing(dspy.Module):\n"
-        "    def forward(self, question):\n"
-        "        raise MissingExtraError('this needs x; run pip install y')\n"
-    )
-    with FakeServer() as server, pytest.raises(MissingExtraError, match="pip install y"):
-        run(server, "run", processes=2, program=f"{missing}:Missing", set={})
-
-
 def test_a_local_model_serves_one_process(run: Run) -> None:
     with FakeServer() as server, pytest.raises(ConfigError, match="leave --processes out"):
         run(server, "run", processes=2, lm="local", api_base=None)
@@ -257,13 +244,3 @@ def test_a_cluster_asks_as_one_machine_though_a_node_dies(cluster: Any, run: Run
         address = server.url.split("/")[2]
     rows = json.dumps([told(found.records[q]) for q in sorted(found.records)])
     assert rows.replace(address, "server") == expected
-
-
-@pytest.mark.slow
-def test_without_a_cluster_there_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="needs the extra ray")
-    monkeypatch.setenv("RAY_ADDRESS", "no-such-place")
-    with FakeServer() as server, pytest.raises(ConfigError, match="no Ray cluster at no-such") as e:
-        run(server, "run", engine="ray")
-    assert "ray start --head" in str(e.value)
-    assert "\n" not in str(e.value)

@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,13 +95,6 @@ def test_texts_are_kept_once_without_keys(tmp_path: Path, monkeypatch: pytest.Mo
             db.execute(f"UPDATE prompts AS p SET text = {damage} WHERE id = ?", (names[0],))
         db.close()
         assert names[0] not in read_texts(tmp_path, [replace(asked, ledger=ledger)])
-
-
-def test_threads_write_at_once(tmp_path: Path) -> None:
-    with Store(tmp_path, card()) as store, ThreadPoolExecutor(16) as pool:
-        list(pool.map(store.write, [answered(f"q{n}", "x") for n in range(200)]))
-    assert len(read_records(tmp_path)) == 200
-    assert not said(tmp_path)
 
 
 def test_no_file_is_made_before_something_is_written(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ragbench.errors import RagbenchError
-from ragbench.experiments.config import RunConfig
 from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from tests.fake_server import FakeServer
 
@@ -123,10 +122,3 @@ def test_cells_that_come_to_the_same_are_one(load: Any) -> None:
         matrix={"program": "vanilla"}, include=[{"set.k": 1}, {"k": 1, "retriever": "bm25"}]
     )
     assert labels(sweep) == ["vanilla"]
-
-
-def test_a_sweep_of_one_cell_is_the_run_of_its_fields(load: Any, shared: dict[str, Any]) -> None:
-    sweep = load()
-    assert labels(sweep) == ["vanilla"]
-    given = RunConfig(**shared, out=sweep.cells[0].folder)
-    assert sweep.cells[0].config.identity() == given.identity()

@@ -139,11 +139,6 @@ def test_the_space_comes_from_types_and_bounds() -> None:
     assert not {"variant", "max_calls", "max_retrievals", "select"} & set(space)
 
 
-def test_every_program_has_a_space() -> None:
-    for _, program in PROGRAMS:
-        assert make_space(program, {}, narrowed={})
-
-
 def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:
     """Six questions, all right: not [1, 1]. Coverage over a few small simulations."""
     assert (found := without_luck([1.0] * 6, 0.1, (0.0, 1.0))) is not None

@@ -11,8 +11,8 @@ import yaml
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.model import merge, nest
 
-#: Bounds of a config file: far above any real one, far below what would exhaust memory or stack.
-MAX_BYTES, MAX_DEPTH = 1_000_000, 20
+#: The most that a config file may have: far above any real one.
+MAX_BYTES = 1_000_000
 
 
 def load_config(name: str | Path) -> dict[str, Any]:
@@ -82,25 +82,18 @@ def _read(name: str, folder: Path) -> tuple[Path, str]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without aliases and duplicate keys, of bounded depth.
+    """Safe YAML without aliases and duplicate keys.
 
     Only what YAML 1.2 calls a number or a boolean is one: `1:30` is text, not 90, and `on` is text.
     """
 
-    depth = 0
-
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """A node, unless it is an alias or lies too deep."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        self.depth += 1
-        problem = f"nested more than {MAX_DEPTH} levels deep" if self.depth > MAX_DEPTH else ""
-        if isinstance(event, yaml.events.AliasEvent):
+        if isinstance(event, yaml.events.AliasEvent):  # a few can hold more than the memory
             problem = "aliases are not allowed"
-        if problem:
-            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+            mark: Any = event.start_mark
+            raise yaml.composer.ComposerError(None, None, problem, mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         """A mapping, unless a key comes twice."""

@@ -1,7 +1,6 @@
 """Sweeps: many cells from one file."""
 
-from ragbench.experiments.sweep.cells import Cell as Cell
-from ragbench.experiments.sweep.spec import Sweep as Sweep, load_sweep as load_sweep
+from ragbench.experiments.sweep.spec import Cell as Cell, Sweep as Sweep, load_sweep as load_sweep
 from ragbench.experiments.sweep.sweeps import (
     Contrast as Contrast,
     Outcome as Outcome,

@@ -26,8 +26,7 @@ from ragbench.experiments.runs import (
     same_retrieval,
 )
 from ragbench.experiments.store import is_run, locked, write_json
-from ragbench.experiments.sweep.cells import Cell
-from ragbench.experiments.sweep.spec import Sweep
+from ragbench.experiments.sweep.spec import Cell, Sweep
 from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits, spending, stopped_by
 from ragbench.logs import get
