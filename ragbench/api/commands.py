@@ -236,26 +236,18 @@ def verdict(
 
 
 def recommend(
-    *runs: Run | str | Path,
-    metric: str = "f1",
-    mean_cost: float | None = None,
-    mean_calls: float | None = None,
-    mean_tokens: float | None = None,
-    common: bool = False,
+    *runs: Run | str | Path, metric: str = "f1", common: bool = False
 ) -> Advice:
     """Which of the programs of `runs` to use: the cheapest not shown worse than the best mean.
 
-    `mean_cost`, `mean_calls` and `mean_tokens` are what a question may take on average.
-
     Raises:
-        RagbenchError: the runs share no questions, or none keeps within the limits.
+        RagbenchError: the runs share no questions.
     """
     from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.tables import label_runs
 
     evaluations = [open_run(run).evaluation for run in runs]
-    limits = {"cost_usd": mean_cost, "calls": mean_calls, "tokens": mean_tokens}
-    return advise(evaluations, metric, labels=label_runs(evaluations), limits=limits, common=common)
+    return advise(evaluations, metric, labels=label_runs(evaluations), common=common)
 
 
 def open_run(folder: Run | str | Path) -> Run:

@@ -106,7 +106,7 @@ def compare_command(
     "recommend",
     examples=[
         "ragbench recommend runs/*",
-        "ragbench recommend runs/* --metric em --mean-calls 4",
+        "ragbench recommend runs/* --metric em",
         "ragbench recommend runs/* --router -o policy.json",
         "ragbench eval --program router --policy policy.json --split test",
     ],
@@ -114,12 +114,6 @@ def compare_command(
 @runs_argument
 @option("--metric", default="f1", show_default=True, group="Search",
         help="Metric of accuracy to choose by.")  # fmt: skip
-@option("--mean-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
-        help="US dollars that a question may take on average.")  # fmt: skip
-@option("--mean-calls", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
-        help="LM calls that a question may take on average.")  # fmt: skip
-@option("--mean-tokens", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
-        help="Tokens that a question may take on average.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Use only the questions that all of the runs have.")  # fmt: skip
 @option("--router", is_flag=True, group="Search",
@@ -130,8 +124,8 @@ def compare_command(
         help="Policy file to write, for `ragbench eval --policy`; needs --router.")  # fmt: skip
 @output_options
 def recommend_command(
-    runs: tuple[Path, ...], metric: str, mean_cost: float | None, mean_calls: float | None,
-    mean_tokens: float | None, common: bool, router: bool, router_seed: int, output: Path | None,
+    runs: tuple[Path, ...], metric: str, common: bool, router: bool, router_seed: int,
+    output: Path | None,
 ) -> None:  # fmt: skip
     """Say which of the programs of RUNS to use: the cheapest not shown worse than the best mean.
 
@@ -149,9 +143,7 @@ def recommend_command(
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")
     evaluations = [reopen(run) for run in runs]
-    limits = {"cost_usd": mean_cost, "calls": mean_calls, "tokens": mean_tokens}
-    labels = label_runs(evaluations)
-    advice = advise(evaluations, metric, labels=labels, limits=limits, common=common)
+    advice = advise(evaluations, metric, labels=label_runs(evaluations), common=common)
     learned = learn_router(advice, seed=router_seed) if router else None
     print_advice(advice, learned)
     if output is not None and learned is not None:

@@ -7,7 +7,6 @@ runs or of their records.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +55,8 @@ class Advice:
 
     `cost` is the measure by which programs are cheap or dear; `questions` are texts by id, and
     `clusters` are empty where questions stand alone. `arms` are sorted by mean, the best first, and
-    of equal means by cost; without those of `over_limit`. `difference` is `best` minus `use`,
-    question by question; None where both are one program.
+    of equal means by cost. `difference` is `best` minus `use`, question by question; None where
+    both are one program.
     """
 
     metric: str
@@ -68,7 +67,6 @@ class Advice:
     use: Arm
     best: Arm
     difference: Comparison | None
-    over_limit: Sequence[str] = ()
 
     def sentences(self) -> list[str]:
         """The advice in words, the program to use first."""
@@ -91,8 +89,6 @@ class Advice:
                     f"to tell {best} from {use}: about {_two_figures(c.n_needed)} questions, "
                     f"{_two_figures(least)} if the difference is the largest of the interval"
                 )
-        if self.over_limit:
-            lines.append(f"over the limits: {', '.join(self.over_limit)}")
         return lines
 
 
@@ -105,18 +101,15 @@ def advise(
     metric: str = "f1",
     *,
     labels: Sequence[str] = (),
-    limits: Mapping[str, float | None] = MappingProxyType({}),
     common: bool = False,
 ) -> Advice:
     """What `runs` say of which program to use; `labels` are their names, by default the folders'.
 
-    `limits` are what a question may take on average, by the names of `SPENDING`. With `common` the
-    questions that all runs have are enough.
+    With `common` the questions that all runs have are enough.
 
     Raises:
         UnknownNameError: there is no such metric.
-        ConfigError: fewer than two runs, a metric that is not of accuracy, a limit on what is not
-            known of a question, or limits that no program keeps.
+        ConfigError: fewer than two runs, or a metric that is not of accuracy.
         CompareError: the runs are over other data or, without `common`, other questions.
     """
     kind = get_metric(metric)
@@ -135,7 +128,6 @@ def advise(
         interval = mean_interval(scores, kind.score_range, names)
         spent = {name: _spent(run, list(scored), name) for name in SPENDING}
         arms.append(Arm(label, run, scores, float(scores.mean()), interval, spent))
-    arms, over = _within(arms, limits)
     # A measure that is not known of every program, or 0 for all as of local models, tells nothing.
     cost = next(
         name
@@ -147,7 +139,7 @@ def advise(
     use, difference = _cheapest(arms, list(scored), cost, kind.score_range, clusters)
     texts = shared.column(lambda record: record.question)
     questions = {qid: texts[qid] for qid in scored}
-    return Advice(metric, cost, questions, clusters, arms, use, arms[0], difference, over)
+    return Advice(metric, cost, questions, clusters, arms, use, arms[0], difference)
 
 
 def _scores(runs: Sequence[Evaluation], metric: str, *, common: bool) -> dict[str, list[float]]:
@@ -180,28 +172,6 @@ def _cheapest(
     if not open_ones:
         return best, None
     return min(open_ones, key=lambda one: (one[0].cost(cost), -one[0].mean, one[0].label))
-
-
-def _within(arms: Sequence[Arm], limits: Mapping[str, float | None]) -> tuple[list[Arm], list[str]]:
-    """The arms that keep `limits` on average, and the names of the others."""
-    kept = list(arms)
-    given = {name: limit for name, limit in limits.items() if limit is not None}
-    for name, limit in given.items():
-        spent = [arm.spending[name] for arm in arms]
-        known = [value for value in spent if value is not None]
-        if len(known) < len(arms):
-            raise ConfigError(
-                f"{name} is not known of every question; leave that limit out, or give a price"
-            )
-        if min(known) > limit:
-            raise ConfigError(
-                f"no program keeps within {name} {limit:g} per question; the cheapest takes "
-                f"{min(known):.4g}"
-            )
-        kept = [arm for arm in kept if arm.cost(name) <= limit]
-    if not kept:
-        raise ConfigError("no program keeps within all the limits; raise one")
-    return kept, sorted(arm.label for arm in arms if arm not in kept)
 
 
 def _spent(run: Evaluation, qids: Sequence[str], name: str) -> float | None:
