@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import needs_extra
 from ragbench.experiments.export import open_runs, rows_of
+from ragbench.experiments.report.table import written
+from ragbench.experiments.report.tables import run_table
 from ragbench.experiments.runs import Evaluation
 from ragbench.metrics import get_metric
 from ragbench.record import Record
@@ -76,21 +76,4 @@ class Run:
         return f"Run({self.folder}, n={len(self.records)}, failed={self.failed}, {scores})"
 
     def _repr_html_(self) -> str:
-        counts = {"n": len(self.records), "failed": self.failed}
-        return html_table([{"run": self.folder.name, **counts, **self.scores}])
-
-
-def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """`rows` as an HTML table, every text escaped."""
-
-    def shown(value: Any) -> str:
-        if isinstance(value, float):
-            return f"{value:.3f}"
-        return escape(value if isinstance(value, str) else json.dumps(value, default=str))
-
-    heads = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{shown(value)}</td>" for value in row.values()) + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+        return written(run_table([self.evaluation]), "html")

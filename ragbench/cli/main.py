@@ -30,7 +30,7 @@ COMMANDS = {
     "compare": ("results", "Compare two runs, question by question."),
     "compile": ("compiling", "Compile a program's prompts with an optimizer."),
     "compiled": ("compiling", "List the compiled programs in a folder."),
-    "data": ("data", "Fetch published data sets into the cache."),
+    "data": ("models", "Fetch published data sets into the cache."),
     "demo": ("results", "Show the page of a few recorded runs; needs no model."),
     "doctor": ("results", "Check run folders for damage."),
     "errors": ("scoring", "Explain wrong answers, with examples."),

@@ -1,4 +1,4 @@
-"""`ragbench models`: the local models: what there is, where it is, fetching and serving it."""
+"""`ragbench models` and `data`: local models to fetch and serve, published data sets to fetch."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import time
 import click
 
 from ragbench.cli.command import Command, option, output_options
-from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
+from ragbench.experiments.report.table import Column, Table, print_table, say
 
 
 @click.group("models")
@@ -20,21 +20,15 @@ def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
     from ragbench.lms.local import cache_root, installed_models
 
-    where = f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)"
-    if for_machines():
-        rows = [
-            {"model": m.name, "mb": m.size / 1e6, "installed": "yes" if here else "no",
-             "about": m.about, "licence": m.licence}
-            for m, here in installed_models()
-        ]  # fmt: skip
-        columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"),
-                   Column("about"), Column("licence"))  # fmt: skip
-        print_table(Table("models", columns, rows))
-    for model, here in () if for_machines() else installed_models():
-        state = "installed" if here else "not installed"
-        size = f"{model.size / 1e6:,.0f} MB"
-        say(f"{model.name:<20}{size:>9}  {state:<15}{model.about}; {model.licence}")
-    say(where)
+    rows = [
+        {"model": m.name, "mb": m.size / 1e6, "installed": "yes" if here else "no",
+         "about": m.about, "licence": m.licence}
+        for m, here in installed_models()
+    ]  # fmt: skip
+    columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"),
+               Column("about"), Column("licence"))  # fmt: skip
+    print_table(Table("models", columns, rows))
+    say(f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
 
 
 @models_command.command("pull", cls=Command, examples=["ragbench models pull qwen2.5-coder-1.5b"])
@@ -104,3 +98,31 @@ def serve_model(spec: str, port: int, slots: int | None, context: int | None) ->
         click.echo("stopped")
     finally:
         server.stop()
+
+
+#: What people also call them.
+_NAMES = {"2wiki": "2wikimultihopqa", "graphrag-bench": "graphrag_bench"}
+
+
+@click.group("data")
+def data_command() -> None:
+    """Fetch published data sets into the cache."""
+
+
+@data_command.command(
+    "get", cls=Command, examples=["ragbench data get hotpotqa", "ragbench data get musique 2wiki"]
+)
+@click.argument("names", nargs=-1, required=True)
+@click.option("--hub-config", help="Its configuration on the hub, such as fullwiki or novel.")
+def get_data(names: tuple[str, ...], hub_config: str | None) -> None:
+    """Fetch the data sets NAMES from the Hugging Face hub, once, for `--dataset NAME --hub`.
+
+    SHA256SUMS beside the files has what came; it is checked here and whenever they are read.
+    """
+    from ragbench.data import DATASETS, DataSpec, hub
+
+    for name in (_NAMES.get(name, name) for name in names):
+        DATASETS.get(name)
+        for path in hub.fetched(DataSpec(name, hub=True, hub_config=hub_config)):
+            size = path.stat().st_size / 1e6
+            click.echo(f"{name}: {hub.checked(path)}, {size:,.1f} MB, as recorded")

@@ -136,7 +136,7 @@ def recommend_command(
     """
     from ragbench.experiments.artifacts import write_policy
     from ragbench.experiments.recommend import advise, learn_router, make_policy
-    from ragbench.experiments.report.advice import print_advice
+    from ragbench.experiments.report.comparison import print_advice
     from ragbench.experiments.report.tables import label_runs
     from ragbench.experiments.runs import reopen
 

@@ -107,7 +107,6 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
 @option("--metric", default="em", metavar="NAME", group="Output",
         help="Metric by which an answer is wrong: less than 1. [default: em]",
         show_default=False)  # fmt: skip
-@closed_book_option
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
               help="LM that decides the causes that rules cannot.")  # fmt: skip
 @option("--allow-self-judge", is_flag=True, group="Judge",
@@ -140,7 +139,6 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
                     run,
                     asking=asking,
                     allow_self=options["allow_self_judge"],
-                    closed_book=options["closed_book"],
                     metric=options["metric"],
                 )
             )

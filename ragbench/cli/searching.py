@@ -116,10 +116,8 @@ def _size(n: int) -> str:
 @corpus_options
 @retriever_options
 @option("--k", type=click.IntRange(min=1), default=5, group="Output", help="Passages to show.")
-@option("--full", is_flag=True, group="Output",
-        help="Show whole passages, not their first 300 characters.")  # fmt: skip
 @output_options
-def search_command(query: str, k: int, full: bool, **options: Any) -> None:
+def search_command(query: str, k: int, **options: Any) -> None:
     """Print the passages that a retriever finds for QUERY in all of a data set's passages."""
     import time
 
@@ -144,7 +142,7 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
         print_table(Table("passages", columns, rows))
     else:
         for rank, hit in enumerate(hits, start=1):
-            text = hit.text if full or len(hit.text) <= 300 else f"{hit.text[:300]} ..."
+            text = hit.text if len(hit.text) <= 300 else f"{hit.text[:300]} ..."
             title = f"  {hit.title}" if hit.title else ""
             say(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}", f"   {text}")
     counted = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"

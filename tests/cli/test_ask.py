@@ -118,13 +118,6 @@ def test_lm_for_a_role_answers_and_is_priced_by_itself(
             assert call.cost_usd == pytest.approx(cost / 1e6)
 
 
-def test_show_program_lists_the_roles(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "show", "program", "lookahead")
-    assert "role plan: draft (DraftPlanGraph)" in out
-    assert "role extract: bind (BindVariables)" in out
-    assert "role answer: answer (AnswerFromPlan)" in out
-
-
 def test_documents_of_ones_own_are_asked(
     lms: dict[str, ScriptedLM], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -136,12 +129,3 @@ def test_documents_of_ones_own_are_asked(
     assert (code, err) == (0, "")
     assert out.startswith("searching contracts: 2 passages, bm25")
     assert "Notice is three months." in out
-
-
-def test_documents_that_are_not_there_are_one_line(
-    lms: dict[str, ScriptedLM], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = run(capsys, "ask", "Who?", "--docs", "absent")
-    assert (code, out) == (2, "")
-    assert "absent" in err
-    assert err.count("\n") == 1

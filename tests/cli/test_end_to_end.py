@@ -15,10 +15,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def records(folder: Path) -> list[dict[str, object]]:
-    return record_rows(folder)
-
-
 @pytest.mark.slow
 def test_eval_compile_eval_compare(
     capsys: pytest.CaptureFixture[str], elsewhere: Path, local_lm: RagbenchLM
@@ -27,7 +23,7 @@ def test_eval_compile_eval_compare(
     code, out, err = run(capsys, "eval", *common, "--limit", "2", "--out", "zero")
     assert code == 0, err
     assert "| vanilla" in out
-    first = records(elsewhere / "zero")
+    first = record_rows(elsewhere / "zero")
     assert len(first) == 2
     assert all(r["failure"] is None and r["answer"] for r in first)
     assert all(call["prompt_tokens"] > 0 for r in first for call in r["ledger"]["calls"])  # type: ignore[index]
@@ -47,16 +43,3 @@ def test_eval_compile_eval_compare(
     code, out, err = run(capsys, "compare", "zero", "one")
     assert code == 0, err
     assert "no difference shown" in out
-
-
-def test_ask_prints_the_trace(
-    capsys: pytest.CaptureFixture[str], elsewhere: Path, local_lm: RagbenchLM
-) -> None:
-    code, out, err = run(
-        capsys, "ask", "Who is it?", "--program", "vanilla", "--k", "1", "--size", "100",
-        "--reply-tokens", "32",
-    )  # fmt: skip
-    assert code == 0, err
-    assert "question  Who is it?" in out
-    assert "answer    " in out
-    assert "1 calls" in out

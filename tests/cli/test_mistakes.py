@@ -61,6 +61,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --compiled nowhere", "sidecar.json"),
         ("eval --config nowhere", "no config 'nowhere'"),
         ("evl", "did you mean eval"),
+        ("ask Who? --docs absent", "absent"),
+        ("show run nowhere", "not a run folder"),
         ("list things", "programs"),
         ("show program ircott", "did you mean ircot"),
         ("summarize nowhere", "not a run folder"),

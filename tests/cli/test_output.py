@@ -70,6 +70,8 @@ def test_runs_lists_them_and_show_run_shows_a_question(run: Path) -> None:
     lines = [line for line in questions.splitlines() if line.startswith("| q")]
     assert len(lines) == 1 + 4
     one = lines[1].split("|")[1].strip()
+    missing = CliRunner().invoke(cli, ["show", "run", str(run), "q999"])
+    assert "no question of" in str(missing.exception)
     shown = invoke("show", "run", run, one).output
     assert "question  Which town number" in shown
     assert "calls" in shown
@@ -125,14 +127,6 @@ def test_json_of_compare_and_verdict_has_the_verdict_and_numbers(run: Path) -> N
     assert "this compiled program" in found["conclusions"][0]["conclusion"]
     assert found["contrasts"][0]["verdict"]
     assert found["arms"][0]["tokens"] != round(found["arms"][0]["tokens"])
-
-
-def test_show_run_names_what_is_missing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = command(capsys, "show", "run", str(run), "q999")
-    assert code == 2
-    assert "no question of" in err
-    code, _, err = command(capsys, "show", "run", "nowhere")
-    assert (code, "not a run folder" in err) == (2, True)
 
 
 def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_dry_run_and_a_start_that_fails_leave_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    args = [
+    given = [
         "eval",
         "--program",
         "direct",
@@ -59,10 +59,8 @@ def test_a_dry_run_and_a_start_that_fails_leave_no_folder(
         "--dataset",
         "jsonl",
         "--data-file",
-        write_questions(tmp_path, 5),
-        "--out",
-        tmp_path / "runs" / "a",
     ]
+    args = [*given, write_questions(tmp_path, 5), "--out", tmp_path / "runs" / "a"]
     code, said = invoke(*args, "--dry-run")
     assert code == 0, said
     assert invoke(*args)[0] != 0

@@ -5,16 +5,9 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-from ragbench.errors import EXTRA_OF, MissingExtraError
-from ragbench.retrievers.lm_index.base import WalkGraph
-from ragbench.retrievers.lm_index.knowledge import communities_of
-from ragbench.retrievers.lm_index.tree import group
+from ragbench.errors import EXTRA_OF
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 
@@ -150,24 +143,6 @@ def test_in_python_too_a_missing_extra_is_named(tmp_path: Path) -> None:
         _, extra, kind, said = line.split(" ", 3)
         assert kind == "MissingExtraError", line
         assert said.endswith(f"run pip install 'ragbench[{extra}]'"), line
-
-
-@pytest.mark.parametrize(
-    ("package", "work"),
-    [
-        ("igraph", lambda: WalkGraph(2, np.array([[0, 1]], np.int32), np.ones(1, np.float32))
-         .pagerank(np.ones(2), damping=0.5)),
-        ("igraph", lambda: communities_of(2, [(0, 1)], [1.0])),
-        ("sklearn.decomposition",
-         lambda: group(np.eye(20, dtype=np.float32), [1] * 20, max_tokens=100)),
-    ],
-)  # fmt: skip
-def test_what_graphs_and_trees_need_is_named(
-    package: str, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"run pip install 'ragbench\[graph\]'"):
-        work()
 
 
 def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> None:

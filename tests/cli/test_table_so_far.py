@@ -175,15 +175,6 @@ def test_score(place: Place) -> None:
     assert timeless(place.run / "scores.json").count('"not_asked": 0') == 1
 
 
-def test_score_of_two_shows_those_that_it_came_to(place: Place) -> None:
-    place.held.after(2)
-    printed = place.interrupted(
-        "score", str(place.run), str(place.run), str(place.run), "--judge", "openai/other",
-        "--api-base", place.server.url, "--no-cache", "--workers", "1",
-    )  # fmt: skip
-    assert printed.count(f": {place.run}\n") == 1
-
-
 def test_errors(place: Place) -> None:
     place.held.after(1)
     printed = place.interrupted(

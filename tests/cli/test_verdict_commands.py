@@ -1,6 +1,5 @@
 """verdict, programs and tune from the command line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.data import load_dataset
 from ragbench.errors import ConfigError, RunError
-from ragbench.experiments.runs import context
 from tests.experiments.towns import World, helped_by_demos, town
 from tests.fakes import Asked, Reply
 
@@ -45,6 +43,7 @@ def test_tune_then_eval(world: World) -> None:
         "--space", "k=1:3", "--only", "k", "--out", world.folder / "tuned",
     )  # fmt: skip
     assert "front/00" in tuned
+    assert "k: 1 to 3" in tuned
     done = ragbench(
         "eval", "--compiled", world.folder / "tuned" / "front" / "00", *given, "--limit", 3,
         "--out", world.folder / "run",
@@ -68,15 +67,6 @@ def test_form_and_votes_are_arms_of_eval_alone(world: World) -> None:
         )
 
 
-def test_the_ranges_of_space_are_what_is_written(world: World) -> None:
-    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", world.data)
-    shown = ragbench(
-        "tune", *given, "--adapter", "chat", "--trials", 1, "--space", "k=2:10", "--only", "k",
-        "--objective", "f1,tokens", "--limit", 2, "--out", world.folder / "tuned",
-    )  # fmt: skip
-    assert "k: 2 to 10" in shown
-
-
 def test_a_compiled_program_of_another_architecture_is_refused_by_that_fact(world: World) -> None:
     given = ("--dataset", "jsonl", "--data-file", world.data, "--adapter", "chat")
     out = world.folder / "compiled"
@@ -85,14 +75,6 @@ def test_a_compiled_program_of_another_architecture_is_refused_by_that_fact(worl
         CliRunner().invoke(
             cli, ["eval", "--compiled", str(out), "--program", "ircot"], catch_exceptions=False
         )
-
-
-def test_spend_and_reply_limits_have_names_of_their_own(world: World) -> None:
-    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", str(world.data))
-    out = world.folder / "run"
-    ragbench("eval", *given, "--max-tokens", "99", "--out", out)
-    card = json.loads((out / "card.json").read_text())
-    assert card["config"]["lm"]["reply_tokens"] == 99
 
 
 def test_a_table_shows_the_questions_asked_for(world: World) -> None:
@@ -132,13 +114,3 @@ def test_replies_that_cannot_be_read_are_no_success(
 
 def town_of(question: str) -> int:
     return int(question.rpartition(" ")[2].rstrip("?"))
-
-
-def test_a_verdict_loads_data_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[object] = []
-    real = context.load_dataset
-    monkeypatch.setattr(context, "load_dataset", lambda spec: loaded.append(spec) or real(spec))
-    given = ("--data-file", world.data, "--adapter", "chat", "--limit", 0)
-    common = ("--program", "vanilla", "--k", 1, "--dataset", "jsonl", *given)
-    ragbench("verdict", *common, "--seeds", 2, "--equal-cost", "--out", world.folder / "verdict")
-    assert len(loaded) == 1

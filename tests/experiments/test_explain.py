@@ -97,17 +97,12 @@ def test_model_does_not_explain_its_own_answers_unless_told(tmp_path: Path) -> N
     assert errors_of(folder, asking=Asking(lm), allow_self=True).asked
 
 
-def test_command_marks_causes_and_breaks_them_down(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_marks_causes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_run(tmp_path / "run", records())
     errors_of(folder, asking=Asking(ScriptedLM(explaining, name="judge")))
-    direct = make_run(tmp_path / "direct", [answered("q3", "Norway")])
-    code, out, _ = command(capsys, "errors", str(folder), "--closed-book", str(direct))
+    code, out, _ = command(capsys, "errors", str(folder))
     assert code == 0
     assert "2 of them see only that strings differ" in out
     assert "  q2  In which country" in out  # examples are shown unless told not to
-    row = next(line for line in out.splitlines() if "solved without retrieval" in line)
-    assert [cell.strip() for cell in row.split("|")[2:6]] == ["solved", "1", "1", "100%"]
     code, _, err = command(capsys, "errors", str(folder), "--batch")
     assert (code, "--judge" in err) == (2, True)

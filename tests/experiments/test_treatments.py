@@ -97,21 +97,6 @@ def test_tables_tell_of_questions_that_failed(
     assert [line for line in told if line not in out] == []
 
 
-def test_comparison_leaves_out_what_failed_in_either_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a = run(tmp_path / "a", five())
-    b = run(tmp_path / "b", [answered("q1", "Norway"), failing("q2"), *five()[2:]])
-    print_comparison(compare_all([a, b]))
-    rows = [
-        line.split("|")[2:7] for line in capsys.readouterr().out.splitlines() if "| em " in line
-    ]
-    cells = {name.strip(): tuple(map(str.strip, rest)) for name, *rest in rows}
-    assert cells["scored 0"] == ("4", "0.250", "0.500", "+0.250")
-    assert cells["left out"] == ("1", "1.000", "1.000", "+0.000")
-    assert cells["retried"] == ("4", "0.500", "0.500", "+0.000")
-
-
 def test_escape_sequences_of_a_message_do_not_reach_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

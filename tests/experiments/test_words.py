@@ -1,90 +1,30 @@
-"""Every word that a report can print about a comparison has a simulation behind it."""
+"""Every word that is said of a comparison has a simulation in benchmarks/calibration.py."""
 
-import ast
-import importlib.util
-import inspect
-import sys
-import textwrap
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import random
 
-from ragbench.experiments.compare import verdicts
-from ragbench.experiments.compare.spending import PayBack
-from ragbench.experiments.report.verdict import looks_in_words
-from ragbench.metrics.stats import comparison
+import pytest
 
-#: Functions that put a comparison into words.
-SAYING = (
-    comparison.verdict, comparison._why_nothing_is_shown, verdicts.conclusion, verdicts._clause,
-    PayBack.words, looks_in_words,
-)  # fmt: skip
-#: Parts of speech, and what is no claim about a comparison.
-NO_CLAIM = (
-    "these", "help", "hurt", "change", "changes", "are", "is", "hurts", "equivalent", "g",
-    "repairing the answer's form", "N where the answer's form is repaired", "nothing is spent",
-    "unknown: a price is unknown", "not known: too few questions", "decided", "not decided",
-    "but ", " and $N", ", of about N questions", "N of at most N questions", ".4f", " and ",
-    "look N, N questions: compiled - zero-shot N N, p N, N",
-)  # fmt: skip
+from benchmarks.calibration import WORDS
+from ragbench.metrics import Method, compare_scores
 
 
-def calibration() -> Any:
-    path = Path(__file__).parents[2] / "benchmarks" / "calibration.py"
-    spec = importlib.util.spec_from_file_location("calibration", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["calibration"] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.mark.parametrize("gain", [-0.6, -0.1, 0.0, 0.1, 0.6])
+@pytest.mark.parametrize("n", [1, 4, 40, 400])
+@pytest.mark.parametrize("margin", [None, 0.02, 0.3])
+@pytest.mark.parametrize("clusters", [0, 1, 10])
+def test_every_verdict_is_made_of_calibrated_words(
+    gain: float, n: int, margin: float | None, clusters: int
+) -> None:
+    rng = random.Random(n)
+    a = {f"q{i}": float(rng.random() < 0.3 - min(gain, 0)) for i in range(n)}
+    b = {qid: max(0.0, min(1.0, x + gain * (rng.random() < 0.8))) for qid, x in a.items()}
+    groups = {qid: i % clusters for i, qid in enumerate(a)} if clusters else {}
+    method = Method(margin=margin, clusters=groups)
+    verdict = compare_scores(a, b, method=method).verdict
+    assert any(word in verdict for word in WORDS), verdict
 
 
-def phrases(function: Any) -> Iterator[str]:
-    """The texts in a function, those with values in them as one; docstrings left out."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    assert isinstance(tree, ast.FunctionDef)
-    tree.body = [node for node in tree.body if not _is_text(node)]
-    inside = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr | ast.FormattedValue)
-        for whole in (node.values if isinstance(node, ast.JoinedStr) else [node.format_spec])
-        if isinstance(whole, ast.Constant | ast.JoinedStr)
-        for part in ast.walk(whole)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr) and id(node) not in inside:
-            yield "".join(str(p.value) if isinstance(p, ast.Constant) else "N" for p in node.values)
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in inside
-            and any(map(str.isalpha, node.value))
-        ):
-            yield node.value
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def test_every_word_of_the_code_is_in_the_calibration() -> None:
-    words = calibration().WORDS
-    said = [phrase for function in SAYING for phrase in phrases(function)]
-    assert len(said) > 30
-    missing = [
-        text for text in said
-        if not any(word in text for word in words) and text not in NO_CLAIM
-        and text.strip(" ,:N()")
-    ]  # fmt: skip
-    assert missing == []
-
-
-def test_every_word_of_the_calibration_is_said_and_simulated() -> None:
-    made = calibration()
-    said = " ".join(phrase for function in SAYING for phrase in phrases(function))
-    for word, scenarios in made.WORDS.items():
-        assert word in said or word in ("detectable", "low and high"), word
-        nothing = word.startswith(("no", "the two", "too few"))
-        assert scenarios or nothing, word
+def test_every_claim_is_simulated() -> None:
+    """What shows nothing claims nothing."""
+    silent = [word for word, scenarios in WORDS.items() if not scenarios]
+    assert all(word.startswith(("no", "the two", "too few")) for word in silent)

@@ -1,9 +1,10 @@
-"""The comparison of runs as people read it: what is shown in a sentence, then the numbers."""
+"""Comparisons and advice as people read them: what is shown in a sentence, then the numbers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ragbench.experiments.compare.paired import EVIDENCE, RunComparison
+from ragbench.experiments.recommend import Advice, RouterAdvice
 from ragbench.experiments.report.table import (
     Column,
     Table,
@@ -13,8 +14,8 @@ from ragbench.experiments.report.table import (
     with_interval,
 )
 from ragbench.experiments.report.tables import evidence_lines, label_runs
-from ragbench.experiments.runs import HEADLINE, paired_treatments
-from ragbench.metrics import Comparison, get_metric
+from ragbench.metrics import Comparison
+from ragbench.programs.routing import leaves
 
 #: The columns of `compared`.
 COMPARED = (
@@ -49,9 +50,6 @@ def print_comparison(results: Sequence[RunComparison]) -> None:
             say(f"{name}: of {shared} questions, both have a score of: {', '.join(few)}")
     print_table(_costs(named, several))
     for name, result in named:
-        if rows := _by_treatment(result):
-            title = "policies for failed questions (scored 0, left out: by the first record)"
-            print_table(Table("failure policies", _BY_TREATMENT, rows, f"{name}: {title}"))
         only = f"right only in A: {len(result.broken)}, only in {name}: {len(result.fixed)}"
         say(f"exactly {only}")
 
@@ -130,28 +128,48 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
     return Table("costs", columns, rows)
 
 
-_BY_TREATMENT = (
-    Column("metric"),
-    Column("treatment", "questions that failed"),
-    Column("n", kind="count"),
-    Column("a", "A", "score"),
-    Column("b", "B", "score"),
-    Column("difference", "B - A", "gain"),
-)
+def print_advice(advice: Advice, router: RouterAdvice | None = None) -> None:
+    """Print the advice first, then the programs it is of, and what a router would come to."""
+    say(*advice.sentences(), *(router.sentences() if router else ()))
+    rows = [
+        {
+            "program": arm.label,
+            **with_interval(advice.metric, arm.mean, arm.interval),
+            **arm.spending,
+            "advice": "use" if arm is advice.use else "",
+        }
+        for arm in advice.arms
+    ]
+    columns = (
+        Column("program"),
+        Column(advice.metric, kind="score", interval=True),
+        Column("cost_usd", "cost $", "usd", drop=1),
+        Column("tokens", kind="amount", drop=2),
+        Column("calls", kind="amount", drop=3),
+        Column("advice"),
+    )
+    print_table(Table("programs", columns, rows, f"over {len(advice.questions)} questions"))
+    if router is not None:
+        print_table(_rule([arm.label for arm in advice.arms], router))
 
 
-def _by_treatment(result: RunComparison) -> list[dict[str, Any]]:
-    """The differences under each treatment of failed questions; nothing if none failed."""
-    shared = [qid for qid in result.a.records if qid in result.b.records]
-    rows = []
-    for treatment, sides in paired_treatments(result.a.records, result.b.records, shared).items():
-        n = len(sides[0])
-        for metric in HEADLINE:
-            if metric in result.scores:
-                row: dict[str, Any] = {"metric": metric, "treatment": treatment, "n": n}
-                if n:
-                    score = get_metric(metric).score
-                    a, b = (sum(x or 0.0 for x in s.column(score).values()) / n for s in sides)
-                    row |= {"a": a, "b": b, "difference": b - a}
-                rows.append(row)
-    return rows
+def _rule(labels: list[str], router: RouterAdvice) -> Table:
+    """A row per leaf of the learned rule: conditions, program, each program's mean on it."""
+    rows = [
+        {
+            "if": " and ".join(met) or "any question",
+            "use": labels[leaf.program],
+            "n": leaf.n,
+            **dict(zip(labels, leaf.means, strict=True)),
+        }
+        for met, leaf in leaves(router.learned)
+    ]
+    columns = (
+        Column("if", "if the question"),
+        Column("use"),
+        Column("n", kind="count"),
+        *(Column(label, kind="score", drop=1) for label in labels),
+    )
+    oracle = "" if router.oracle is None else f"; the best program of each: {router.oracle:.3f}"
+    title = f"the rule, with the means of the questions that it was learned from{oracle}"
+    return Table("rule", columns, rows, title)

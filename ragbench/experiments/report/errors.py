@@ -1,7 +1,7 @@
 """Why answers are wrong: the causes of runs as a table, and examples to read."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.table import Column, Table, print_table, say
 from ragbench.experiments.report.tables import unread_lines
-from ragbench.experiments.runs import groupings, members, reopen, stop_lines
+from ragbench.experiments.runs import reopen, stop_lines
 from ragbench.experiments.score.annotation import annotate, spending
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.judging import Causes, check_judge
@@ -23,15 +23,11 @@ LEVELS = ("retrieval", "reading", "control", "data")
 
 @dataclass(frozen=True)
 class Errors:
-    """The wrong answers of a run, each with its cause, by qid.
-
-    `groups` are its questions by breakdown and group; `asked` is what a model came to, if asked.
-    """
+    """The wrong answers of a run with their causes; `asked` is what a model came to, if asked."""
 
     folder: Path
     n: int
     wrong: Sequence[tuple[Record, Cause]]
-    groups: Sequence[tuple[str, str, Collection[str]]]
     asked: Mapping[str, Any] | None
     #: What the table does not show: lines that cannot be read, questions not asked.
     notes: Sequence[str]
@@ -42,19 +38,16 @@ def errors_of(
     *,
     asking: Asking | None = None,
     allow_self: bool = False,
-    closed_book: Path | None = None,
     metric: str = "em",
 ) -> Errors:
     """The wrong answers of the run in `folder`: those with less than 1 by `metric`.
 
     Verdicts of a judge count where the run was scored by one. With `asking`, a model gives the
     causes that rules cannot decide; it must not be the model that answered, unless `allow_self`.
-    `closed_book` is a run without retrieval, for a breakdown.
 
     Raises:
         RagbenchError: it is not a run folder, has no records, or the model cannot be asked.
     """
-    by = groupings(closed_book)
     run = reopen(folder)
     records = list(run.records.values())
     score = get_metric(metric).score
@@ -69,7 +62,6 @@ def errors_of(
         folder,
         len(records),
         [(record, kind.cause(record, annotated)) for record in records if record.qid in kind.rules],
-        members(run.records, by),
         kind.summarize(records, annotated) if annotated else None,
         [*stop_lines("", run.progress), *unread_lines(run.records.damaged)],
     )
@@ -90,7 +82,6 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
         say(*(prefix + line for line in (_who_says(run), *run.notes)))
     print_table(_cause_table(runs))
-    print_table(_group_table(runs))
     for run in runs:
         say(*_example_lines(run, show, cause))
 
@@ -120,25 +111,6 @@ def _cause_table(runs: Sequence[Errors]) -> Table:
         Column("hops", "hop: n", drop=1),
     )  # fmt: skip
     return Table("causes", columns, rows)
-
-
-def _group_table(runs: Sequence[Errors]) -> Table:
-    """A row per run and group of questions: how many there are, are wrong, and by level."""
-    rows = []
-    for run in runs:
-        levels = {record.qid: cause.level for record, cause in run.wrong}
-        for by, group, qids in run.groups:
-            wrong = Counter(levels[qid] for qid in qids if qid in levels)
-            row = {"run": run.folder.name, "by": by, "group": group, "n": len(qids)}
-            share = wrong.total() / len(qids) if qids else None
-            rows.append({**row, "wrong": wrong.total(), "share": share, **wrong})
-    columns = (
-        *_run_column(runs), Column("by"), Column("group"), Column("n", kind="count"),
-        Column("wrong", kind="count"), Column("share", kind="share"),
-        *(Column(level, kind="count", drop=1) for level in LEVELS),
-    )  # fmt: skip
-    title = "results by group of questions: wrong answers, and their causes"
-    return Table("groups", columns, rows, title)
 
 
 def _run_column(runs: Sequence[Errors]) -> tuple[Column, ...]:

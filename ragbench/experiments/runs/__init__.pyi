@@ -39,7 +39,6 @@ from .summary import (
     error_of as error_of,
     failed as failed,
     headline_intervals as headline_intervals,
-    paired_treatments as paired_treatments,
     summarize as summarize,
     treatments as treatments,
 )

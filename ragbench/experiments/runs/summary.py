@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -171,26 +171,6 @@ def treatments(records: StoredRecords) -> dict[str, StoredRecords]:
         return {}
     answered = first.only(qid for qid, fails in at_first.items() if not fails)
     return {SCORED_0: first, LEFT_OUT: answered, RETRIED: records}
-
-
-def paired_treatments(
-    a: StoredRecords, b: StoredRecords, qids: Sequence[str]
-) -> dict[str, tuple[StoredRecords, StoredRecords]]:
-    """The records of two runs that each treatment counts, over `qids`.
-
-    *Left out* keeps the questions that failed at first in neither run. Empty where none of `qids`
-    ever failed in either.
-    """
-    sides = (a.first, b.first, a, b)
-    columns = [side.column(failed) for side in sides]
-    if not any(column[qid] for column in columns for qid in qids):
-        return {}
-    answered = [q for q in qids if not columns[0][q] and not columns[1][q]]
-    return {
-        SCORED_0: (a.first.only(qids), b.first.only(qids)),
-        LEFT_OUT: (a.first.only(answered), b.first.only(answered)),
-        RETRIED: (a.only(qids), b.only(qids)),
-    }
 
 
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
