@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ragbench.cli.command import closed_book_option, command, option, output_options, runs_argument
+from ragbench.cli.command import command, option, output_options, runs_argument
 from ragbench.cli.options import asking_options, log_option, make_asking, take_limits
 from ragbench.cli.progress import RunProgress, so_far, until_stopped
 from ragbench.experiments.report.table import say

@@ -439,7 +439,7 @@ function set(changes) {
   const changed = Object.entries(state).filter(([name, now]) => now !== start[name]);
   history.replaceState(null, "", changed.length ? `#${new URLSearchParams(changed)}` : location.pathname + location.search);
   if ("q" in changes) showTrace().then(() => $("trace").scrollIntoView({ block: "start" }));
-  else if ("find" in changes) showList();
+  else if (Object.keys(changes).every((name) => ["find", "cause", "differ"].includes(name))) showList();
   else showAll();
 }
 
