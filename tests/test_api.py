@@ -176,16 +176,6 @@ def test_an_example_without_an_answer_is_refused() -> None:
         rb.evaluate("vanilla", [dspy.Example(question="Who?")])
 
 
-def test_metrics_are_callables_that_dspy_takes() -> None:
-    f1 = rb.metric("f1")
-    example = dspy.Example(question="q", answer="Adam Smith").with_inputs("question")
-    prediction = dspy.Prediction(answer="Smith")
-    assert f1(example, prediction) == pytest.approx(2 / 3)
-    assert f1(example, prediction, trace=[]) is False
-    assert rb.metric("em")(example, dspy.Prediction(answer="adam smith"), trace=[]) is True
-    assert f1(example, dspy.Prediction()) == 0.0
-
-
 def test_a_run_is_a_table_and_a_frame(shared: dict[str, Any]) -> None:
     pandas = pytest.importorskip("pandas")
     run = rb.open_run(rb.evaluate("vanilla", **shared).folder)
@@ -197,18 +187,6 @@ def test_a_run_is_a_table_and_a_frame(shared: dict[str, Any]) -> None:
     assert str(run.folder) in repr(run)
     assert "failed=0" in repr(run)
     assert "<th>failed</th>" in run._repr_html_()
-
-
-def test_parts_are_made_by_name(shared: dict[str, Any]) -> None:
-    dataset = rb.load_dataset("jsonl", data_file=shared["data_file"])
-    retriever = rb.make_retriever("bm25", dataset)
-    program = rb.make_program("vanilla", retriever, k=1)
-    with dspy.context(lm=rb.make_lm("openai/fake", api_base=shared["api_base"], cache=False)):
-        example = dataset.splits["test"][0]
-        prediction = program(question=example.question)
-        scored = dspy.Evaluate(devset=[example], metric=rb.metric("em"), num_threads=1)(program)
-    assert prediction.answer in example.answers
-    assert scored.score == 100.0
 
 
 def test_the_examples_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,9 @@ import dspy
 import pytest
 
 from ragbench import logs
-from ragbench.cli.main import main
-from ragbench.context import Context, use
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import evaluate
-from ragbench.ledger import fan_out
 from tests.experiments.towns import World, helped_by_demos
 from tests.fakes import Asked, Reply, rate_limited
 
@@ -68,19 +64,6 @@ def test_failed_question_leaves_its_traceback(world: World, tmp_path: Path) -> N
     assert failed[0]["failure"] == "provider/LMRateLimitError"
     assert failed[0]["level"] == "warning"
     assert "Traceback" in failed[0]["traceback"]
-
-
-def test_threads_of_a_question_and_of_dspy_name_it(tmp_path: Path) -> None:
-    log = logs.get("ragbench.test")
-    with logs.log_to(tmp_path / logs.LOG), use(Context(qid="q7")):
-        fan_out(lambda n: log.info("branch", extra=logs.fields(n=n)), [1, 2])
-        module = Told()
-        dspy.Parallel(num_threads=2, disable_progress_bar=True)(
-            [(module, dspy.Example(n=n).with_inputs("n")) for n in (3, 4)]
-        )
-    told = [r for r in lines(tmp_path) if r["event"] == "branch"]
-    assert sorted(r["n"] for r in told) == [1, 2, 3, 4]
-    assert {r["qid"] for r in told} == {"q7"}
 
 
 class Told(dspy.Module):
@@ -182,16 +165,6 @@ def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_value_that_cannot_be_shown_does_not_stop_anything(tmp_path: Path) -> None:
-    class Cursed:
-        def __str__(self) -> str:
-            raise RuntimeError("no")
-
-    with logs.log_to(tmp_path / logs.LOG):
-        logs.get("ragbench.test").info("odd", extra=logs.fields(value=Cursed()))
-    assert lines(tmp_path)[0]["unshown"] == "RuntimeError"
-
-
 def test_error_and_interrupt_are_the_last_line(tmp_path: Path) -> None:
     for error, event in (
         (ValueError("x"), "stopped by an error"),
@@ -200,15 +173,3 @@ def test_error_and_interrupt_are_the_last_line(tmp_path: Path) -> None:
         with pytest.raises(type(error)), logs.log_to(tmp_path / logs.LOG):
             raise error
         assert lines(tmp_path)[-1]["event"] == event
-
-
-def test_log_level_of_the_command_line(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    args = ["eval", "--program", "vanilla", "--dataset", "jsonl", "--data-file", str(world.data)]
-    args += ["--limit", "2", "--out", str(tmp_path / "run"), "--log-level", "warning"]
-    monkeypatch.setattr(sys, "argv", ["ragbench", *args])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 0
-    assert lines(tmp_path / "run") == []

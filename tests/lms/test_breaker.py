@@ -190,16 +190,6 @@ def test_a_key_revoked_midway_fails_no_question_and_a_new_one_goes_on(
 
 
 @pytest.mark.usefixtures("settings")
-def test_a_key_that_never_worked_is_one_line_and_no_table(tmp_path: Path) -> None:
-    with FakeServer(lambda hit: Fault("401")) as server:
-        code, said = evaluate(tmp_path, server)
-    assert code == 2
-    assert "refuses the key" in said
-    assert "|" not in said
-    assert not read_records(tmp_path / "run")
-
-
-@pytest.mark.usefixtures("settings")
 def test_an_outage_that_lasts_shows_what_there_is(tmp_path: Path) -> None:
     with FakeServer(lambda hit: Fault("503") if hit.number > 10 else plausible(hit)) as server:
         code, said = evaluate(tmp_path, server, "--patience", "0.2", "--workers", "12")

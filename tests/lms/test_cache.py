@@ -42,11 +42,6 @@ def values(folder: Path) -> list[bytes]:
         return [row[0] for row in db.execute("SELECT value FROM kept")]
 
 
-def test_an_answer_comes_from_the_cache(server: FakeServer, tmp_path: Path) -> None:
-    assert [ask(server, tmp_path, "is one") for _ in range(3)] == ["the answer to one"] * 3
-    assert len(server.hits) == 1
-
-
 def test_a_changed_answer_is_asked_for_again(server: FakeServer, tmp_path: Path) -> None:
     ask(server, tmp_path, "is one")
     (value,) = values(tmp_path)
@@ -55,14 +50,6 @@ def test_a_changed_answer_is_asked_for_again(server: FakeServer, tmp_path: Path)
     assert len(server.hits) == 2
     assert ask(server, tmp_path, "is one") == "the answer to one"  # it was kept anew
     assert len(server.hits) == 2
-
-
-def test_an_answer_under_another_key_is_asked_for_again(server: FakeServer, tmp_path: Path) -> None:
-    ask(server, tmp_path / "one", "is one")
-    ask(server, tmp_path / "two", "is two")
-    (value,) = values(tmp_path / "two")
-    assert on_rows(tmp_path / "one", "UPDATE kept SET value = ?", value) == 1
-    assert ask(server, tmp_path / "one", "is one") == "the answer to one"
 
 
 @pytest.mark.parametrize("start", [0, 100, 4096])
@@ -108,10 +95,3 @@ def test_a_reply_of_which_nothing_can_be_read_is_not_kept(
         assert predict(question="Where?").answer is True
         predict(question="Where?")
     assert len(server.hits) == 3
-
-
-def test_a_file_in_the_place_of_the_cache_is_gone_on_without(
-    server: FakeServer, tmp_path: Path
-) -> None:
-    (tmp_path / "lm").write_text("")
-    assert ask(server, tmp_path / "lm", "is one") == "the answer to one"

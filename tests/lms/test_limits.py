@@ -49,16 +49,6 @@ def test_calls_stop_at_the_limit_and_the_ledger_says_refused() -> None:
     assert stopped_by() == ""
 
 
-def test_cached_answers_cost_nothing() -> None:
-    lm = ScriptedLM(reply, cache=True, name="limits/cached")
-    lm("the same")
-    with spending(Limits(calls=1)) as spent:
-        for _ in range(5):
-            lm("the same")
-        assert spent.total.calls == 0
-        assert not spent.exhausted()
-
-
 def test_every_retry_is_a_call() -> None:
     lm = ScriptedLM(lambda asked: rate_limited(), retries=9)
     refused = pytest.raises(LimitReachedError)
@@ -103,14 +93,6 @@ def test_a_call_waits_for_one_under_way_that_may_turn_out_cheaper() -> None:
             slip.take(tokens=30, cost=0.0)
         waiting.join(5)
         assert done == ["second"]
-
-
-def test_after_the_first_refusal_nothing_is_let_through() -> None:
-    with spending(Limits(tokens=100)):
-        with pytest.raises(LimitReachedError), reserved(Amount(tokens=101)):
-            pass
-        with pytest.raises(LimitReachedError), reserved(Amount(tokens=1)):
-            pass
 
 
 def test_time_is_a_limit() -> None:

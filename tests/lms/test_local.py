@@ -84,11 +84,6 @@ def test_an_overlong_prompt_is_a_context_window_error(local_lm: RagbenchLM) -> N
     assert ledger.calls[0].attempts == 1
 
 
-def test_equal_specs_share_one_server_and_another_context_does_not(local_lm: RagbenchLM) -> None:
-    assert server_of(make_lm("local")) is server_of(local_lm)
-    assert server_of(make_lm("local", context=1024)) is not server_of(local_lm)
-
-
 def test_the_server_listens_on_loopback_only_with_a_key_that_is_in_no_argument(
     local_lm: RagbenchLM,
 ) -> None:

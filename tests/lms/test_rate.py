@@ -154,18 +154,6 @@ def test_a_lower_and_a_higher_limit_are_found_soon() -> None:
     assert outcome.seconds < 100
 
 
-def test_the_calls_open_at_once_grow_with_answers() -> None:
-    rate = Rate(2)
-    calls = [Started(), Started()]
-    for call in calls:
-        assert rate.wait_s(0.0) == 0
-        rate.start(0.0, call)
-    assert rate.wait_s(0.0) == math.inf
-    rate.answer(1.0, calls[0], tokens=1)
-    assert rate.wait_s(1.0) == 0
-    assert rate.most_open == 3
-
-
 def test_limits_that_a_person_sets_space_the_calls() -> None:
     rate = Rate(math.inf)
     rate.limit("calls", 60)

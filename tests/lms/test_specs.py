@@ -151,11 +151,6 @@ def test_a_dotenv_file_fills_in_what_the_environment_lacks(
     load_dotenv(tmp_path / "none")
 
 
-def test_specs_are_read_as_written() -> None:
-    vllm = parse_spec("hosted_vllm/Qwen/Qwen2.5-7B-Instruct", api_base="http://h:8000/v1/")
-    assert vllm.identity() == "hosted_vllm/Qwen/Qwen2.5-7B-Instruct@h:8000/v1"  # type: ignore[union-attr]
-
-
 def test_a_spec_can_name_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = parse_spec("hosted_vllm/big@http://127.0.0.1:8001/v1")
     assert isinstance(spec, HostedSpec)

