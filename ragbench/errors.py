@@ -4,19 +4,6 @@ Two kinds must not be confused. A *user error* is something the person at the ke
 is printed as one line that names the value, the choices and the cure, and the command exits with 2.
 A *failure* is something that went wrong while one question was being answered: it is data, kept in
 that question's record as a `Failure`, and the run goes on.
-
-    RagbenchError                 the user can mend it; one line, exit code 2
-    ├── UnknownNameError          no such program, retriever, metric, ...; carries the near names
-    ├── KnobError                 a knob of the wrong type or outside its bounds
-    ├── ConfigError               a config file or a combination of options that makes no sense
-    ├── DataError                 a data file that is missing or malformed: file, record, field
-    ├── ModelError                model bytes that cannot be had or do not match their hash
-    ├── LMSetupError              a missing key, an unreachable server, a malformed LM spec
-    ├── LMUnavailableError        a server that went away, a quota that is spent; exit code 4
-    ├── RunError                  a run folder of another config, locked, or unreadable
-    ├── CompareError              two runs that cannot be compared
-    ├── MissingExtraError         a package that an extra of ragbench brings is not installed
-    └── StoppedError              a limit of spending ended the command; exit code 3
 """
 
 import difflib

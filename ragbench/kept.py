@@ -6,7 +6,6 @@ rest of the process keeps what it buys in memory.
 """
 
 import hashlib
-import os
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 from ragbench.logs import get
 from ragbench.paths import make_folder
@@ -32,10 +30,6 @@ class KeptRows:
 
     def __init__(self, path: Path | None, *, durable: bool = True) -> None:
         self._path, self._durable = path, durable
-        self._begin()
-        _all.add(self)
-
-    def _begin(self) -> None:
         self._lock = threading.Lock()
         try:
             if self._path is not None:
@@ -57,12 +51,6 @@ class KeptRows:
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the file by itself."""
         return partial(type(self), durable=self._durable), (self._path,)
-
-    def reopen(self) -> None:
-        """Go on in a process that was forked from the one that opened the file."""
-        # SQLite forbids a connection to be used, or closed, by a process forked from its own.
-        self._inherited = self.__dict__.pop("_db")
-        self._begin()
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The kept values of `keys`, by key; one that was changed is not among them."""
@@ -128,17 +116,6 @@ class KeptRows:
         if hasattr(self, "_db"):
             self._db.close()  # rolls back what was begun
         self._db = self._open(":memory:")
-
-
-_all: WeakSet[KeptRows] = WeakSet()
-
-
-def _reopen() -> None:
-    for rows in list(_all):
-        rows.reopen()
-
-
-os.register_at_fork(after_in_child=_reopen)
 
 
 def _checksum(key: bytes, value: bytes) -> bytes:
