@@ -5,10 +5,6 @@ sentences of at most `k` chunks, `chunk_read` shows whole chunks; one read befor
 again. A chunk is named by its position in the corpus, so that n - 1 and n + 1 stand beside chunk n.
 `naive` has one tool, which searches embeddings of whole chunks and shows them; the other variants
 have one tool less. The index is made of the retriever's corpus by `embedder`.
-
-One tool is used per turn, as the paper says; with `parallel_tools` all that a native turn asks for,
-as its code does. At a limit the same conversation answers without tools. docs/programs.md has the
-departures.
 """
 
 import json

@@ -7,10 +7,6 @@ inference, without question words; paragraphs of at most 600 words (chunks of an
 to 350, at most 15, near-duplicates dropped; and a reader that sees no chain. `flash`, as FlashRAG
 runs it: every passage ranked by the best score it ever had and, from the second search on, shown
 worst first.
-
-A typed choice of the next step ends the chain; the phrase "the answer is ..." counts only where
-that could not be read, and a refusal is no answer. A sentence that repeats an earlier one or the
-question can find nothing new, so it ends the chain.
 """
 
 from __future__ import annotations

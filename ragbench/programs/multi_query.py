@@ -44,9 +44,6 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
-    def force(self, trace: Trace) -> str:
-        return self.answer_from(trace, self.answer, trace.passages)
-
     def _queries(self, trace: Trace) -> list[str]:
         reply = trace.ask(
             self.expand,

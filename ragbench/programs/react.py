@@ -6,10 +6,6 @@ limit an answer is forced from passages and thoughts. `page`, the original's too
 the page of a title, `lookup` walks it one hit at a time. `tree`, the loop at inference of
 TreePS-RAG (arXiv:2601.06922), untrained: a tree of steps instead of one chain; nothing ranks the
 paths, so the first sample of each stands before the second of any.
-
-`act_only` and `lookup=False` are the paper's ablations, `guards=false` is its bare loop. A typed
-turn writes an answer, which may be blank, before its tool; in the paper it is the argument of
-`Finish`. docs/programs.md has the departures.
 """
 
 from __future__ import annotations

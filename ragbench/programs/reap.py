@@ -7,9 +7,6 @@ reads facts off the passages, scores whether they suffice, and names what is sti
 (where all facts of the last round are direct) or a re-planner names look-ups, which run at once and
 are read one by one. A malformed reply is asked again with another sample, and a second one in a row
 is replaced by the open requirements in their own words.
-
-In both the first round always searches. Where no fact was found (`no_facts`) the answer is from
-nothing, as published; `read_passages` shows the passages.
 """
 
 import re
@@ -105,12 +102,9 @@ class Progress:
             elif statement:
                 self.trace.count("unproven_fact")
         read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
-        self.trace.step(
-            "extract",
-            input=item.query,
-            observation="\n".join(f"[{fact.level}] {fact.statement}" for fact in read),
-            pids=tuple(dict.fromkeys(pid for fact in read for pid in fact.pids)),
-        )
+        said = "\n".join(f"[{fact.level}] {fact.statement}" for fact in read)
+        pids = tuple(dict.fromkeys(pid for fact in read for pid in fact.pids))
+        self.trace.step("extract", input=item.query, observation=said, pids=pids)
         return read
 
     def keep(self, read: Sequence[Known]) -> None:
@@ -318,12 +312,10 @@ class REAP(RAGProgram[REAPKnobs]):
             raise MalformedPlanError("no plan")
         if reply.new_plan:
             done.plan = checked(reply.new_plan)
-        done.trace.step(
-            "repair" if repair else "plan",
-            thought=str(reply.get("diagnosis", "") or ""),
-            observation="\n".join(_listed(done.plan)),
-            notes={"next": reply.next_step, "strategy": str(reply.get("strategy", "") or "")},
-        )
+        action, plan = "repair" if repair else "plan", "\n".join(_listed(done.plan))
+        thought, strategy = (str(reply.get(name, "") or "") for name in ("diagnosis", "strategy"))
+        notes = {"next": reply.next_step, "strategy": strategy}
+        done.trace.step(action, thought=thought, observation=plan, notes=notes)
         return list(reply.actions or []), ready
 
     def _wanted(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import dspy
 from pydantic import Field
@@ -168,13 +168,9 @@ class RLM(RAGProgram[RLMKnobs]):
         instruction: str,
     ) -> Solved:
         """The node from the answers to its `parts`, or from all passages where there are none."""
-        trace.step(
-            "decompose",
-            input=branch.question,
-            thought=instruction,
-            observation="\n".join(parts.values()),
-            notes={"node": branch.id},
-        )
+        told: dict[str, Any] = {"thought": instruction, "notes": {"node": branch.id}}
+        split = "\n".join(parts.values())
+        trace.step("decompose", input=branch.question, observation=split, **told)
         before = {passage.pid for passage in trace.passages}
         children = self._children(trace, branch, parts, memo)
         answers = [child.answer for child in children]
@@ -192,13 +188,8 @@ class RLM(RAGProgram[RLMKnobs]):
                 f"{question} {found if is_answer(found) else 'unknown'}"
                 for question, found in zip(asked, answers, strict=True)
             ]
-            answer = trace.answer(
-                self.combine,
-                last=not branch.depth,
-                notes=notes,
-                question=branch.question,
-                instruction=instruction,
-            )
+            shown = {"notes": notes, "question": branch.question, "instruction": instruction}
+            answer = trace.answer(self.combine, last=not branch.depth, **shown)
             spent += 1
         return branch.solved(answer, spent, [node for child in children for node in child.nodes])
 

@@ -6,8 +6,7 @@ and grades the answer's support and usefulness. `per_passage`: relevance of all 
 filter; each relevant one is then answered from, and the answer graded.
 
 An answer's score is the weighted sum of its grades, with the specification's weights; those of the
-paper are in docs/programs.md. The reference script forms the gate's ratio from raw
-log-probabilities, which inverts it, and maps usefulness to the wrong tokens; neither is copied.
+paper and the departures are in docs/programs.md.
 """
 
 from collections import Counter
@@ -151,11 +150,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             return self.knobs.gate == "always"
         likely = self._grade(trace, self.decide, "retrieve", {})[True]
         retrieve = likely > self.knobs.threshold
-        trace.step(
-            "gate",
-            observation="retrieve" if retrieve else "answer from memory",
-            notes={"probability": round(likely, 4)},
-        )
+        said = "retrieve" if retrieve else "answer from memory"
+        trace.step("gate", observation=said, notes={"probability": round(likely, 4)})
         return retrieve
 
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
@@ -187,16 +183,11 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         self, trace: Trace, predictor: dspy.Module, field: str, inputs: Mapping[str, Any]
     ) -> Probabilities:
         labels, source = _LABELS[field], self.knobs.confidence_source
-        given = {"question": trace.question, **inputs}
-        said = core.ask_probabilities(trace, predictor, field, labels, source=source, **given)
+        said = core.ask_probabilities(trace, predictor, field, labels, source=source, **inputs)
         return said or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:
         score = grades.score(self.knobs)
-        trace.step(
-            "critique",
-            observation=answer,
-            pids=(passage.pid,),
-            notes={**grades.likely, "score": round(score, 4)},
-        )
+        notes = {**grades.likely, "score": round(score, 4)}
+        trace.step("critique", observation=answer, of=[passage], notes=notes)
         return Candidate(answer, score, grades.likely["relevance"] == "relevant")

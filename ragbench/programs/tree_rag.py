@@ -9,9 +9,6 @@ tree (`ragbench.retrievers.lm_index.tree`) is made of the retriever's corpus by 
   replaced by those of its children that are above it too and better than their parent by `delta`;
   where some children fail, their parent stays as well (`keep_parent=none_pass`: only where all do).
   Where no node passes `selection`, the best one starts alone, which is counted as `hiro_empty`.
-
-The code published for HIRO compares distances with thresholds meant for similarities and keeps no
-leaf at the end of a descent; that is not copied.
 """
 
 from typing import Any, Literal

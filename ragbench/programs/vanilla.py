@@ -49,7 +49,3 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
         passages = trace.search(trace.question, k=self.knobs.k)
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")
-
-    def force(self, trace: Trace) -> str:
-        """An answer without passages, where not even one search is allowed."""
-        return trace.answer(self.answer, last=True, context=[])

@@ -13,18 +13,15 @@
         def __init__(self, retriever, **knobs):
             super().__init__(retriever, **knobs)
             self.next_query = predict(NextQuery)
-            self.read = chain_of_thought(AnswerFromContext)
+            self.answer = chain_of_thought(AnswerFromContext)
 
         def solve(self, trace):
             for _ in range(self.knobs.max_hops):
-                context = render(trace.passages, max_tokens=self.knobs.context_tokens)
                 reply = trace.ask(self.next_query, otherwise={"query": trace.question},
-                                  context=context)
+                                  context=self.shown(trace.passages))
                 trace.search(reply.query, k=self.knobs.k)
-            return trace.prediction(self.force(trace), "answered")
-
-        def force(self, trace):
-            return self.answer_from(trace, self.read, trace.passages)
+            answer = self.answer_from(trace, self.answer, trace.passages)
+            return trace.prediction(answer, "answered")
 
 1. `PROGRAMS`: the registry; `register` makes the program known by its name.
 2. `RAGProgram[MyKnobs]`: a `dspy.Module`. Write `solve`; `self.knobs` is typed.
@@ -32,7 +29,8 @@
    subclass adds fields with a default, bounds and a description. `variants` change defaults.
 4. `predict` and `chain_of_thought` make predictors, as attributes, so that optimizers find them.
 5. `Trace` is one question: `trace.question`, `trace.passages` (all seen), and what follows.
-6. `trace.ask` calls a predictor; `otherwise` holds the fields of a reply that cannot be read.
+6. `trace.ask` calls a predictor, with the trace's question where no other is given; `otherwise`
+   holds the fields of a reply that cannot be read.
 7. `trace.answer` calls one that answers, and notes the step. `last=True` marks the forced answer.
 8. `trace.search`, `search_many`: the retriever's passages; a query asked before costs nothing.
    `trace.search_by` is for a program's own index.
@@ -41,7 +39,7 @@
     reads them back: what it needs later it keeps in locals of `solve`.
 11. `trace.prediction(answer, stop_reason, passages=...)` ends `solve`; `StopReason` lists the ways.
 12. `BudgetSpentError` leaves `trace.ask` and `trace.search` at a limit. Left alone, it ends in
-    `force`; a program whose forced answer needs more than the trace catches it in `solve`.
+    `force`, by `self.answer` from all passages; a program that needs more catches it in `solve`.
 13. `render` shows passages within a bound of tokens; each line knows its passage (`Line`).
 14. `is_answer` says whether a text commits itself; `first_sentence`, `sentences_of`, `distinct`,
     `fuse`, `jaccard` are the other helpers for texts and rankings.

@@ -106,9 +106,6 @@ class IndexProgram(RAGProgram[K]):
             lambda: trace.retriever.presented(query, hits()), query, k=self.knobs.k
         )
 
-    def force(self, trace: Trace) -> str:
-        return self.answer_from(trace, self.answer, trace.passages)
-
     def index_facts(self) -> Mapping[str, Any]:
         """What the index took and how large it is; those of all questions ahead together."""
         return self._facts

@@ -173,7 +173,10 @@ class RAGProgram(dspy.Module, Generic[K]):
         """Answer the trace's question; end with `trace.prediction(answer, stop_reason, ...)`."""
 
     def force(self, trace: Trace) -> str:
-        """The answer given when the budget is spent: one last call, which is always allowed."""
+        """The answer when the budget is spent: one last call, by `self.answer` if there is one."""
+        reader = getattr(self, "answer", None)
+        if isinstance(reader, dspy.Module):
+            return self.answer_from(trace, reader, trace.passages)
         return NO_ANSWER
 
     def shown(self, passages: Sequence[Passage]) -> list[str]:
@@ -182,8 +185,7 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
         """The answer of `reader` to the question, which sees `passages`."""
-        asked = {"context": self.shown(passages)}
-        return trace.answer(reader, last=True, **asked)
+        return trace.answer(reader, last=True, context=self.shown(passages))
 
     # -- what only some programs have
 

@@ -140,15 +140,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             drafts, run.spent = [], True
         sound = [plan for plan in drafts if plan is not None]
         graph = plans.consensus(sound) if sound else plans.single(trace.question)
-        trace.step(
-            "plan",
-            observation="\n".join(graph.lines()),
-            notes={
-                "entropy": round(graph.entropy, 4),
-                "confidence": round(graph.confidence, 4),
-                "plans": len(sound),
-            },
-        )
+        rounded = {"entropy": round(graph.entropy, 4), "confidence": round(graph.confidence, 4)}
+        notes = {**rounded, "plans": len(sound)}
+        trace.step("plan", observation="\n".join(graph.lines()), notes=notes)
         return graph
 
     def _drafted(self, trace: Trace, sample: int) -> PlanGraph | None:
@@ -185,12 +179,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             return graph
         if len(kept.nodes) < len(sure):
             trace.count("pruned_nodes", len(sure) - len(kept.nodes))
-        trace.step(
-            "prune",
-            input=f"cost {graph.cost}, budget {self.knobs.budget}",
-            observation="left out: " + ", ".join(dropped),
-            notes={"utilities": {i: round(u, 4) for i, u in utilities.items()}},
-        )
+        cost, left_out = f"cost {graph.cost}, budget {self.knobs.budget}", ", ".join(dropped)
+        notes = {"utilities": {i: round(u, 4) for i, u in utilities.items()}}
+        trace.step("prune", input=cost, observation=f"left out: {left_out}", notes=notes)
         if not kept.nodes:
             trace.count("all_pruned")
             return plans.single(trace.question)
@@ -222,12 +213,8 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             rankings = [hits[query] for query in queries if query in hits]
             passages = rankings[0] if len(rankings) == 1 else core.fuse(rankings)
             done.append(LookedUp(node, tuple(queries), tuple(passages)))
-            trace.step(
-                "search",
-                input=" / ".join(queries),
-                of=passages,
-                notes={"node": node.id, "op": node.op, "unresolved": unresolved},
-            )
+            notes = {"node": node.id, "op": node.op, "unresolved": unresolved}
+            trace.step("search", input=" / ".join(queries), of=passages, notes=notes)
         for node in computed:
             queries = filled(node)[0][:1] or [node.query]
             trace.step("compute", input=queries[0], notes={"node": node.id, "op": node.op})
@@ -282,12 +269,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             variables=list(variables),
         )
         values = read_bindings(reply.bindings, variables)
-        trace.step(
-            "bind",
-            input=item.queries[0],
-            observation="\n".join(f"{name} = {', '.join(v)}" for name, v in values.items()),
-            notes={"node": item.node.id, "values": values},
-        )
+        said = "\n".join(f"{name} = {', '.join(v)}" for name, v in values.items())
+        notes = {"node": item.node.id, "values": values}
+        trace.step("bind", input=item.queries[0], observation=said, notes=notes)
         return values
 
     def _fall_back(self, run: Run, graph: PlanGraph) -> None:
@@ -309,42 +293,31 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             evidence, duplicates = evidences.assemble(run.looked_up, max_tokens=most)
         else:
             evidence, duplicates = evidences.in_order(run.looked_up, max_tokens=most), 0
-        run.trace.step(
-            "context",
-            pids=tuple(item.passage.pid for item in evidence),
-            notes={"labels": [item.label for item in evidence], "duplicates": duplicates},
-        )
+        notes = {"labels": [item.label for item in evidence], "duplicates": duplicates}
+        run.trace.step("context", of=[item.passage for item in evidence], notes=notes)
         return evidence
 
     def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, dict[str, list[int]]]:
         """The answer, and the numbers of the passages that it cites; unknown labels go."""
         trace, context = run.trace, [item.line for item in evidence]
         if not self.knobs.cite:
-            asked = {"context": context}
-            return trace.answer(self.answer, last=True, **asked), {}
+            return trace.answer(self.answer, last=True, context=context), {}
         labels = {item.passage.pid: item.label for item in evidence}
-        reply = trace.ask(
-            self.answer,
-            otherwise={"answer": "", "citations": []},
-            last=True,
-            plan=[
-                item.line([labels[p.pid] for p in item.passages if p.pid in labels])
-                for item in run.looked_up
-            ],
-            context=context,
-        )
+        plan = [
+            item.line([labels[p.pid] for p in item.passages if p.pid in labels])
+            for item in run.looked_up
+        ]
+        nothing = {"answer": "", "citations": []}
+        reply = trace.ask(self.answer, otherwise=nothing, last=True, plan=plan, context=context)
         numbers = {item.label: number for number, item in enumerate(evidence, start=1)}
         cited = list(dict.fromkeys(label.strip(" []") for label in reply.citations))
         known = [numbers[label] for label in cited if label in numbers]
         if len(known) < len(cited):
             trace.count("unknown_citation", len(cited) - len(known))
         answer = str(reply.answer or "").strip()
-        trace.step(
-            "answer",
-            observation=answer,
-            pids=tuple(evidence[n - 1].passage.pid for n in known),
-            notes={"citations": [evidence[n - 1].label for n in known]},
-        )
+        proofs = [evidence[n - 1] for n in known]
+        notes = {"citations": [proof.label for proof in proofs]}
+        trace.step("answer", observation=answer, of=[p.passage for p in proofs], notes=notes)
         return answer, {"citations": known}
 
 

@@ -113,22 +113,17 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         if question_type:
             poor = question_type == "bridge" and is_poor(answer, trace.question)
         if self.knobs.refine and poor:
-            answer = self._refined(trace, known, notes, passages, answer)
+            shown = {"context": self.shown(passages), "notes": notes}
+            answer = self._refined(trace, known, shown, answer)
         return answer if is_answer(answer) else root.answer or answer
 
     def _refined(
-        self,
-        trace: Trace,
-        known: list[SubQuestion],
-        notes: list[str],
-        passages: list[Passage],
-        draft: str,
+        self, trace: Trace, known: list[SubQuestion], shown: dict[str, Any], draft: str
     ) -> str:
         """A better answer than `draft` by one more call, or else the name found most."""
         better = draft
         with suppress(core.BudgetSpentError):
-            context = self.shown(passages)
-            better = trace.answer(self.refine, context=context, notes=notes, draft=draft)
+            better = trace.answer(self.refine, **shown, draft=draft)
         if not is_poor(better, trace.question):
             return better
         if entity := best_entity(trace.question, known):
@@ -214,9 +209,8 @@ class Exploration:
             return False
         most, alike = self.knobs.max_children, self.knobs.max_similarity
         added = self.tree.add(node, questions, most=most, alike=alike)
-        self.trace.step(
-            "decompose", input=node.question, observation="\n".join(n.question for n in added)
-        )
+        split = "\n".join(n.question for n in added)
+        self.trace.step("decompose", input=node.question, observation=split)
         if added:
             self.tree.active = added[0].id
             if not self.trace.counts["questions_with_rollout"]:
@@ -262,18 +256,12 @@ class Exploration:
         tree.close_above(node)
         # Not while other sub-questions are open if it only repeats this one's answer.
         sure = is_answer(main) and confidence >= self.knobs.stop_confidence
-        settles = bool(
-            node.parent and sure and (main != node.answer or not self.tree.open_leaves())
-        )
+        fresh = main != node.answer or not tree.open_leaves()
+        settles = bool(node.parent and sure and fresh)
         if settles:
             tree.root.learn(main, confidence, shown)
-        trace.step(
-            "solve",
-            input=query,
-            observation=answer,
-            of=passages,
-            notes={"node": node.id, "confidence": round(confidence, 4), "settles": settles},
-        )
+        notes = {"node": node.id, "confidence": round(confidence, 4), "settles": settles}
+        trace.step("solve", input=query, observation=answer, of=passages, notes=notes)
         return True
 
 

@@ -91,9 +91,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
             kept = [*kept, *self._refined(trace, found, kept)]
         return trace.prediction(self.answer_from(trace, self.answer, kept), "answered")
 
-    def force(self, trace: Trace) -> str:
-        return self.answer_from(trace, self.answer, trace.passages)
-
     def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
         """How much each of `passages` holds of what is asked, in [-1, 1]."""
         if self.knobs.evaluator == "lm":

@@ -3,10 +3,6 @@
 Zhang et al. 2025 (arXiv:2506.08938). The model lists the facts that the question needs, writes a
 short passage from memory and splits it into facts; pieces of the retrieved text that are nearest to
 these facts are shown beside the passages; the answer follows the passages where memory disagrees.
-
-A question for which nothing is remembered is answered from the passages, where the authors drop it;
-pieces never span two passages, each has the title of its passage, and of brackets only those
-without a digit are taken out, since dates stand in the others.
 """
 
 import re

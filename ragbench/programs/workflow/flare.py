@@ -6,8 +6,6 @@ finds replaces the passages, and the sentence is written again. By default the m
 the passages prove the draft, and which of its words they do not; one such word is a doubt. The
 paper's trigger, `confidence_source=logprob`, needs an LM that returns token probabilities: one
 token under `theta` is a doubt, and tokens under `beta` are left out of the query.
-
-A draft that passes is kept, where the official code writes every sentence twice.
 """
 
 import re

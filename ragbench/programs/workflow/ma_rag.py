@@ -5,10 +5,6 @@ before they reply. The question is split into steps. Each step is written as a t
 what earlier steps found out; a look-up is searched, notes are taken of its passages, and the task
 is answered from the notes; an aggregate is answered from its task alone. The steps end at the first
 that fails, after which the rest is planned once more; a summary answers the question.
-
-Notes are taken of all passages in one call: of the authors' one call a passage (`extract=each`)
-five of six found nothing. The authors' planner is shown past attempts, but their code makes no
-second plan (`max_replans=0`).
 """
 
 from dataclasses import dataclass

@@ -145,9 +145,8 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
                 claims.append(Claim(statement, tuple(passages[n - 1] for n in numbers)))
         answer = str(reply.answer or "").strip()
         notes = {"claims": [claim.text for claim in claims]}
-        trace.step(
-            "cite", input=question, observation=answer, of=passages[: len(context)], notes=notes
-        )
+        read = passages[: len(context)]
+        trace.step("cite", input=question, observation=answer, of=read, notes=notes)
         return answer, claims
 
     def _complete(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> None:

@@ -4,10 +4,6 @@ Chan et al. 2024 (arXiv:2404.00610). The root searches the question. From each n
 (rewrite, decompose, disambiguate) writes one query, which is searched, and what is found is added
 to what the path has read; every node answers from all of that. The most confident answer is kept,
 or the one with the largest sum of confidence.
-
-An untrained port: the paper fine-tunes a model to write action tokens; here each action is asked
-for. Its choice by perplexity is left out, and its oracle, which needs the gold answer. Its depth is
-2; here 1, since a full tree grows by 3 to the depth.
 """
 
 from collections import defaultdict
@@ -126,13 +122,8 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         answer = str(reply.answer or "").strip()
         confidence = self._confidence(reply) if is_answer(answer) else 0.0
         notes = {"confidence": round(confidence, 4), "queries": list(node.queries)}
-        trace.step(
-            "answer",
-            input=question,
-            observation=answer,
-            of=node.passages[: len(context)],
-            notes=notes,
-        )
+        read = node.passages[: len(context)]
+        trace.step("answer", input=question, observation=answer, of=read, notes=notes)
         return replace(node, answer=answer, confidence=confidence)
 
     def _confidence(self, reply: dspy.Prediction) -> float:
