@@ -183,7 +183,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         self, trace: Trace, predictor: dspy.Module, field: str, inputs: Mapping[str, Any]
     ) -> Probabilities:
         labels, source = _LABELS[field], self.knobs.confidence_source
-        said = core.ask_probabilities(trace, predictor, field, labels, source=source, **inputs)
+        given = {"question": trace.question, **inputs}
+        said = core.ask_probabilities(trace, predictor, field, labels, source=source, **given)
         return said or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:
