@@ -2,7 +2,8 @@
 
 The four kinds are those that RAGShaper trains with (2026, arXiv:2601.08699). There an LM writes
 them around the gold answer; these are made by rule, from the text of a passage and names of other
-passages, so that they cost nothing, are the same in every run and know nothing of the answer.
+passages, so that they cost nothing, are the same in every run and know nothing of the answer. A
+fifth, `neutral`, is the control: it takes the place of a hit, and misleads nobody.
 """
 
 import hashlib
@@ -19,7 +20,8 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers.base import RETRIEVERS, Passage
 from ragbench.retrievers.factory import Wrapper
 
-Kind = Literal["look_alike", "false_shortcut", "split_evidence", "subjective"]
+Kind = Literal["look_alike", "false_shortcut", "split_evidence", "subjective", "neutral"]
+#: Those that mislead.
 KINDS: tuple[Kind, ...] = ("look_alike", "false_shortcut", "split_evidence", "subjective")
 
 #: A name: words with a capital, and the small words between them.
@@ -48,14 +50,18 @@ class Distracting(Wrapper):
     Settings = DistractingSettings
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of other passages of the corpus, which stand in for those of a passage."""
+    def donors(self) -> tuple[Passage, ...]:
+        """Passages of the corpus, whose names stand in for those of others."""
         chance = random.Random(self.settings.seed)
         places = chance.sample(range(len(self.corpus)), min(_DONORS, len(self.corpus)))
-        donors = [self.corpus[place] for place in sorted(places)]
-        titles = [passage.title.partition(" (")[0].strip() for passage in donors]
+        return tuple(self.corpus[place] for place in sorted(places))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Their names, or those in the texts of passages without a title."""
+        titles = [passage.title.partition(" (")[0].strip() for passage in self.donors]
         names = [name for name in titles if name] or [
-            name for passage in donors for name in names_in(passage.text) if " " in name
+            name for passage in self.donors for name in names_in(passage.text) if " " in name
         ]
         return tuple(dict.fromkeys(names))
 
@@ -73,10 +79,10 @@ class Distracting(Wrapper):
         return self._tampered(query, list(hits))
 
     def restrict(self, positions: Sequence[int], **other: Any) -> Self:
-        """The same over the inner retriever, restricted; names are those of the whole corpus."""
+        """The same over the inner retriever, restricted; donors are those of the whole corpus."""
         small = super().restrict(positions, **other)
         if self.settings.rate:
-            small.__dict__["names"] = self.names
+            small.__dict__.update(donors=self.donors, names=self.names)
         return small
 
     def _tampered(self, query: str, hits: list[Passage]) -> list[Passage]:
@@ -110,11 +116,22 @@ class Distracting(Wrapper):
         """The replacement for `source`, if any, and the passage that is put in."""
         if kind == "split_evidence":
             return split_evidence(source)
+        if kind == "neutral":
+            return self._neutral(source, query, chance)
         if kind == "false_shortcut":
             made = false_shortcut(source, query, names, chance)
         else:
             made = (look_alike if kind == "look_alike" else subjective)(source, names, chance)
         return (made,) if made else None
+
+    def _neutral(self, source: Passage, query: str, chance: random.Random) -> tuple[Passage] | None:
+        """A passage whose name neither `query` nor `source` has."""
+        known = f"{query} {source}".casefold()
+        others = [p for p in self.donors if p.pid != source.pid and p.title.casefold() not in known]
+        if not others:
+            return None
+        other = chance.choice(others)
+        return (Passage(_pid("neutral", other), other.title, other.text),)
 
 
 def names_in(text: str) -> list[str]:
@@ -127,8 +144,7 @@ def look_alike(passage: Passage, names: Sequence[str], chance: random.Random) ->
     text = _altered(passage.text, keep=passage.title, names=names, chance=chance)
     if text == passage.text:
         return None
-    title = f"{passage.title} (namesake)" if passage.title else ""
-    return Passage(_pid("look_alike", passage), title, text)
+    return Passage(_pid("look_alike", passage), passage.title, text)
 
 
 def false_shortcut(

@@ -33,7 +33,7 @@ def test_a_look_alike_has_other_names_and_numbers_and_is_no_gold_passage() -> No
     passage = Passage("1", "Harwick", "Harwick is a town in Dunmoor. It has 900 inhabitants.")
     made = look_alike(passage, NAMES, chance())
     assert made is not None
-    assert (made.pid, made.title) == ("distractor-look_alike-1", "Harwick (namesake)")
+    assert (made.pid, made.title) == ("distractor-look_alike-1", "Harwick")  # no mark gives it away
     assert made.text.startswith("Harwick is a town in Ada Brook. It has 90")
     assert "900" not in made.text
     assert look_alike(Passage("2", "T", "nothing to change here"), NAMES, chance()) is None
@@ -63,7 +63,7 @@ def test_an_opinion_contradicts_the_passage() -> None:
     assert "As many people see it" in made.text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "neutral"])
 def test_each_kind_takes_places_of_hits_and_leaves_their_scores(kind: str) -> None:
     settings = {"rate": 1, "per_search": 1, "kinds": kind}
     plain = make_retriever("bm25", CORPUS).search("novel Salt Road by Orla Venn", k=3)
@@ -76,6 +76,16 @@ def test_each_kind_takes_places_of_hits_and_leaves_their_scores(kind: str) -> No
     assert len(made) <= 1
     texts_found = {p.text for p in found}
     assert texts_found != {p.text for p in plain}
+
+
+def test_a_neutral_passage_is_one_of_the_corpus_about_something_else() -> None:
+    made = make_retriever("distracting", CORPUS, rate=1, kinds="neutral", per_search=1)
+    texts = {f"distractor-neutral-{p.pid}": p.text for p in CORPUS}
+    for n in range(30):
+        found = made.search(f"Salt Road by Orla Venn {n}", k=3)
+        put = [p for p in found if p.pid.startswith("distractor-")]
+        assert [p.text for p in put] == [texts[p.pid] for p in put]
+        assert not {p.title for p in put} & {"Salt Road", "Orla Venn"}
 
 
 def test_the_rate_is_the_share_of_searches_tampered_with() -> None:
