@@ -117,7 +117,6 @@ EXTRA_OF = {
     "pypdf": "pdf",
     "qdrant_client": "qdrant",
     "ray": "ray",
-    "sentence_transformers": "st",
     "sklearn": "graph",
     "spacy": "spacy",
     "tokenizers": "dense",

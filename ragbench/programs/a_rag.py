@@ -59,7 +59,7 @@ class ARAGKnobs(ProgramKnobs):
     semantic_search: bool = Field(True, description="offer the tool semantic_search")
     chunk_read: bool = Field(True, description="offer the tool chunk_read")
     whole_chunks: bool = Field(False, description="semantic_search embeds chunks, not sentences")
-    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
+    embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")

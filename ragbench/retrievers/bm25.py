@@ -1,26 +1,23 @@
 """BM25 (Robertson et al. 1994) over precomputed weights.
 
 The score of a passage is the sum, over the words of the query with their repeats, of
-idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)). `postings` holds the weights,
-`scores` selects the best.
+idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), with Lucene's idf, which is
+never negative. `postings` holds the weights.
 """
 
 import importlib.util
-import math
 import os
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from ragbench.errors import needs_extra
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Progress, Ranking
-from ragbench.retrievers.postings import WORDS, Postings, Weighting, make_postings, sparse_search
-from ragbench.retrievers.scores import best
+from ragbench.retrievers.postings import WORDS, Postings, make_postings, sparse_search
 from ragbench.retrievers.text import TextSettings, Words
 
 #: Below this size numpy answers in less time than it takes to load the compiled kernel.
@@ -36,19 +33,6 @@ class BM25Settings(TextSettings):
         0.9, ge=0, le=10, description="saturation of repeated words; 0 ignores repeats"
     )
     b: float = Field(0.4, ge=0, le=1, description="normalisation by length; 0 for none, 1 for full")
-    idf: Literal["lucene", "okapi"] = Field(
-        "lucene",
-        description="log(1 + (N - n + .5) / (n + .5)), never negative; or rank_bm25's, whose "
-        "negative values are replaced by a quarter of the mean",
-    )
-
-
-class BM25EngineSettings(BM25Settings):
-    """Knobs of `bm25`."""
-
-    engine: Literal["auto", "numba", "numpy"] = Field(
-        "auto", description="what sums the weights; auto takes numba from 2,000 passages on"
-    )
 
 
 @RETRIEVERS.register("bm25")
@@ -56,20 +40,16 @@ class BM25(Ranking):
     """Lexical search."""
 
     name = "bm25"
-    Settings = BM25EngineSettings
+    Settings = BM25Settings
     is_stored = True
-    index_version = 2
+    index_version = 3
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
         self._words = Words(self.settings)
         self._postings: Postings | None = None  # None also where no passage has a word
-        self._use_numba = self._choose_engine()
-
-    def index_settings(self) -> dict[str, Any]:
-        """All settings but the engine, which gives the same weights either way."""
-        settings: dict[str, Any] = self.settings.model_dump(mode="json", exclude={"engine"})
-        return settings
+        large = len(corpus) >= _NUMBA_FROM
+        self._use_numba = large and importlib.util.find_spec("numba") is not None
 
     def facts(self) -> dict[str, Any]:
         """The engine and the number of words."""
@@ -97,14 +77,6 @@ class BM25(Ranking):
         """The weights as a scipy matrix by column, a passage each; None where none has a word."""
         return self._postings and self._postings.by_passage(len(self.corpus))
 
-    def _choose_engine(self) -> bool:
-        if self.settings.engine == "numba":
-            with needs_extra("engine=numba", "set engine=auto"):
-                import numba  # noqa: F401
-            return True
-        large = self.settings.engine == "auto" and len(self.corpus) >= _NUMBA_FROM
-        return large and importlib.util.find_spec("numba") is not None
-
     def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
         """On a large corpus as many at once as there are cores."""
         if not self._use_numba or len(self.corpus) < _THREADS_FROM or len(queries) < 2:
@@ -126,9 +98,7 @@ class BM25(Ranking):
                 if progress and (done % 1000 == 0 or done == n):
                     progress(done, n)
 
-        settings = self.settings
-        weighting = Weighting(settings.k1, settings.b, settings.idf)
-        self._postings = make_postings(counted(), weighting)
+        self._postings = make_postings(counted(), k1=self.settings.k1, b=self.settings.b)
 
     def _save(self, folder: Path) -> None:
         if self._postings is not None:
@@ -141,36 +111,3 @@ class BM25(Ranking):
     def _check(self) -> None:
         if self._postings is not None:
             self._postings.check(len(self.corpus))
-
-
-@RETRIEVERS.register("rank_bm25")
-class RankBM25(Ranking):
-    """Lexical search by the plain formula; the same results as `bm25`, for small corpora."""
-
-    name = "rank_bm25"
-    Settings = BM25Settings
-
-    def __init__(self, corpus: Corpus, **settings: Any) -> None:
-        super().__init__(corpus, **settings)
-        self._words = Words(self.settings)
-        self._index: Any = None
-
-    def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
-        if self._index is None:
-            return [[] for _ in queries]
-        return [best(np.asarray(self._index.get_scores(self._words(q))), k) for q in queries]
-
-    def _make(self, progress: Progress | None) -> None:
-        from rank_bm25 import BM25Okapi
-
-        class LuceneIdf(BM25Okapi):
-            def _calc_idf(self, nd: dict[str, int]) -> None:
-                self.idf = {
-                    word: math.log(1 + (self.corpus_size - n + 0.5) / (n + 0.5))
-                    for word, n in nd.items()
-                }
-
-        words = [self._words.of_passage(passage) for passage in self.corpus]
-        if any(words):
-            engine = BM25Okapi if self.settings.idf == "okapi" else LuceneIdf
-            self._index = engine(words, k1=self.settings.k1, b=self.settings.b, epsilon=0.25)

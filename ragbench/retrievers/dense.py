@@ -29,7 +29,7 @@ _PART = 8192
 class EmbeddingSettings(Knobs):
     """Knobs of what is embedded, and by what."""
 
-    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
+    embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
     api_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
     title: bool = Field(True, description="whether the title is put before the embedded text")
     query_prefix: str = Field("", description="put before each query, as some models ask")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,14 +35,6 @@ _DICT_TO = 500_000
 #: The file whose presence says that an index has words.
 WORDS = "words.txt"
 _ENCODING = ("utf-8", "surrogatepass")
-
-
-class Weighting(NamedTuple):
-    """The constants of the formula; see `BM25Settings`."""
-
-    k1: float
-    b: float
-    idf: Literal["lucene", "okapi"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,7 @@ class Postings:
         return csr_matrix((self.data, self.indices, self.indptr), shape=shape).tocsc()
 
 
-def make_postings(texts: Iterable[Sequence[str]], weighting: Weighting) -> Postings | None:
+def make_postings(texts: Iterable[Sequence[str]], *, k1: float, b: float) -> Postings | None:
     """The postings of the passages whose words are `texts`, in order; None where none has a word.
 
     The weight of a word is idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)).
@@ -129,8 +121,8 @@ def make_postings(texts: Iterable[Sequence[str]], weighting: Weighting) -> Posti
     blocks.clear()
     held = np.diff(counts.indptr)
     sizes = np.frombuffer(lengths, dtype=np.int32)
-    norm = weighting.k1 * (1 - weighting.b + weighting.b * sizes / sizes.mean())
-    idf = _idf(held, n, weighting.idf) * (weighting.k1 + 1)
+    norm = k1 * (1 - b + b * sizes / sizes.mean())
+    idf = np.log1p((n - held + 0.5) / (held + 0.5)) * (k1 + 1)
     data = np.repeat(idf.astype(np.float32), held)
     data *= counts.data / (counts.data + norm.astype(np.float32)[counts.indices])
     indices, indptr = counts.indices.astype(np.int32), counts.indptr.astype(np.int64)
@@ -167,16 +159,6 @@ def _blocks(texts: Iterable[Sequence[str]], seen: _Numbered, lengths: array[int]
             ids, sizes = array("i"), array("i")
     if sizes:
         yield counted()
-
-
-def _idf(held: Ints, n: int, kind: str) -> npt.NDArray[np.float64]:
-    """The inverse document frequency of words that `held` of `n` passages hold."""
-    if kind == "lucene":
-        lucene: npt.NDArray[np.float64] = np.log1p((n - held + 0.5) / (held + 0.5))
-        return lucene
-    idf: npt.NDArray[np.float64] = np.log(n - held + 0.5) - np.log(held + 0.5)
-    idf[idf < 0] = 0.25 * idf.mean()
-    return idf
 
 
 class _SortedWords(Mapping[str, int]):

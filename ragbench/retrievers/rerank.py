@@ -18,7 +18,7 @@ class RerankSettings(Knobs):
 
     inner: str = Field("hybrid", description="spec of the retriever whose hits are reranked")
     reranker: str = Field(
-        "maxsim", description="none, maxsim, cross-encoder:NAME, an http address or lm"
+        "maxsim", description="none, maxsim, cross-encoder:FOLDER, an http address or lm"
     )
     model: str = Field("", description="model that a rerank endpoint is asked for")
     weight: float | None = Field(

@@ -2,8 +2,7 @@
 
 none                      keeps the order
 maxsim, maxsim:NAME       late interaction over a local embedder's token vectors
-cross-encoder:NAME        a sentence-transformers cross-encoder (optional extra)
-cross-encoder:/folder     `model.onnx` and `tokenizer.json` of one
+cross-encoder:/folder     `model.onnx` and `tokenizer.json` of a cross-encoder
 http://... or https://... a rerank endpoint, up to and without `/rerank`
 lm                        the LM of the run orders the passages
 """
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from dspy import AdapterParseError
 
-from ragbench.errors import ConfigError, LMSetupError, ModelError, needs_extra
+from ragbench.errors import ConfigError, LMSetupError
 from ragbench.ledger import calling, file_call
 from ragbench.lms import checked_address
 from ragbench.lms.calls import Post, Server, Service, check_price
@@ -72,13 +71,13 @@ def make_reranker(spec: str, model: str = "") -> Reranker | None:
     if scheme == "maxsim":
         return MaxSim(name)
     if scheme == "cross-encoder" and name:
-        return OnnxCrossEncoder(name) if name.startswith((".", "/", "~")) else CrossEncoder(name)
+        return CrossEncoder(name)
     if scheme in ("http", "https"):
         return HTTPReranker(spec, model)
     if spec == "lm":
         return Listwise()
     raise ConfigError(
-        f"reranker {spec!r} is not understood; give none, maxsim, cross-encoder:NAME, "
+        f"reranker {spec!r} is not understood; give none, maxsim, cross-encoder:FOLDER, "
         "an http address or lm"
     )
 
@@ -127,30 +126,8 @@ def _maxsim(query: Vectors, passage: npt.NDArray[np.float16]) -> float:
 class CrossEncoder(Reranker):
     """A model that reads query and passage together (Nogueira and Cho 2019, arXiv:1901.04085).
 
-    Of sentence-transformers, by its name on the hub; needs torch.
+    It has one output, and is `model.onnx` and `tokenizer.json` in `folder`.
     """
-
-    def __init__(self, name: str) -> None:
-        self._name = f"cross-encoder:{name}"
-        with needs_extra(self._name, "take reranker=maxsim"):
-            from sentence_transformers import CrossEncoder as Model  # type: ignore[import-not-found, unused-ignore]
-        try:
-            self._model = Model(name)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"sentence-transformers cannot load {name}: {error}") from None
-
-    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """The model's scores, in the range of its training."""
-        start = time.perf_counter()
-        pairs = [(query, titled(passage)) for passage in passages]
-        scores: list[float] = np.asarray(self._model.predict(pairs)).astype(float).tolist()
-        tokens = sum(len(ids) for ids in self._model.tokenizer(pairs)["input_ids"])
-        file_call(local_call(self._name, start, tokens, "rerank"))
-        return scores
-
-
-class OnnxCrossEncoder(Reranker):
-    """A cross-encoder with one output, as `model.onnx` and `tokenizer.json` in `folder`."""
 
     def __init__(self, folder: str) -> None:
         model, tokenizer = own_files(folder)

@@ -24,9 +24,6 @@ _STOPWORDS = frozenset(
 class TextSettings(Knobs):
     """Knobs of tokenisation."""
 
-    tokenizer: Literal["words", "spaces"] = Field(
-        "words", description="runs of word characters, or everything between blanks"
-    )
     stopwords: Literal["en", "none"] = Field("en", description="words left out")
     stemmer: Literal["none", "english"] = Field(
         "none", description="Snowball stemmer; needs the package PyStemmer"
@@ -46,9 +43,7 @@ class Words:
 
     def __call__(self, text: str) -> list[str]:
         """The words of `text` in order, repeats kept."""
-        lower = text.lower()
-        words = _WORD.findall(lower) if self._settings.tokenizer == "words" else lower.split()
-        kept = [word for word in words if word not in self._stop]
+        kept = [word for word in _WORD.findall(text.lower()) if word not in self._stop]
         return self._stem(kept) if self._stem else kept
 
     def of_passage(self, passage: Passage) -> list[str]:

@@ -82,7 +82,7 @@ WORDS = [
     "runs", "summarize RUN --by-group", "show run RUN", "score RUN", "errors RUN",
     "compare RUN RUN", "recommend RUN RUN", "doctor RUN", "list programs", "list metrics",
     "list configs", "show program react", "show protocol arag", "compiled shipped",
-    "models list", "index list", "retrieve --size 100 --limit 3 --retriever bm25,rank_bm25",
+    "models list", "index list", "retrieve --size 100 --limit 3 --retriever bm25,distracting",
     "eval --dry-run --program vanilla --dataset jsonl --data-file questions.jsonl",
     "search river --dataset jsonl --data-file questions.jsonl",
     "sweep sweep.yaml",
@@ -134,12 +134,12 @@ def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
     given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", data, "--limit", 4)
     other = run.with_name("two")
     invoke(
-        "eval", *given, "--adapter", "chat", "--k", 2, "--retriever", "rank_bm25", "--out", other
+        "eval", *given, "--adapter", "chat", "--k", 2, "--retriever", "distracting", "--out", other
     )
     table = json.loads(invoke("summarize", run, other, "--format", "json").stdout)[0]
     assert [row["program"] for row in table["rows"]] == [
         "vanilla, k=5, retriever=bm25",
-        "vanilla, k=2, retriever=rank_bm25",
+        "vanilla, k=2, retriever=distracting",
     ]
 
 

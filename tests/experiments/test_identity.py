@@ -29,7 +29,7 @@ OTHER: list[dict[str, Any]] = [
     {"lm": "openai/gpt-4o-mini"},
     {"api_base": "http://127.0.0.1:9/v1"},
     {"lm_for": {"answer": "openai/gpt-4o-mini"}},
-    {"retriever": "rank_bm25"},
+    {"retriever": "distracting"},
     {"retriever_set": {"b": 0.5}},
     {"adapter": "chat"},
     {"split": "train"},

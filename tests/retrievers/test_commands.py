@@ -24,13 +24,12 @@ def run(*args: str) -> Result:
 
 
 def test_retrieve_prints_a_table_and_writes_what_it_shows(tmp_path: Path) -> None:
-    result = run("retrieve", *WORLD, "--retriever", "bm25,rank_bm25,dense", "--k", "5,2")
+    result = run("retrieve", *WORLD, "--retriever", "bm25,dense", "--k", "5,2")
     assert result.exit_code == 0
     data = json.loads((tmp_path / "runs" / "retrieve-synthetic-pooled-test.json").read_text())
     assert data["ks"] == [2, 5]
     assert data["questions_with_gold"] == len(data["gold"]) > 0
-    bm25, reference, dense = data["retrievers"]
-    assert bm25["scores"] == pytest.approx(reference["scores"])
+    bm25, dense = data["retrievers"]
     for row in (bm25, dense):
         gold, found = data["gold"], row["found"]
         mean = sum(len({*found[q][:2]} & {*pids}) / len(pids) for q, pids in gold.items())
@@ -62,12 +61,6 @@ def test_mistakes_are_named_before_work_is_done(
     with pytest.raises(error, match=message):
         run("retrieve", *WORLD, *args)
     assert IndexStore().entries() == []
-
-
-def test_a_split_that_is_none_is_refused() -> None:
-    result = run("retrieve", *WORLD, "--split", "tset")
-    assert result.exit_code == 2
-    assert "'train', 'validation', 'test', 'all'" in result.output
 
 
 @pytest.mark.parametrize("ks", ["0", "a,b", ""])

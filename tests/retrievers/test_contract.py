@@ -59,7 +59,7 @@ def _check(hits: list[Passage], corpus: Corpus, k: int) -> None:
     assert all(corpus[i].text == hit.text for i, hit in zip(positions, hits, strict=True))
 
 
-@pytest.mark.parametrize("spec", [*SPECS, "bm25(engine=numba)", "hybrid(fusion=minmax)"])
+@pytest.mark.parametrize("spec", [*SPECS, "hybrid(fusion=minmax)"])
 def test_sixteen_threads_find_what_one_does(spec: str) -> None:
     corpus = make_corpus(random_texts(200, seed=21))
     queries = random_texts(60, seed=22, length=5)
@@ -90,8 +90,9 @@ def test_restricting_searches_those_passages_alone(spec: str) -> None:
     ]
 
 
-TIED = [*SPECS, "bm25(engine=numba)"]
-TIED += [f"{spec}(mode={mode})" for spec in ("lancedb", "qdrant") for mode in ("text", "vector")]
+TIED = [*SPECS] + [
+    f"{spec}(mode={mode})" for spec in ("lancedb", "qdrant") for mode in ("text", "vector")
+]
 
 
 @pytest.mark.parametrize("spec", [spec for spec in TIED if spec.partition("(")[0] in str(SPECS)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragbench.ledger import open_ledger
-from ragbench.retrievers import Corpus, PerQuestion, dense, make_retriever, vectors
+from ragbench.retrievers import Corpus, dense, make_retriever, vectors
 from ragbench.retrievers.embedders.base import normalized
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
@@ -20,24 +20,6 @@ def test_exact_order_is_numpys() -> None:
         expected = np.argsort(-scores, kind="stable")[:10]
         assert [i for i, _ in hits] == expected.tolist()
         assert [s for _, s in hits] == pytest.approx(scores[expected].tolist(), abs=1e-6)
-
-
-def test_kind_is_chosen_by_size() -> None:
-    chosen = [vectors.choose_kind("auto", n) for n in (100_000, 100_001)]
-    assert chosen == ["exact", "ivf"]
-    assert vectors.choose_kind("exact", 10**7) == "exact"
-
-
-def test_an_index_is_the_same_from_a_file_and_in_parts(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = normalized(np.random.default_rng(3).standard_normal((3000, 16)).astype(np.float32))
-    np.save(tmp_path / "rows.npy", values)
-    whole = vectors.make_index(values, "ivf")
-    monkeypatch.setattr(vectors, "_ADDED_AT_ONCE", 700)
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    parts = vectors.make_index(mapped, "ivf")
-    assert vectors.nearest(parts, values[:20], 9) == vectors.nearest(whole, values[:20], 9)
 
 
 @pytest.mark.parametrize("two_levels_from", [10, 1000])
@@ -112,11 +94,6 @@ def test_damaged_unfinished_work_is_done_again(
     assert made == make_retriever("dense", corpus).search("w0 w1", k=9)
 
 
-def test_the_same_text_is_embedded_once(embedder: WordEmbedder) -> None:
-    make_retriever("dense", make_corpus(["a", "b", "a"], title=lambda i: "")).build()
-    assert sorted(embedder.embedded) == ["a", "b"]
-
-
 def test_prefixes_and_title_reach_the_embedder(embedder: WordEmbedder) -> None:
     settings = {"query_prefix": "query: ", "passage_prefix": "passage: "}
     retriever = make_retriever("dense", make_corpus(["x"]), **settings)
@@ -142,15 +119,6 @@ def test_a_restricted_retriever_shares_vectors(embedder: WordEmbedder) -> None:
 def _contexts(n: int) -> Corpus:
     corpus = make_corpus([f"text number {i}" for i in range(n)])
     return Corpus(corpus.passages, contexts={"q1": (0, 1, 2), "q2": (2, 3)})
-
-
-def test_distractor_embeds_only_what_is_asked_for_and_once(embedder: WordEmbedder) -> None:
-    retriever = make_retriever("dense", _contexts(100), setting="distractor")
-    assert isinstance(retriever, PerQuestion)
-    retriever.build()
-    retriever.for_question("q1")
-    retriever.for_question("q2")
-    assert embedder.embedded == [f"T{i} text number {i}" for i in range(4)]
 
 
 def test_distractor_with_a_store_embeds_all_once(embedder: WordEmbedder, store: IndexStore) -> None:

@@ -9,7 +9,6 @@ from ragbench.retrievers.distractors import (
     KINDS,
     false_shortcut,
     look_alike,
-    names_in,
     split_evidence,
     subjective,
 )
@@ -22,11 +21,6 @@ NAMES = ["Ada Brook"]
 
 def chance() -> random.Random:
     return random.Random(7)
-
-
-def test_names_are_words_with_a_capital() -> None:
-
-    assert names_in("met Orla Venn and Tam Quill") == ["Orla Venn", "Tam Quill"]
 
 
 def test_a_look_alike_has_other_names_and_numbers_and_is_no_gold_passage() -> None:
@@ -115,14 +109,3 @@ def test_a_questions_own_passages_get_names_of_the_whole_corpus() -> None:
     (found,) = small.search("Harwick", k=1)
     assert found.pid in ("Harwick", "distractor-false_shortcut-Harwick")
     assert small.names == whole.names
-
-
-def test_names_of_the_query_and_the_hits_are_not_used() -> None:
-    made = make_retriever("distracting", CORPUS, rate=1, kinds="false_shortcut", per_search=1)
-    for n in range(30):
-        found = made.search(f"Salt Road by Orla Venn {n}", k=3)
-        plain = " ".join(p.text for p in found if not p.pid.startswith("distractor"))
-        for passage in found:
-            if passage.pid.startswith("distractor"):
-                wrong = passage.text.split(": ")[1].partition(".")[0]
-                assert wrong not in plain

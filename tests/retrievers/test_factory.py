@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from ragbench.errors import ConfigError, DataError, KnobError, UnknownNameError
+from ragbench.errors import DataError
 from ragbench.retrievers import Corpus, PerQuestion, make_retriever
 from ragbench.retrievers.factory import make_spec, parse_spec, split_specs
 from tests.retrievers.conftest import make_corpus
@@ -24,19 +24,6 @@ def test_nested_specs() -> None:
 
 def test_lists_of_specs_split_outside_brackets() -> None:
     assert split_specs("bm25(k1=1,b=0), dense,,hybrid") == ["bm25(k1=1,b=0)", "dense", "hybrid"]
-
-
-@pytest.mark.parametrize("spec", ["bm25(k1=1", "bm25(k1)", "bm25(a=b))", "bm25(k1=1)x"])
-def test_malformed_specs_are_refused(spec: str) -> None:
-    with pytest.raises(ConfigError):
-        make_retriever(spec, make_corpus(["a"]))
-
-
-def test_unknown_names_have_near_ones() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean bm25"):
-        make_retriever("bm52", make_corpus(["a"]))
-    with pytest.raises(KnobError, match="did you mean k1"):
-        make_retriever("bm25", make_corpus(["a"]), k_1=3)
 
 
 def test_settings_win_over_the_spec() -> None:
@@ -61,13 +48,6 @@ def test_distractor_takes_a_setting_called_inner() -> None:
     settings = {"inner": "bm25", "reranker": "none"}
     retriever = make_retriever("rerank", corpus, setting="distractor", **settings)
     assert [p.pid for p in retriever.for_question("q").search("cat", k=5)] == ["p1"]
-
-
-def test_distractor_builds_no_index_over_the_whole_corpus() -> None:
-    corpus = Corpus(make_corpus(["cat", "dog"]).passages, contexts={"q": (1,)})
-    retriever = make_retriever("bm25", corpus, setting="distractor").build()
-    assert isinstance(retriever, PerQuestion)
-    assert not retriever.whole._ready
 
 
 def test_only_so_many_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

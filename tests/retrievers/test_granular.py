@@ -8,9 +8,8 @@ import pytest
 
 from ragbench.errors import DataError
 from ragbench.retrievers import Corpus, Passage
-from ragbench.retrievers.granular import GranularIndex, sentences_of
-from ragbench.retrievers.store import IndexStore
-from tests.retrievers.conftest import WordEmbedder, make_corpus
+from ragbench.retrievers.granular import GranularIndex
+from tests.retrievers.conftest import make_corpus
 
 PIECES = [
     "art",
@@ -119,12 +118,6 @@ def test_semantic_search_scores_a_chunk_by_its_best_sentence() -> None:
     assert both[1].sentences == ("alpha beta omega", "alpha beta gamma nu")
 
 
-def test_fewer_chunks_than_k_where_sentences_share_one() -> None:
-    sentences = tuple(f"alpha beta gamma {w}" for w in "abcdefg")
-    corpus = Corpus((Passage("0", "", "", sentences), Passage("1", "", "", ("kappa lambda mu",))))
-    assert len(GranularIndex(corpus).semantic_search("alpha beta gamma", k=2)) == 1
-
-
 def test_reading_and_neighbours() -> None:
     index = GranularIndex(_cities())
     assert index.read("1").pid == "1"
@@ -132,30 +125,3 @@ def test_reading_and_neighbours() -> None:
     assert [p.pid for p in index.neighbours("1")] == ["0", "2"]
     with pytest.raises(DataError, match="'9'"):
         index.read("9")
-
-
-def test_stored_and_loaded(
-    store: IndexStore, embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ragbench.retrievers.granular._STORED_FROM", 1)
-    texts = ["The cat sat on the mat. It was a good mat", "Dogs do not sit on any mats"]
-    results = []
-    for _ in range(2):
-        monkeypatch.setattr("ragbench.retrievers.store._OPEN", {})
-        index = GranularIndex.of(make_corpus(texts), store=store)
-        results.append((index.keyword_search(["mat"]), index.semantic_search("good mat", k=1)))
-    assert results[0] == results[1]
-    assert len(embedder.embedded) == 3 + 1  # the query is remembered too
-
-
-def test_empty_corpora_and_blank_words_find_nothing() -> None:
-    for corpus in (make_corpus([]), make_corpus(["", "  "])):
-        index = GranularIndex(corpus)
-        assert index.keyword_search(["x", ""]) == []
-        assert index.semantic_search("x") == []
-    assert GranularIndex(make_corpus(["some words"])).keyword_search([]) == []
-
-
-def test_pieces_of_ten_characters_or_less_are_dropped() -> None:
-    passage = Passage("p", "", "Too short! This one is long enough. 1234567890\nAnd this is too")
-    assert sentences_of(passage) == ["This one is long enough", "And this is too"]

@@ -1,6 +1,5 @@
 """What indexes made by an LM share: replies kept and lost, walks by hand, entities, storing."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 import ragbench as rb
-from ragbench.errors import ConfigError, LMUnavailableError
+from ragbench.errors import LMUnavailableError
 from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
@@ -23,14 +22,11 @@ from ragbench.retrievers.lm_index.linear import (
     Bridging,
     LinearIndex,
     by_pattern,
-    by_spacy,
-    entities_of,
     in_text,
-    load_pipeline,
     mention_bonus,
     sentences_of,
 )
-from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.lm_index.replies import IndexLM
 from ragbench.retrievers.store import IndexStore
 from ragbench.signatures import ExtractEntities
 from tests.fake_server import FakeServer, Fault
@@ -151,25 +147,6 @@ def test_calls_of_a_reply_that_never_comes_are_booked() -> None:
     assert [call.error for call in ledger.calls] == [None, "LMRateLimitError"]
 
 
-def test_at_once_stops_at_the_first_error() -> None:
-    begun: list[int] = []
-
-    def failing(item: int) -> int:
-        begun.append(item)
-        time.sleep(0.01)
-        if item == 0:
-            raise ValueError("no")
-        return item
-
-    with dspy.context(num_threads=1), pytest.raises(ValueError, match="no"):
-        at_once(failing, range(1000))
-    assert len(begun) < 1000
-    seen: list[tuple[int, int]] = []
-    with dspy.context(num_threads=3):
-        assert at_once(lambda i: 2 * i, range(5), lambda *at: seen.append(at)) == [0, 2, 4, 6, 8]
-    assert seen == [(i, 5) for i in range(1, 6)]
-
-
 # -- walks, by hand
 
 
@@ -182,14 +159,6 @@ def test_pagerank_of_three_nodes_in_a_row() -> None:
     assert sum(expected) == pytest.approx(1)
     found = walks.pagerank(np.array([1.0, 0, 0]), damping=0.5)
     assert found == pytest.approx(expected, abs=1e-9)
-
-
-def test_parallel_edges_add_up_and_bad_starts_count_as_none() -> None:
-    twice = WalkGraph(3, np.array([[0, 1], [0, 1], [0, 2]], np.int32), np.ones(3, np.float32))
-    once = WalkGraph(3, np.array([[0, 1], [0, 2]], np.int32), np.array([2, 1], np.float32))
-    start = np.array([1.0, -2, np.nan])
-    assert twice.pagerank(start, damping=0.5) == pytest.approx(once.pagerank(start, damping=0.5))
-    assert twice.pagerank(np.zeros(3), damping=0.5).tolist() == [0, 0, 0]
 
 
 # -- bridging, by hand: sentence 0 holds entities 0 and 1; 1 holds 1 and 2; 2 holds 1 and 3
@@ -240,33 +209,6 @@ def test_entities_by_pattern() -> None:
         "U.S. Steel",
     ]
     assert by_pattern("Émile Zola wrote it in 1898.") == ["Émile Zola"]
-
-
-def test_entities_by_an_installed_pipeline(tmp_path: Path) -> None:
-    spacy = pytest.importorskip("spacy", reason="needs the extra [spacy]")
-    pipeline = spacy.blank("en")
-    ruler = pipeline.add_pipe("entity_ruler")
-    ruler.add_patterns(
-        [
-            {"label": "PERSON", "pattern": "Orla Venn"},
-            {"label": "CARDINAL", "pattern": "nine"},
-            {"label": "GPE", "pattern": "Harwick"},
-        ]
-    )
-    text = "Orla Venn has nine books in Harwick, where Orla Venn lives."
-    assert by_spacy(pipeline(text)) == ["Orla Venn", "Harwick"]
-    pipeline.to_disk(tmp_path / "rules")
-    lm = IndexLM(KeptRows(None))
-    found = entities_of([text, ""], "spacy", lm, pipeline=str(tmp_path / "rules"))
-    assert found == [["Orla Venn", "Harwick"], []]
-
-
-def test_a_pipeline_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigError, match="spacy_pipeline"):
-        load_pipeline("")
-    pytest.importorskip("spacy", reason="needs the extra [spacy]")
-    with pytest.raises(ConfigError, match="no pipeline 'en_nowhere'"):
-        load_pipeline("en_nowhere")
 
 
 # -- LinearRAG's index
@@ -333,18 +275,6 @@ def test_names_are_found_as_the_text_writes_them() -> None:
     index = linear(script=lambda asked: {"entities": ["orla venn", "Nobody"]})
     assert index.names == ["Orla Venn"]
     assert index.facts()["entities_not_in_text"] == 5
-
-
-def test_seeds_and_walks_lead_to_the_passage_of_a_second_hop(words: WordEmbedder) -> None:
-    index = linear()
-    seeds = index.seeds(["orla venn", "Orla Venn"])
-    assert seeds == [(0, pytest.approx(1))]
-    found = index.activated("Orla Venn lives in Harwick town", seeds, Bridging(threshold=0.1))
-    assert found.last[2][1] > 1  # Harwick
-    starts = 0.05 * index.starts("Orla Venn lives in Harwick town", found, passage_ratio=1.5)
-    assert starts[2] < min(starts[:2])  # less similar, and it holds none of them
-    shares = index.walk(found, starts, damping=0.5)
-    assert [p.pid for p in index.hits(shares, 3)] == ["a", "b", "c"]
 
 
 def test_a_stored_index_is_mapped_and_gives_the_same(tmp_path: Path) -> None:

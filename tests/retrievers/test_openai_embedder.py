@@ -65,15 +65,6 @@ def test_texts_are_batched_and_repeats_sent_once(
     assert told[-1] == (11, 11)
 
 
-def test_long_texts_are_cut_and_batches_bounded(
-    wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_TEXT_CHARACTERS", 10)
-    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 25)
-    make(wire, cache).embed(["b" * 99, "c" * 99, "d" * 99, ""])
-    assert [body["input"] for body in wire.requests] == [["b" * 10, "c" * 10], ["d" * 10, " "]]
-
-
 def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: VectorCache) -> None:
     with open_ledger() as first:
         vectors = make(wire, cache).embed(["one", "three"])
@@ -85,13 +76,6 @@ def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: Vector
     assert first.as_if.cost_usd == again.as_if.cost_usd
     assert again.as_if.latency_s == pytest.approx(first.as_if.latency_s)
     assert (first.billed.others, again.billed.others) == (1, 0)
-
-
-def test_the_cache_knows_models_and_servers_apart(wire: Wire, cache: VectorCache) -> None:
-    make(wire, cache, "small").embed(["one"])
-    make(wire, cache, "large").embed(["one"])
-    assert len(wire.requests) == 2
-    assert "127.0.0.1" in make(wire, cache).identity
 
 
 def test_price_by_the_map_unknown_elsewhere(

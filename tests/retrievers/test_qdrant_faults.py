@@ -1,10 +1,5 @@
 """A Qdrant server that is down, refuses, hangs, talks nonsense, or holds what it should not."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragbench.errors import DataError, LMSetupError, LMUnavailableError
-from ragbench.lms.calls import Limits, Retries, services, spending
+from ragbench.lms.calls import Retries, services
 from ragbench.lms.specs import load_dotenv
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
@@ -77,20 +72,6 @@ def test_a_server_of_no_use_is_told_in_one_line(
     assert made(wire.url).build(store).search("w1", k=3)
 
 
-def test_what_fails_for_a_moment_is_asked_again(wire: QdrantWire) -> None:
-    expected = make_retriever("bm25", CORPUS).search("w1 w7", k=5)
-    left = {"GET": 2, "PUT": 3, "POST": 2}
-
-    def fault(method: str, path: str) -> tuple[int, bytes] | None:
-        left[method] -= 1
-        return failed(503) if left[method] >= 0 else None
-
-    wire.fault = fault
-    found = made(wire.url).search("w1 w7", k=5)
-    assert {hit.pid for hit in found} == {hit.pid for hit in expected}
-    assert max(left.values()) < 0
-
-
 NONSENSE = {
     "another passage": b'{"result": [{"points": [{"id": 600, "version": 0, "score": 1.0}]}]}',
     "a name": b'{"result": [{"points": [{"id": "a", "version": 0, "score": 1.0}]}]}',
@@ -118,17 +99,6 @@ def test_a_collection_with_other_points_is_left_as_it_is(
     with pytest.raises(DataError, match="has 601 points for 600 passages; delete it there"):
         made(wire.url).build(store)
     assert wire.engine.count(name).count == 601
-
-
-def test_a_server_that_loses_points_is_not_asked_for_ever(wire: QdrantWire) -> None:
-    def lose(method: str, path: str) -> tuple[int, bytes] | None:
-        if method == "PUT" and path.endswith("/points"):
-            return 200, b'{"result": {"operation_id": 0, "status": "completed"}}'
-        return None
-
-    wire.fault = lose
-    with pytest.raises(DataError, match="has 0 points after 600 were sent; delete it there"):
-        made(wire.url).build()
 
 
 class OtherEmbedder(WordEmbedder):
@@ -182,44 +152,4 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     kept = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
     for text in (str(retriever.card()), str(error.value), caplog.text, kept.decode("latin1")):
         assert KEY not in text
-    assert KEY not in repr(vars(retriever._collection._client))
-
-
-def test_searches_count_for_nothing_under_a_limit_on_calls(wire: QdrantWire) -> None:
-    with spending(Limits(calls=1)) as spent:
-        retriever = made(wire.url).build()
-        wire.fault = lambda method, path: failed(500) if len(wire.requests) % 2 else None
-        for query in ("w1", "w2", "w3"):
-            assert retriever.search(query, k=3)
-    assert spent.total.calls == 0
-
-
-def build_in(url: str, folder: str) -> None:
-    """What the process does that is killed."""
-    made(url).build(IndexStore(Path(folder)))
-
-
-def test_a_build_that_is_killed_goes_on_where_it_was(wire: QdrantWire, store: IndexStore) -> None:
-    def slowly(method: str, path: str) -> None:
-        if len(wire.uploaded) >= 256 and method == "PUT":
-            time.sleep(60 if child.poll() is None else 0)
-
-    wire.fault = slowly
-    call = f"from {__name__} import build_in; build_in({wire.url!r}, {str(store.root)!r})"
-    child = subprocess.Popen([sys.executable, "-c", call], env={**os.environ})
-    try:
-        while len(wire.uploaded) < 256 or wire.requests[-1][0] != "PUT":
-            assert child.poll() is None, "the child ended before it was killed"
-            time.sleep(0.02)
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-    wire.fault, before = lambda method, path: None, len(wire.uploaded)
-    told: list[tuple[int, int]] = []
-    retriever = made(wire.url).build(store, lambda done, n: told.append((done, n)))
-    assert len({*wire.uploaded}) == 600
-    expected = make_retriever("bm25", CORPUS).search_many(["w1 w4", "w9"], k=9)
-    found = retriever.search_many(["w1 w4", "w9"], k=9)
-    assert [[h.pid for h in hits] for hits in found] == [[h.pid for h in hits] for hits in expected]
-    assert told[-1] == (600, 600)
-    assert before >= 256
+    assert KEY not in repr(vars(retriever._client))

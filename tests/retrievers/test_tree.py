@@ -83,14 +83,6 @@ def test_a_cluster_of_too_many_tokens_is_divided() -> None:
 # -- making
 
 
-@pytest.mark.parametrize("n", [0, 1, 11])
-def test_a_small_corpus_is_a_tree_of_one_layer_and_asks_nothing(n: int) -> None:
-    made, lm = build(topical(n))
-    assert (made.shape.layers, lm.asked) == ([list(range(n))], [])
-    assert made.facts()["index_calls"] == 0
-    assert {p.pid for p in made.search("comet star", k=20)} == {f"p{i}" for i in range(n)}
-
-
 def test_layers_are_summaries_of_the_layer_below() -> None:
     made, lm = build(topical(45))
     layers = made.shape.layers
@@ -118,25 +110,6 @@ def test_stored_with_its_cost_and_loaded_without_a_call(store: IndexStore) -> No
     assert again.summaries == made.summaries
     assert again.facts() == made.facts()
     assert again.search("river boat", k=4) == made.search("river boat", k=4)
-
-
-def test_an_unreadable_summary_is_the_texts_cut_short_and_counted() -> None:
-    made, _ = build(topical(30), script=lambda asked: "I would rather not.", summary_words=5)
-    assert made.facts()["unreadable_replies"] == len(made.summaries) > 0
-    assert all(len(summary.text.split()) == 5 for summary in made.summaries)
-
-
-def test_max_layers_and_progress() -> None:
-    seen: list[tuple[int, int]] = []
-    lm = ScriptedLM(sums_up)
-    made = SummaryTree(topical(45), max_layers=1, top_size=1)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        made.build(progress=lambda done, total: seen.append((done, total)))
-    assert len(made.shape.layers) == 2
-    n = len(made.summaries)
-    assert seen == [(i, n) for i in range(1, n + 1)]
-    flat, lm = build(topical(45), max_layers=0)
-    assert (flat.summaries, lm.asked) == ([], [])
 
 
 # -- searching: leaves 0 to 4; 5 over 0 and 1, 6 over 1, 2 and 3, 7 over 4; 1 has two parents

@@ -34,7 +34,7 @@ class FaithfulRAGKnobs(ProgramKnobs):
     sent_topk: int = Field(5, ge=1, le=100, description="pieces per remembered fact")
     chunk_topk: int = Field(5, ge=1, le=100, description="pieces shown in all")
     piece_words: int = Field(20, ge=1, le=500, description="words of a piece")
-    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
+    embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
 
 

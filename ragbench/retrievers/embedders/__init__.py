@@ -4,7 +4,6 @@ local                          the default small model, by ONNX on this machine
 local:NAME, local:/folder      another of `ragbench models list`, or a folder with
                                `model.onnx` and `tokenizer.json`
 openai/MODEL                   OpenAI, or with `api_base` any OpenAI-compatible server
-st:NAME                        a sentence-transformers model (optional extra)
 """
 
 from functools import lru_cache
@@ -19,7 +18,6 @@ from ragbench.retrievers.embedders.base import (
 )
 from ragbench.retrievers.embedders.local import (
     LocalEmbedder as LocalEmbedder,
-    STEmbedder,
     open_session as open_session,
     open_tokenizer as open_tokenizer,
     own_files as own_files,
@@ -38,13 +36,11 @@ def make_embedder(spec: str, api_base: str = "") -> Embedder:
     scheme, _, name = spec.partition(":")
     if scheme == "local":
         return LocalEmbedder(name)
-    if scheme == "st" and name:
-        return STEmbedder(name)
     provider, _, model = spec.partition("/")
     if provider == "openai" and model:
         from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 
         return OpenAIEmbedder(model, api_base=api_base)
     raise ConfigError(
-        f"embedder {spec!r} is not understood; give local, local:NAME, openai/MODEL or st:NAME"
+        f"embedder {spec!r} is not understood; give local, local:NAME or openai/MODEL"
     )

@@ -147,27 +147,3 @@ def open_tokenizer(path: Path, max_tokens: int) -> Any:
     tokenizer.enable_truncation(max_tokens)
     tokenizer.no_padding()
     return tokenizer
-
-
-class STEmbedder(Embedder):
-    """The sentence-transformers model `name`, by the package's own pooling; needs torch."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"st:{name}")
-        with needs_extra(f"embedder st:{name}", "take embedder=local"):
-            from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
-        try:
-            self._model = SentenceTransformer(name)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"sentence-transformers cannot load {name}: {error}") from None
-
-    def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
-        start = time.perf_counter()
-        vectors = []
-        for first in range(0, len(texts), 256):
-            batch = list(texts[first : first + 256])
-            vectors.append(np.asarray(self._model.encode(batch, show_progress_bar=False)))
-            if progress:
-                progress(first + len(batch), len(texts))
-        tokens = sum(len(ids) for ids in self._model.tokenizer(list(texts))["input_ids"])
-        return normalized(np.concatenate(vectors)), [local_call(self.spec, start, tokens)]

@@ -31,7 +31,7 @@ NONE: Vectors = np.zeros((0, 1), dtype=np.float32)
 class LMIndexSettings(Knobs):
     """What decides an index that an LM helps to make; the knobs of its program as well."""
 
-    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
+    embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
 
 
