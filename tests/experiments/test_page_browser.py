@@ -241,6 +241,21 @@ def test_a_swept_knob_is_a_curve_in_its_order(show: Open, tmp_path: Path) -> Non
     assert ticks == ["2", "5", "10"]
 
 
+def test_a_verdict_is_the_advice_on_compiling_and_a_table(show: Open, tmp_path: Path) -> None:
+    contrast = {"a": "zero-shot", "b": "compiled", "metric": "f1", "n": 3, "mean_b": 0.5,
+                "difference": 0.25, "interval": {"low": 0.1, "high": 0.4},
+                "verdict": "better"}  # fmt: skip
+    study(tmp_path / "x", questions=3)
+    made = {"conclusions": {"f1": "compiling helps"}, "contrasts": [contrast]}
+    (tmp_path / "x" / "verdict.json").write_text(json.dumps(made))
+    page = show([tmp_path / "x"])
+    assert page.locator("#advice b", has_text="COMPILING").count() == 1
+    assert "COMPILING compiling helps" in page.locator("#advice").inner_text()
+    page.locator("#artefacts summary").first.click()
+    row = page.locator("#artefacts tbody tr").first.inner_text().split("\n")
+    assert " ".join(row[0].split()).startswith("compiled - zero-shot f1 3 0.500 +0.250 [+0.100,")
+
+
 def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:
     records = [
         answered(
