@@ -9,7 +9,7 @@ import pytest
 from ragbench.experiments.compare.spending import IndexCost, index_cost, whole_cost
 from ragbench.experiments.runs import headline_intervals, reopen
 from ragbench.metrics import mean_interval
-from ragbench.record import CUT_OFF, Call, FailedAttempts, Failure, Record
+from ragbench.record import CUT_OFF, Call, FailedAttempts, Failure, Record, total
 from tests.experiments.scored_runs import answered, make_run
 
 
@@ -30,6 +30,14 @@ def test_what_the_cache_answered_is_not_billed_and_counts_as_if(tmp_path: Path) 
     assert run.summary.as_if.tokens == 330
     assert run.summary.billed.cost_usd == pytest.approx(0.2 + 0.25 + 0.125)
     assert (run.summary.billed.tokens, run.summary.billed.failed_tokens) == (230, 10)
+
+
+def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path) -> None:
+    run = reopen(make_run(tmp_path / "run", [asked("q1", lm(1.0)), asked("q2", lm(None))]))
+    assert run.summary.as_if.cost_usd is None
+    known, unknown = total([lm(1.0)]), total([lm(None)])
+    assert (known + unknown).cost_usd is None
+    assert (known + known).cost_usd == 2.0
 
 
 def test_calls_of_a_question_that_was_cut_off_or_asked_again_are_billed(tmp_path: Path) -> None:

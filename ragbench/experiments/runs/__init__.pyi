@@ -13,16 +13,6 @@ from .context import (
     stop_if_refused as stop_if_refused,
     takes_tokens as takes_tokens,
 )
-from .evaluation import (
-    GROUP_NAMES as GROUP_NAMES,
-    Evaluation as Evaluation,
-    Progress as Progress,
-    groupings as groupings,
-    members as members,
-    reopen as reopen,
-    stop_lines as stop_lines,
-    wanted as wanted,
-)
 from .runner import (
     OnPrepare as OnPrepare,
     OnRecord as OnRecord,
@@ -32,13 +22,21 @@ from .runner import (
     run as run,
 )
 from .summary import (
+    GROUP_NAMES as GROUP_NAMES,
     HEADLINE as HEADLINE,
     SUMMARY as SUMMARY,
+    Evaluation as Evaluation,
     PolicyScores as PolicyScores,
+    Progress as Progress,
     Summary as Summary,
     error_of as error_of,
     failed as failed,
+    groupings as groupings,
     headline_intervals as headline_intervals,
+    members as members,
+    reopen as reopen,
+    stop_lines as stop_lines,
     summarize as summarize,
     treatments as treatments,
+    wanted as wanted,
 )

@@ -33,9 +33,8 @@ from ragbench.context import current, use
 from ragbench.errors import DataError, LMUnavailableError, MissingExtraError, RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, card_for, make_card, ready
-from ragbench.experiments.runs.evaluation import Evaluation
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
-from ragbench.experiments.runs.summary import HEADLINE, SUMMARY
+from ragbench.experiments.runs.summary import HEADLINE, SUMMARY, Evaluation
 from ragbench.experiments.store import (
     PREPARATION,
     Store,
