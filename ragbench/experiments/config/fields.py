@@ -141,9 +141,7 @@ class LMConfig(Knobs):
     )
     timeout: Annotated[
         float | None, Option(default="120; 600 for a local model", incidental=True)
-    ] = Field(
-        None, gt=0, description="seconds without a byte from the server before a call is retried"
-    )
+    ] = Field(None, gt=0, description="seconds in which a whole reply must be there")
     rpm: Annotated[
         float | None, Option(group="limits", default="the server's limit", incidental=True)
     ] = Field(None, gt=0, description="maximum requests to the LM per minute")
