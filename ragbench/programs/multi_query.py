@@ -45,13 +45,9 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def _queries(self, trace: Trace) -> list[str]:
-        reply = trace.ask(
-            self.expand,
-            otherwise={"queries": []},
-            kind=QUERY_KINDS[self.knobs.mode],
-            n=self.knobs.n_queries,
-        )
-        written = [" ".join(query.split()) for query in reply.queries[: self.knobs.n_queries]]
+        kind, most = QUERY_KINDS[self.knobs.mode], self.knobs.n_queries
+        reply = trace.ask(self.expand, otherwise={"queries": []}, kind=kind, n=most)
+        written = [" ".join(query.split()) for query in reply.queries[:most]]
         trace.step("plan", observation="\n".join(written))
         queries = [trace.question] if self.knobs.include_original else []
         return distinct([*queries, *written]) or [trace.question]

@@ -191,13 +191,9 @@ class REAP(RAGProgram[REAPKnobs]):
     def _next_queries(self, done: Progress, missing: list[str]) -> tuple[list[str], bool]:
         """Queries not tried before (there may be none), and whether the planner is done."""
         trace = done.trace
-        reply = trace.ask(
-            self.next,
-            otherwise={"done": False, "queries": []},
-            facts=done.shown(done.facts),
-            missing=missing,
-            history=done.searched,
-        )
+        known: dict[str, Any] = {"facts": done.shown(done.facts), "history": done.searched}
+        nothing = {"done": False, "queries": []}
+        reply = trace.ask(self.next, otherwise=nothing, missing=missing, **known)
         queries = self._fresh(done, reply.queries or [])
         ended = bool(reply.done) and bool(done.searched)
         shown = "" if ended else "\n".join(queries)
@@ -226,13 +222,9 @@ class REAP(RAGProgram[REAPKnobs]):
         if not passages:
             done.read([], [], item)
             return False, []
-        reply = trace.ask(
-            self.read,
-            otherwise={"facts": [], "score": 0.0, "missing": []},
-            context=self.shown(passages),
-            known_facts=done.shown(done.facts),
-            sub_tasks=queries,
-        )
+        nothing = {"facts": [], "score": 0.0, "missing": []}
+        asked: dict[str, Any] = {"known_facts": done.shown(done.facts), "sub_tasks": queries}
+        reply = trace.ask(self.read, otherwise=nothing, context=self.shown(passages), **asked)
         done.keep(done.read(reply.facts or [], passages, item))
         score, missing = (
             core.probability(reply.score),
@@ -272,12 +264,8 @@ class REAP(RAGProgram[REAPKnobs]):
 
     def _drafted(self, trace: Trace) -> list[signatures.SubTask]:
         for sample in range(DRAFT_TRIES):
-            reply = trace.ask(
-                self.draft,
-                otherwise={"goal": "", "subtasks": []},
-                max_tasks=MAX_TASKS,
-                config=_sampling(sample),
-            )
+            told: dict[str, Any] = {"max_tasks": MAX_TASKS, "config": _sampling(sample)}
+            reply = trace.ask(self.draft, otherwise={"goal": "", "subtasks": []}, **told)
             try:
                 plan = checked((reply.subtasks or [])[:MAX_TASKS])
             except MalformedPlanError:
@@ -363,13 +351,9 @@ class REAP(RAGProgram[REAPKnobs]):
 
         def extracted(job: tuple[LookUp, list[Passage]]) -> list[Known]:
             item, passages = job
-            reply = done.trace.ask(
-                self.extract,
-                otherwise={"facts": []},
-                context=self.shown(passages),
-                known_facts=known,
-                requirement=item.text,
-            )
+            asked: dict[str, Any] = {"known_facts": known, "requirement": item.text}
+            context, nothing = self.shown(passages), dict[str, Any](facts=[])
+            reply = done.trace.ask(self.extract, otherwise=nothing, context=context, **asked)
             return done.read(reply.facts or [], passages, item)
 
         jobs = list(zip(wanted, rankings, strict=False))  # as many as could be searched

@@ -146,13 +146,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return graph
 
     def _drafted(self, trace: Trace, sample: int) -> PlanGraph | None:
-        reply = trace.ask(
-            self.draft,
-            otherwise={"nodes": []},
-            max_nodes=self.knobs.max_nodes,
-            config={"temperature": 0.7, "rollout_id": sample} if sample else {},
-        )
         most, mend = self.knobs.max_nodes, self.knobs.variables != "keep"
+        config = {"temperature": 0.7, "rollout_id": sample} if sample else {}
+        reply = trace.ask(self.draft, otherwise={"nodes": []}, max_nodes=most, config=config)
         try:
             return plans.read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
         except plans.BadPlanError:
@@ -261,13 +257,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def _values(
         self, trace: Trace, item: LookedUp, passages: Sequence[Passage], variables: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
-        reply = trace.ask(
-            self.bind,
-            otherwise={"bindings": []},
-            context=self.shown(passages),
-            query=" / ".join(item.queries),
-            variables=list(variables),
-        )
+        asked: dict[str, Any] = {"query": " / ".join(item.queries)}
+        asked |= {"variables": list(variables), "context": self.shown(passages)}
+        reply = trace.ask(self.bind, otherwise={"bindings": []}, **asked)
         values = read_bindings(reply.bindings, variables)
         said = "\n".join(f"{name} = {', '.join(v)}" for name, v in values.items())
         notes = {"node": item.node.id, "values": values}

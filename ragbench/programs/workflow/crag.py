@@ -100,13 +100,10 @@ class CRAG(RAGProgram[CRAGKnobs]):
         return [min(max(float(score), -1.0), 1.0) for score in scores]
 
     def _score(self, trace: Trace, passage: Passage) -> float:
+        grades, source = ("full", "partial", "none"), self.knobs.confidence_source
+        shown = core.render_one(passage, max_tokens=self.knobs.context_tokens)
         said = core.ask_probabilities(
-            trace,
-            self.grade,
-            "grade",
-            ("full", "partial", "none"),
-            source=self.knobs.confidence_source,
-            passage=core.render_one(passage, max_tokens=self.knobs.context_tokens),
+            trace, self.grade, "grade", grades, source=source, passage=shown
         )
         return 0.0 if said is None else said["full"] - said["none"]
 

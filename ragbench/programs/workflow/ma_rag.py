@@ -94,13 +94,9 @@ class MARAG(RAGProgram[MARAGKnobs]):
     def _plan(self, trace: Trace, done: list[Done]) -> list[str]:
         if not self.knobs.planner:
             return [trace.question]
-        reply = trace.ask(
-            self.plan,
-            otherwise={"steps": []},
-            history=[step.line for step in done],
-            max_steps=self.knobs.max_steps,
-        )
-        steps = core.distinct(reply.steps)[: self.knobs.max_steps]
+        history, most = [step.line for step in done], self.knobs.max_steps
+        reply = trace.ask(self.plan, otherwise={"steps": []}, history=history, max_steps=most)
+        steps = core.distinct(reply.steps)[:most]
         if not steps:
             trace.count("bad_plan")
         thought = str(reply.get("reasoning") or "")
@@ -120,13 +116,8 @@ class MARAG(RAGProgram[MARAGKnobs]):
     def _defined(
         self, trace: Trace, plan: list[str], step: str, done: list[Done]
     ) -> tuple[str, str]:
-        reply = trace.ask(
-            self.define,
-            otherwise={"kind": "lookup", "task": ""},
-            plan=plan,
-            history=[one.line for one in done],
-            step=step,
-        )
+        nothing, history = {"kind": "lookup", "task": ""}, [one.line for one in done]
+        reply = trace.ask(self.define, otherwise=nothing, plan=plan, history=history, step=step)
         task = " ".join(reply.task.split()) or step
         trace.step("define", input=step, observation=task, notes={"kind": reply.kind})
         return reply.kind, task

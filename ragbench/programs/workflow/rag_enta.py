@@ -103,15 +103,10 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         context = self.shown([passage])
         reply = trace.ask(self.answer_each, otherwise={"answer": ""}, context=context)
         answer = str(reply.answer or "").strip()
-        said = core.ask_probabilities(
-            trace,
-            self.judge,
-            "holds",
-            (True, False),
-            source=self.knobs.confidence_source,
-            passage=core.render_one(passage, max_tokens=self.knobs.context_tokens),
-            answer=answer or "not stated",
-        )
+        shown = core.render_one(passage, max_tokens=self.knobs.context_tokens)
+        judged = {"passage": shown, "answer": answer or "not stated"}
+        labels, source = (True, False), self.knobs.confidence_source
+        said = core.ask_probabilities(trace, self.judge, "holds", labels, source=source, **judged)
         likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
         score = math.log(likely) - math.log(1 - likely)
         notes = {"score": round(score, 4)}

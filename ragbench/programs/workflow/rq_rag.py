@@ -107,12 +107,8 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
 
     def _refined(self, trace: Trace, node: Node, action: QueryAction) -> str:
         """The query that `action` makes of what `node` has read; the question where it is blank."""
-        reply = trace.ask(
-            self.refine,
-            otherwise={"query": ""},
-            context=self.shown(node.passages),
-            kind=QUERY_ACTIONS[action],
-        )
+        context, kind = self.shown(node.passages), QUERY_ACTIONS[action]
+        reply = trace.ask(self.refine, otherwise={"query": ""}, context=context, kind=kind)
         return " ".join(str(reply.query).split()) or trace.question
 
     def _answered(self, trace: Trace, node: Node) -> Node:
