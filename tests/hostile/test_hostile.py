@@ -24,7 +24,7 @@ from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import ask, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
-from ragbench.experiments.store import dumped, read_card
+from ragbench.experiments.store import read_card
 from ragbench.lms import make_lm
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs import PROGRAMS
@@ -226,7 +226,7 @@ def test_replies() -> None:
             if record.failure:
                 assert record.failure.boundary in ("provider", "parse"), (case, record)
                 assert "\n" not in record.failure.error
-            assert json.loads(dumped(record.to_dict()))["qid"] == "q"
+            assert json.loads(json.dumps(record.to_dict()))["qid"] == "q"
     finally:
         lm.close()
         server.shutdown()
