@@ -39,6 +39,7 @@ class Knobs(BaseModel):
 
 
 K = TypeVar("K", bound=Knobs)
+_BOUNDS = ((">=", "ge", at.Ge), (">", "gt", at.Gt), ("<=", "le", at.Le), ("<", "lt", at.Lt))
 
 
 @dataclass(frozen=True)
@@ -138,19 +139,13 @@ def _allowed(field: FieldInfo) -> str:
         return "any of " + ", ".join(map(str, get_args(get_args(kind)[0])))
     if get_origin(kind) is Literal:
         return " | ".join(str(choice) for choice in get_args(kind))
-    low = high = ""
-    for bound in field.metadata:
-        if isinstance(bound, at.Ge):
-            low = f">= {bound.ge}"
-        elif isinstance(bound, at.Gt):
-            low = f"> {bound.gt}"
-        elif isinstance(bound, at.Le):
-            high = f"<= {bound.le}"
-        elif isinstance(bound, at.Lt):
-            high = f"< {bound.lt}"
-    if not low and not high:
-        return ""
-    return f"{_type_name(field.annotation)} {' and '.join(filter(None, [low, high]))}"
+    bounds = [
+        f"{sign} {getattr(bound, name)}"
+        for sign, name, bound_of in _BOUNDS
+        for bound in field.metadata
+        if isinstance(bound, bound_of)
+    ]
+    return f"{_type_name(kind)} {' and '.join(bounds)}" if bounds else ""
 
 
 def _type_name(annotation: Any) -> str:

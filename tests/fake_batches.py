@@ -5,7 +5,7 @@
 
 `script` gives the text of a reply, or a `Spoilt` item. A batch is worked on for `looks` looks at
 it. `lose` says of which creations the reply is lost after the batch was made (by number, from 1),
-`busy` which ones are refused with HTTP 503 and make none, `down` how many looks fail.
+`busy` which ones are refused with HTTP 503 and make none.
 """
 
 from __future__ import annotations
@@ -71,11 +71,10 @@ class BatchServer:
         looks: int = 2,
         lose: Collection[int] = (),
         busy: Collection[int] = (),
-        down: int = 0,
         refuse: str = "",
     ) -> None:
         self.script, self.looks, self.lose, self.busy = script, looks, lose, busy
-        self.down, self.refuse = down, refuse
+        self.refuse = refuse
         self.batches: list[Made] = []
         self.files: dict[str, str] = {}
         self.bodies: list[dict[str, Any]] = []  # of every item and direct call
@@ -121,9 +120,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0].removeprefix("/v1/")
         with self.fake.lock:
-            if self.fake.down and "batches/" in path:
-                self.fake.down -= 1
-                return self._send(500, {"error": {"message": "down"}})
             if path == "models":
                 return self._send(404, {"error": {"message": "no list"}})
             if found := re.fullmatch(r"files/(.+)/content", path):

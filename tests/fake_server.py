@@ -157,7 +157,7 @@ class FakeServer:
                 self._open -= 1
         if self.key is not None and key != self.key:
             reply = Fault("401")
-        if not isinstance(reply, Fault) or reply.kind in ("no_usage", "filter"):
+        if not isinstance(reply, Fault) or reply.kind == "filter":
             hit.prompt_tokens, hit.completion_tokens = (
                 math.ceil(len(text) / self.characters_per_token) for text in (prompt, str(reply))
             )
@@ -195,10 +195,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, wire(hit, reply))
 
     def _fail(self, fault: Fault, hit: Hit) -> None:
-        if fault.kind == "no_usage":
-            whole = _completion(hit, plausible(hit))
-            del whole["usage"]
-            return self._send(200, whole)
         if fault.kind == "filter":
             whole = _completion(hit, "")
             whole["choices"][0] |= {"finish_reason": "content_filter"}

@@ -1,7 +1,6 @@
 """The context reaches every thread that works for a question, and no other."""
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import dspy
 
@@ -32,23 +31,6 @@ def test_evaluate_parallel_and_fan_out_hand_it_on() -> None:
         found = [prediction.seen for _, prediction, _ in evaluate(Teller()).results]
         found += [p.seen for p in dspy.Parallel(num_threads=2)([(Teller(), e) for e in devset])]
     assert found == [("q", "one", "q", "q")] * 8
-
-
-def test_a_part_takes_the_place_of_the_one_of_its_class_inside_the_block_alone() -> None:
-    with use(Context(qid="q").plus(Session("outer"))):
-        with use(replace(current(), qid="inner").plus(Session("inner"))):
-            session = current().get(Session)
-            assert session is not None
-            assert (current().qid, session.name) == ("inner", "inner")
-        session = current().get(Session)
-        assert session is not None
-        assert (current().qid, session.name) == ("q", "outer")
-    assert current() == Context()
-
-
-def test_a_thread_of_somebody_else_has_an_empty_one() -> None:
-    with use(Context(qid="q")), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(current).result() == Context()
 
 
 def test_the_critical_path_is_the_longest_branch_and_counts_calls_to_an_lm() -> None:
