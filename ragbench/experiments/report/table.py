@@ -11,6 +11,7 @@ import csv
 import html
 import io
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -41,6 +42,8 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
 _TIED = "\N{NO-BREAK SPACE}"
 #: Cells are not padded further than this in Markdown: one long cell would lengthen every row.
 _MOST_PADDING = 60
+#: Control characters, but for line ends and tabs.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: First characters that make a spreadsheet take a text for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -329,7 +332,8 @@ def _csv(table: Table) -> str:
     names = [name for column in table.columns for name in column.fields]
     rows = [[safe_cell(value) for value in row.values()] for row in table.records()]
     csv.writer(out, lineterminator="\n").writerows([names, *rows])
-    return out.getvalue().rstrip("\n")
+    text = out.getvalue().rstrip("\n")  # what moves the cursor is shown as a blank, as in any table
+    return _CONTROLS.sub(" ", text)
 
 
 def safe_cell(value: Any) -> Any:
