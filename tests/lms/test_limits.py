@@ -189,5 +189,6 @@ def test_a_request_without_a_limit_on_its_reply_does_not_pass_those_of_the_comma
 
 @pytest.mark.parametrize("given", [{"calls": math.nan}, {"tokens": "9"}, {"cost": True}])
 def test_a_limit_that_is_no_number_is_refused(given: dict[str, object]) -> None:
+    assert Limits(calls=10**400)  # more digits than a float has
     with pytest.raises(ConfigError, match="is no number"):
         Limits(**given)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, most in vars(self).items():
-            if most is not None and (type(most) not in (int, float) or math.isnan(most)):
+            if most is not None and (type(most) not in (int, float) or most != most):
                 raise ConfigError(f"a limit of {name}={most!r} is no number")  # and would hold none
 
     def __bool__(self) -> bool:
