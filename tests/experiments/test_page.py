@@ -237,6 +237,8 @@ def test_traces_come_in_pieces(tmp_path: Path) -> None:
 
 def test_the_server_follows_a_run_that_goes_on(tmp_path: Path) -> None:
     runs = study(tmp_path, questions=3)
+    with pytest.raises(UnknownNameError, match="no metric named 'nope'"):
+        make_server(tmp_path, port=0, metric="nope")
     server = make_server(tmp_path, port=0, metric="em")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
@@ -262,14 +264,6 @@ def test_the_server_follows_a_run_that_goes_on(tmp_path: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
-
-
-def test_what_there_is_not_is_refused_before_anything_is_served(tmp_path: Path) -> None:
-    study(tmp_path, questions=2)
-    with pytest.raises(UnknownNameError, match="no metric named 'nope'"):
-        make_server(tmp_path, port=0, metric="nope")
-    with pytest.raises(RunError, match="no run in"):
-        make_server(tmp_path / "nowhere", port=0, metric="em")
 
 
 def test_a_browser_that_goes_away_prints_nothing(
