@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ragbench.metrics.answer import best, exact_match, musique_token_f1, squad_token_f1, token_f1
+from ragbench.metrics.answer import best, musique_token_f1, squad_token_f1, token_f1
 from ragbench.metrics.base import get_metric
 from ragbench.metrics.drop import answer_of, drop_score, spans_of
 from tests.conformance import definitions as published
@@ -54,15 +54,6 @@ def test_drop_equals_the_published_definition() -> None:
 
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=25)
-
-
-@settings(max_examples=1_000, deadline=None)
-@given(text, text)
-def test_metrics_equal_their_definitions_on_any_text(pred: str, gold: str) -> None:
-    assert exact_match(pred, gold) == published.exact(pred, gold)
-    assert token_f1(pred, gold) == pytest.approx(float(published.hotpot_f1(pred, gold)))
-    assert squad_token_f1(pred, gold) == pytest.approx(float(published.squad_f1(pred, gold)))
-    assert drop_score([pred], [gold]).em == published.drop_exact([pred], [gold])
 
 
 @settings(max_examples=300, deadline=None)

@@ -36,6 +36,14 @@ def test_aliases_that_a_protocol_leaves_out_are_said() -> None:
     found = apply(get_protocol(name), card(data=CARD["data"]), records, {})
     said = "gold answers: this data has aliases"
     assert any(line.startswith(said) for line in found["deviations"])
+    failures = [record for record in four() if record.failure]  # alone they make no score
+    assert apply(get_protocol("linearrag"), card(), failures, {})["scores"] == {}
+    rows = [
+        answered(f"q{n}", "Norway", qtype="Fact Retrieval", scores={"answer_correctness": score})
+        for n, score in enumerate((0.5, None))
+    ]
+    scored = apply(get_protocol("graphrag-bench"), card(), rows, {})["scores"]
+    assert scored["answer_correctness, Fact Retrieval"] == {"mean": 0.5, "n": 1, "over": "scored"}
 
 
 def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,20 +84,6 @@ def test_hotpotqa_counts_answers_without_support_as_zero_and_takes_one_gold() ->
         "mean": 0.5, "n": 2, "interval": [0.0, 1.0], "over": "all", "without_score": 1,
     }  # fmt: skip
     assert any("1 answers name none" in text for text in found["deviations"])
-
-
-def test_means_over_the_scored_leave_out_what_has_no_score() -> None:
-    rows = [
-        answered(f"q{n}", "Norway", qtype="Fact Retrieval", scores={"answer_correctness": score})
-        for n, score in enumerate((0.5, None))
-    ]
-    found = apply(get_protocol("graphrag-bench"), card(), rows, {})["scores"]
-    assert found["answer_correctness, Fact Retrieval"] == {"mean": 0.5, "n": 1, "over": "scored"}
-
-
-def test_failures_alone_make_no_score() -> None:
-    failures = [record for record in four() if record.failure]
-    assert apply(get_protocol("linearrag"), card(data=CARD["data"]), failures, {})["scores"] == {}
 
 
 def card(**changes: Any) -> RunCard:

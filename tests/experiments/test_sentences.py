@@ -69,15 +69,7 @@ def test_the_sentence_comes_first_and_each_number_once(
     difference = np.mean(b) - np.mean(a)
     assert cells[4] == f"{difference:+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
     assert out.count(f"{difference:+.3f}") == 1
-
-
-def test_each_mean_has_its_own_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = draws(0.1, 40), draws(0.6, 40, 1)
-    out = printed(capsys, right(tmp_path / "a", a), right(tmp_path / "b", b), "--metric", "em")
-    for cell, values in zip(row(out, "em")[2:4], (a, b), strict=True):
-        ends = mean_interval(values, (0.0, 1.0))
-        assert ends is not None
-        assert cell == f"{np.mean(values):.3f} [{ends.low:.3f}, {ends.high:.3f}]"
+    assert re.search(rf"exactly right only in A: 0, only in .*: {60 - sum(a)}\n", out)
 
 
 def test_questions_that_share_passages_count_as_one(
@@ -114,16 +106,6 @@ def test_one_gold_passage_for_all_means_no_interval(
     assert found.interval is None
 
 
-def test_needed_is_of_the_test_and_not_said_of_few_questions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n, said in ((9, "too few questions to say"), (40, "a new run of about ")):
-        a = [False] * n
-        b = [k < 2 for k in range(n)]
-        runs = right(tmp_path / f"a{n}", a), right(tmp_path / f"b{n}", b)
-        assert said in printed(capsys, *runs, "--metric", "em")
-
-
 def test_needed_counts_by_clusters(tmp_path: Path) -> None:
     a, b = [False] * 60, [n % 20 < 3 for n in range(60)]
     found = []
@@ -135,25 +117,6 @@ def test_needed_counts_by_clusters(tmp_path: Path) -> None:
     assert shared.estimate is not None
     assert shared.estimate.design_effect > 1.5
     assert (shared.minimum_detectable or 0) > 1.2 * (alone.minimum_detectable or 1)
-
-
-def test_who_is_right_where_the_other_is_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = [n < 12 for n in range(20)], [n >= 9 for n in range(20)]
-    out = printed(capsys, right(tmp_path / "a", a), right(tmp_path / "b", b))
-    assert re.search(r"exactly right only in A: 9, only in .*: 8", out)
-
-
-def test_equivalent_is_a_claim_of_the_whole_family(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = right(tmp_path / "base", [n % 2 for n in range(200)])
-    same = [right(tmp_path / f"same{k}", [n % 2 for n in range(200)]) for k in range(8)]
-    args = ("--metric", "em", "--margin", 0.0145)
-    assert "equivalent within ±0.0145" in printed(capsys, base, same[0], *args)
-    far = [right(tmp_path / f"far{k}", draws(0.5, 200, k)) for k in range(8)]
-    assert "equivalent within" not in printed(capsys, base, same[0], *far, *args)
 
 
 def test_several_runs_are_compared_with_the_first_in_one_family(tmp_path: Path) -> None:
@@ -191,7 +154,6 @@ def test_json_has_the_verdict_and_nothing_rounded(
         (0.1, "not-better", None, 4),
         (0.5, "worse", None, 0),
         (0.5, "not-better", None, 4),
-        (0.95, "worse", None, 0),
         (0.95, "not-better", None, 0),
         (0.1, "worse", 0.9, 0),
     ],
@@ -219,9 +181,7 @@ def test_evidence_stands_beside_em_and_known_questions_are_named(
     lost = right(tmp_path / "b", [True] * 40, pids=lambda n: ("p1", "p2") if n % 4 else ("p1",))
     blind = right(tmp_path / "c", [True] * 40, pids=lambda n: ("p1",) if n % 2 else ("p1", "p2"))
     out = printed(capsys, found, lost, "--metric", "em")
-    assert row(out, "all_recall")[2:4] == ["1.000 [0.959, 1.000]", "0.750 [0.591, 0.862]"] or (
-        row(out, "all_recall")[3].startswith("0.750 [")
-    )
+    assert row(out, "all_recall")[3].startswith("0.750 [")
     assert "right without its evidence: 10 of 40" in out
     assert "--dataset synthetic" not in out
     assert "--dataset synthetic --setting pooled" in printed(capsys, found, blind)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import CompareError, ConfigError, DataError, RagbenchError, RunError
+from ragbench.errors import ConfigError, DataError, RagbenchError, RunError
 from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
 from ragbench.experiments.compile import make_plan
@@ -18,7 +18,7 @@ from ragbench.experiments.store import write_json
 from ragbench.lms.calls import Limits
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town
 from tests.fakes import Asked, Reply
-from tests.runs import query, record_rows
+from tests.runs import record_rows
 
 
 @pytest.fixture
@@ -46,8 +46,6 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     family = [c for row in made.contrasts.values() for c in row.values()]
     assert len(family) == 8
     assert all(c.p_adjusted is not None and c.p_adjusted >= c.p for c in family)
-    smallest = min(family, key=lambda c: c.p)
-    assert smallest.p_adjusted == pytest.approx(min(1.0, 8 * smallest.p))
     assert len(made.fixed) == round(compiled.difference * 16)
     assert made.broken == []
     assert made.spending.ratio is not None
@@ -58,8 +56,6 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     zero, form = (made.arms[name][0] for name in ("zero-shot", "form"))
     for qid, record in zero.records.items():
         assert form.records[qid].answer in record.answer
-        assert form.records[qid].passages == record.passages
-    assert form.card.identity == {**zero.card.identity, "form": True}
     print_verdict(made)
     shown = capsys.readouterr().out
     for words in (
@@ -132,14 +128,6 @@ def test_what_compiling_would_refuse_is_refused_before_anything_is_spent(world: 
         with pytest.raises(RagbenchError):
             run_verdict(run, how, VerdictRequest(), on_message=lambda line: None)
     assert world.lm.asked == []
-
-
-def test_arms_over_different_questions_are_refused(world: World) -> None:
-    made = verdict(world)
-    query(made.folder / "form", "DELETE FROM records WHERE id = (SELECT max(id) FROM records)")
-    with pytest.raises(CompareError, match="different questions"):
-        reread(made.folder)
-    assert len(verdict(world).arms["form"][0].records) == 16
 
 
 def test_seeds_of_one_program_are_no_replication(world: World) -> None:

@@ -114,16 +114,6 @@ def test_seeds_are_asked_for_where_no_number_of_questions_would_do() -> None:
     assert test.more_seeds(0.03, 0.2, 50) is None
 
 
-def test_equal_runs_show_no_difference_and_an_interval_that_admits_one() -> None:
-    found = compare([1, 0, 1, 0, 1], [1, 0, 1, 0, 1], margin=0.05)
-    assert (found.difference, found.p, found.n_needed) == (0.0, 1.0, None)
-    assert found.interval is not None
-    # Seven values, 0 but for +1 and -1: t with 6 degrees of freedom, sd sqrt(2 / 6).
-    half = stats.t.ppf(0.975, 6) * (2 / 6 / 7) ** 0.5
-    assert (found.interval.low, found.interval.high) == pytest.approx((-half, half))
-    assert found.verdict == "no difference shown (the two score the same)"
-
-
 def test_all_discordant() -> None:
     found = compare([0] * 12, [1] * 12)
     assert found.difference == 1.0
@@ -135,6 +125,15 @@ def test_all_discordant() -> None:
     assert (split.difference, split.p) == (0.0, 1.0)
     assert split.verdict.startswith("no difference shown")
     assert compare([0, 0, 0], [1, 1, 1]).verdict.startswith("no difference shown")
+    equal = compare([1, 0, 1, 0, 1], [1, 0, 1, 0, 1], margin=0.05)
+    assert (equal.difference, equal.p, equal.n_needed) == (0.0, 1.0, None)
+    assert equal.verdict == "no difference shown (the two score the same)"
+    zero, one = scores([0] * 30), scores([1] * 30)
+    for anytime in (False, True):  # one gold passage for all means no interval
+        method = Method(clusters=dict.fromkeys(zero, "same"), anytime=anytime)
+        found = compare_scores(zero, one, method=method)
+        assert (found.interval, found.interval_b, found.p) == (None, None, 1.0)
+        assert found.verdict.startswith("no difference shown (all questions share a gold passage")
 
 
 def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
@@ -151,6 +150,9 @@ def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
     assert test.power(found.difference, found.sd**2, found.n_needed - 1) < 0.8
     assert found.interval is not None
     assert test.questions(found.interval.high, found.sd**2) == found.n_least
+    wide = compare(5 * a, 5 * b, score_range=(0.0, 5.0))
+    assert (wide.n_needed, wide.n_least) == (found.n_needed, found.n_least)
+    assert wide.minimum_detectable == pytest.approx(5 * (found.minimum_detectable or 0))
 
 
 @pytest.mark.parametrize(
@@ -166,13 +168,6 @@ def test_what_is_needed_in_words(more: dict[str, int], said: str) -> None:
     assert said in verdict(found)
 
 
-def test_what_is_needed_goes_by_the_range_of_the_scores() -> None:
-    a, b = arms(40, 0.02, 5)
-    found, wide = compare(a, b), compare(5 * a, 5 * b, score_range=(0.0, 5.0))
-    assert (wide.n_needed, wide.n_least) == (found.n_needed, found.n_least)
-    assert wide.minimum_detectable == pytest.approx(5 * (found.minimum_detectable or 0))
-
-
 def test_a_pilot_of_a_few_questions_names_no_number() -> None:
     said = "no difference shown (too few questions to say how many would be needed)"
     one = compare([0], [1])
@@ -180,15 +175,6 @@ def test_a_pilot_of_a_few_questions_names_no_number() -> None:
     assert compare([0, 0, 1, 0], [1, 0, 1, 0]).verdict == said
     assert compare([0] * 9, [0] * 8 + [1]).verdict == said
     assert "about" in compare([0] * 10, [0] * 9 + [1]).verdict
-
-
-def test_one_gold_passage_for_all_means_no_interval() -> None:
-    zero, one = scores([0] * 30), scores([1] * 30)
-    found = compare_scores(zero, one, method=Method(clusters=dict.fromkeys(zero, "same")))
-    assert (found.interval, found.interval_b, found.p) == (None, None, 1.0)
-    assert found.verdict.startswith("no difference shown (all questions share a gold passage")
-    looks = Method(clusters=dict.fromkeys(zero, "same"), anytime=True)
-    assert compare_scores(zero, one, method=looks).interval is None
 
 
 @pytest.mark.parametrize("how", [{}, {"anytime": True}])
@@ -240,15 +226,6 @@ def test_a_p_value_that_the_family_takes_past_5_percent_claims_nothing() -> None
     assert [c.verdict[:13] for c in correct([close, close])] == ["no difference"] * 2
 
 
-def test_equivalence_needs_both_ends_within_the_margin() -> None:
-    d = 0.03 + np.tile([0.1, -0.1], 200)
-    for sign in (1, -1):
-        found = compare(np.zeros(400), sign * d, margin=0.035)
-        assert found.interval is not None
-        assert max(-found.interval.low, found.interval.high) > 0.035
-        assert not is_equivalent(found)
-
-
 def test_margins() -> None:
     same, few = [1, 0] * 200, [1, 0] * 20
     assert compare(same, same, margin=0.02).verdict == "equivalent within ±0.02"
@@ -259,6 +236,9 @@ def test_margins() -> None:
     a = rng.uniform(0.2, 0.6, 2_000)
     found = compare(a, a + rng.normal(0.01, 0.02, 2_000), margin=0.05)
     assert found.verdict == "better, by less than the margin of 0.05"
+    for sign in (1, -1):  # both ends must lie within it
+        d = sign * (0.03 + np.tile([0.1, -0.1], 200))
+        assert not is_equivalent(compare(np.zeros(400), d, margin=0.035))
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,12 @@ def test_correction_by_hand() -> None:
     assert found is not None
     assert found.mean == pytest.approx(2 / 7)
     assert found.low < 2 / 7 < found.high
+    for shares, errors in (  # by chance, or of nothing
+        ([0.5], JudgeErrors(50, 100, 50, 100)),
+        ([], JudgeErrors(90, 100, 90, 100)),
+        ([0.5], JudgeErrors(0, 0, 90, 100)),
+    ):
+        assert corrected_share(shares, errors) is None
 
 
 def test_a_judge_without_errors_on_many_claims_leaves_the_share_as_it_is() -> None:
@@ -55,12 +61,6 @@ def test_true_claims_that_are_few_widen_a_share_of_0() -> None:
     passed = 10 / 12
     half = 1.959964 * (passed * (1 - passed) / 12) ** 0.5 / passed
     assert (found.low, found.high) == pytest.approx((0.0, half), abs=1e-4)
-
-
-def test_nothing_can_be_said_by_chance_or_of_nothing() -> None:
-    assert corrected_share([0.5], JudgeErrors(50, 100, 50, 100)) is None
-    assert corrected_share([], JudgeErrors(90, 100, 90, 100)) is None
-    assert corrected_share([0.5], JudgeErrors(0, 0, 90, 100)) is None
 
 
 @pytest.mark.parametrize(

@@ -25,16 +25,6 @@ def score(name: str, sample: dict) -> float | None:
     return get_metric(name).score(sample)
 
 
-def test_sentences_by_hand() -> None:
-    sample = record(citations=[["Ann Lee", 1], ["Oslo", 1], ["Bo Dan", 0]])
-    assert support_kind(sample) == "cited"
-    assert score("sp_em", sample) == 0.0
-    assert score("sp_precision", sample) == pytest.approx(1 / 3)
-    assert score("sp_recall", sample) == pytest.approx(1 / 2)
-    assert score("sp_f1", sample) == pytest.approx(0.4)
-    assert score("sp_em", record(citations=GOLD)) == 1.0
-
-
 def test_joint_multiplies_precision_and_recall_before_f1() -> None:
     # answer: precision 1/2, recall 1; sentences: precision 1, recall 1/2
     sample = record("Norway Europe", citations=[["Oslo", 0]])
@@ -61,13 +51,9 @@ def test_attribution_counts_where_no_sentence_was_cited() -> None:
     assert predicted_facts(sample) == {("Ann Lee", 1), ("Oslo", 0)}
     assert support_kind(record(citations=GOLD, attribution=[])) == "cited"
     assert support_kind(record()) is None
-
-
-def test_citing_a_passage_names_no_sentence() -> None:
-    sample = record(citations=[1, 2])
-    assert predicted_facts(sample) is None
-    assert score("sp_f1", sample) is None
-    assert score("support_f1", sample) == 1.0
+    passages = record(citations=[1, 2])  # a cited passage names no sentence
+    assert predicted_facts(passages) is None
+    assert (score("sp_f1", passages), score("support_f1", passages)) == (None, 1.0)
 
 
 def test_passages_are_cited_by_number_pid_or_sentence() -> None:
@@ -113,18 +99,14 @@ def test_evidence_by_aliases_of_the_data() -> None:
     assert score("evidence_em", record(extra={"evidences": gold}, facts=said)) == 0.0
     named = {"evidences": gold, "evidence_forms": forms}
     assert score("evidence_em", record(extra=named, facts=said)) == 1.0
-
-
-def test_evidence_counts_any_form_of_a_gold_triple() -> None:
-    forms = [[("a", "r", "b"), ("a", "r", "bb")], [("c", "r", "d")]]
-    assert evidence_score([("A", "r", "BB"), ("c", "r", "d")], forms).em == 1.0
     # Two forms of one gold triple both count, so recall can pass what was found, as in the script.
-    assert evidence_score([("a", "r", "b"), ("a", "r", "bb")], forms).recall == 1.0
+    both = [[("a", "r", "b"), ("a", "r", "bb")], [("c", "r", "d")]]
+    assert evidence_score([("a", "r", "b"), ("a", "r", "bb")], both).recall == 1.0
 
 
 def test_set_score_agrees_with_counting_on_generated_sets() -> None:
     rng = random.Random(0)
-    for _ in range(10_000):
+    for _ in range(2_000):
         pred, gold = (set(rng.choices(range(6), k=rng.randrange(5))) for _ in range(2))
         found = set_score(pred, gold)
         hits = len(pred & gold)

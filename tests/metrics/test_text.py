@@ -45,11 +45,13 @@ KINDS = {
     ],
     "number": [
         *("7", "1,000", "about 3.5 million", "12 km", "twenty", "$5", "6.8 inches", "-3", "two"),
+        *("twice", "two-time"),
         *("six million people",),
     ],
     "entity": [
         *("Oslo", "Nine Inch Nails", "45 Fathers", "May", "March of Dimes", "Studio 33", ""),
         *("12th", "Edmund Grey, 1st Earl of Kent", "One Direction", "no way", "noanswer"),
+        "Twice Shy",
     ],
 }
 

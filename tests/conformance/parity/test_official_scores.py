@@ -1,8 +1,10 @@
-"""Answer, support and evidence metrics: what the official scripts gave, and ours.
+"""What official scripts made of made-up predictions, as facts, and what ours makes of them.
 
-`official_scores.json` holds, as facts, the outcomes of the scripts of HotpotQA, 2WikiMultiHopQA,
-MuSiQue and IRCoT (DROP) on made-up predictions. Every accepted difference stands in
-`departures.json` with the words of the documentation that state it.
+- `official_scores.json`: the scripts of HotpotQA, 2WikiMultiHopQA, MuSiQue and IRCoT (DROP).
+- `arag_eval.json`: A-RAG's evaluation.
+
+Every accepted difference stands in `departures.json` with the words of the documentation that state
+it.
 """
 
 import json
@@ -13,21 +15,31 @@ from typing import Any
 
 import pytest
 
+from ragbench.experiments.score.protocols import apply, get_protocol
+from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric
 from ragbench.record import Record
-from tests.metrics.records import record
+from tests.experiments.scored_runs import CARD, answered
+from tests.metrics.records import failure, record
 
 FOLDER = Path(__file__).parent
-FACTS: dict[str, Any] = json.loads((FOLDER / "official_scores.json").read_text("utf-8"))
-PARTS = ("answers", "sentences", "passages", "triples")
-DEPARTURES = {
-    (row["part"], row["at"], row["score"]): row
-    for row in json.loads((FOLDER / "departures.json").read_text("utf-8"))
-    if row["case"] == "official_scores"
-}
 
 
-def recorded(part: str, row: dict[str, Any]) -> Record:
+def read(name: str) -> Any:
+    return json.loads((FOLDER / name).read_text("utf-8"))
+
+
+FACTS, ARAG = read("official_scores.json"), read("arag_eval.json")
+DEPARTURES: list[dict[str, Any]] = read("departures.json")
+
+
+def test_every_departure_is_stated_in_the_documentation() -> None:
+    for row in DEPARTURES:
+        text = " ".join((FOLDER.parents[2] / row["docs"]).read_text("utf-8").split())
+        assert row["stated"] in text, row["stated"]
+
+
+def official(part: str, row: dict[str, Any]) -> Record:
     if part == "answers":
         return record(row["prediction"], answers=row["golds"])
     if part == "sentences":
@@ -40,7 +52,7 @@ def recorded(part: str, row: dict[str, Any]) -> Record:
     return record(attributed_triples=[tuple(t) for t in row["predicted"]], extra=forms)
 
 
-def ours(name: str, made: Record) -> float | None:
+def score_of(name: str, made: Record) -> float | None:
     """Our score by the metric that a script's `name` stands for: one name for all data sets."""
     if name.startswith("musique_"):
         made = replace(made, extra={"f1": "musique"})
@@ -51,21 +63,24 @@ def ours(name: str, made: Record) -> float | None:
 
 def pairs() -> Iterator[tuple[tuple[str, int, str], float, float]]:
     """Part, place and metric of each outcome, with the official score and ours."""
-    for part in PARTS:
+    for part in ("answers", "sentences", "passages", "triples"):
         for at, row in enumerate(FACTS[part]):
-            made = recorded(part, row)
-            for name, official in row["scores"].items():
-                score = ours(name, made)
+            made = official(part, row)
+            for name, theirs in row["scores"].items():
+                score = score_of(name, made)
                 assert score is not None
-                yield (part, at, name), official, score
+                yield (part, at, name), theirs, score
 
 
 def test_every_score_is_the_official_one_but_for_the_departures() -> None:
-    found = {key: (official, ours) for key, official, ours in pairs()}
+    found = {key: (theirs, ours) for key, theirs, ours in pairs()}
     different = {
         key: scores for key, scores in found.items() if scores[0] != pytest.approx(scores[1])
     }
-    expected = {key: (row["official"], row["ours"]) for key, row in DEPARTURES.items()}
+    expected = {
+        (row["part"], row["at"], row["score"]): (row["official"], row["ours"])
+        for row in DEPARTURES if row["case"] == "official_scores"
+    }  # fmt: skip
     assert different.keys() == expected.keys()
     for key, scores in different.items():
         assert scores == pytest.approx(expected[key])
@@ -73,7 +88,40 @@ def test_every_score_is_the_official_one_but_for_the_departures() -> None:
     assert given == {name for _, _, name in found}
 
 
-@pytest.mark.parametrize("row", DEPARTURES.values(), ids=lambda row: f"{row['at']}-{row['score']}")
-def test_every_departure_is_stated_in_the_documentation(row: dict[str, Any]) -> None:
-    text = (FOLDER.parents[2] / row["docs"]).read_text("utf-8")
-    assert row["stated"] in " ".join(text.split())
+def predicted(row: dict[str, Any]) -> Record:
+    """The record of a prediction: an error's text is a failure here, and a blank is `noanswer`."""
+    if row["prediction"].startswith("Error: "):
+        return replace(failure(), qid=row["qid"], answers=[row["gold"]])
+    answer = row["prediction"] if row["prediction"].strip() else "noanswer"
+    scores = {"judge_arag": row["llm"]}
+    return answered(row["qid"], answer, answers=[row["gold"]], scores=scores)
+
+
+OF_ARAG = [row for row in DEPARTURES if row["case"] == "arag_eval"]
+
+
+@pytest.mark.parametrize(("name", "metric"), [("contain", "contain"), ("llm", "judge_arag")])
+def test_every_question_of_arag_scores_as_officially(name: str, metric: str) -> None:
+    accepted = {row["qid"]: row for row in OF_ARAG if row["score"] == name}
+    assert accepted.keys() <= {r["qid"] for r in ARAG["questions"] if r["status"] != "failed"}
+    score = get_metric(metric).score
+    found = {row["qid"]: score(predicted(row)) for row in ARAG["questions"]}
+    for row in ARAG["questions"]:
+        if row["status"] == "failed":  # blank: left out of the mean
+            continue
+        if row["qid"] in accepted:
+            expected = (accepted[row["qid"]]["ours"], accepted[row["qid"]]["official"])
+            assert (found[row["qid"]], row[name]) == expected, "the departure is gone"
+        else:
+            assert found[row["qid"]] == row[name], row
+
+
+def test_the_means_of_arag_are_over_the_same_questions() -> None:
+    records = [predicted(row) for row in ARAG["questions"]]
+    scores = apply(get_protocol("arag"), RunCard.model_validate(CARD), records, {})["scores"]
+    summary = ARAG["summary"]
+    for name, label in (("contain", "Cont-Acc"), ("llm", "LLM-Acc")):
+        lost = sum(r["official"] - r["ours"] for r in OF_ARAG if r["score"] == name)
+        mean = summary[f"{name}_accuracy"] - lost / summary["answered_samples"]
+        assert scores[label]["n"] == summary["answered_samples"]
+        assert scores[label]["mean"] == pytest.approx(mean)
