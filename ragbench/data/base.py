@@ -115,8 +115,6 @@ Loader = Callable[[DataSpec], Dataset]
 
 DATASETS: Registry[Loader] = Registry("dataset", package="ragbench.data.loaders")
 
-_INPUTS = {"question"}
-
 
 def make_example(
     *,
@@ -150,7 +148,7 @@ def make_example(
         decomposition=[dict(part) for part in decomposition],
         **extra,
     )
-    example._input_keys = _INPUTS  # `with_inputs` makes a copy and a set for each
+    example._input_keys = {"question"}  # `with_inputs` would make a copy
     return example
 
 

@@ -76,7 +76,12 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
         raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
     keep_ids = spec.dataset in KEEPING_IDS
     if path.is_dir():
-        return Pool(_document_passages(path, spec.passage_tokens)).passages
+        return Pool(
+            # A passage never crosses from a section to the next.
+            from_sentences(title, chunk.sentences)
+            for title, text in read_documents(path)
+            for chunk in cut_chunks([from_text(title, text)], max_tokens=spec.passage_tokens)[0]
+        ).passages
     if is_large(path):
         return stored_passages(path, keep_ids, partial(stream_corpus, path, keep_ids))
     boundaries = {(passage.title, passage.text): passage for passage in known}
@@ -93,13 +98,6 @@ def stream_corpus(path: Path, keep_ids: bool) -> Iterator[Passage]:
     """The passages of a file of records, one by one."""
     for row in read_rows(path):
         yield validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
-
-
-def _document_passages(folder: Path, max_tokens: int) -> Iterator[Passage]:
-    """The passages of a folder's documents; one never crosses from a section to the next."""
-    for title, text in read_documents(folder):
-        for chunk in cut_chunks([from_text(title, text)], max_tokens=max_tokens)[0]:
-            yield from_sentences(title, chunk.sentences)
 
 
 def _corpus_rows(path: Path) -> Iterator[Row]:

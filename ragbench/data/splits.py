@@ -29,11 +29,7 @@ _LARGEST = 0.2
 
 
 class Splits(NamedTuple):
-    """Examples by split, and how many were dropped.
-
-    `duplicates` since their question had been seen, `overlapping` since they need a gold passage of
-    a question in the official evaluation part. `disjoint` says what the splits share none of.
-    """
+    """Examples by split; how many were dropped as duplicates, or for a held-out passage."""
 
     examples: dict[Split, list[dspy.Example]]
     duplicates: int

@@ -48,7 +48,14 @@ class GranularIndex:
         self._starts = [0, *accumulate(map(len, self._sentences))]
         self._owners = [i for i, held in enumerate(self._sentences) for _ in held]
         self._words = BM25(corpus, stopwords="none", title_weight=int(self._titled))
-        self._dense = Dense(self._sentence_corpus(), embedder=embedder, api_base=api_base)
+        parts = [
+            (p, text) for p, held in zip(corpus, self._sentences, strict=True) for text in held
+        ]
+        sentences = (
+            Passage(str(n), passage.title if self._titled else "", text)
+            for n, (passage, text) in enumerate(parts)
+        )
+        self._dense = Dense(Corpus(tuple(sentences)), embedder=embedder, api_base=api_base)
         self._chunks = Dense(corpus, embedder=embedder, api_base=api_base)
         self._vocabulary = ""
         self._store: IndexStore | None = None
@@ -167,12 +174,6 @@ class GranularIndex:
         if pid not in self.corpus.positions:
             raise DataError(f"no chunk has the id {pid[:80]!r}")
         return self.corpus.positions[pid]
-
-    def _sentence_corpus(self) -> Corpus:
-        passages = self.corpus.passages
-        parts = [(passages[i], text) for i, held in enumerate(self._sentences) for text in held]
-        titles = [passage.title if self._titled else "" for passage, _ in parts]
-        return Corpus(tuple(Passage(str(n), titles[n], text) for n, (_, text) in enumerate(parts)))
 
     def _holding(self, position: int, keywords: list[str], bounded: bool) -> tuple[str, ...]:
         passage = self.corpus.passages[position]

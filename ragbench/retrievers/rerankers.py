@@ -114,13 +114,12 @@ class MaxSim(Reranker):
         # Tokens of kept passages count too: as if they had been made again.
         tokens = len(asked) + sum(len(known[text]) for text in texts)
         file_call(local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
-        return [_maxsim(asked, known[text]) for text in texts]
-
-
-def _maxsim(query: Vectors, passage: npt.NDArray[np.float16]) -> float:
-    if not len(query) or not len(passage):
-        return -1.0
-    return float((query @ passage.astype(np.float32).T).max(axis=1).mean())
+        return [
+            float((asked @ known[text].astype(np.float32).T).max(axis=1).mean())
+            if len(asked) and len(known[text])
+            else -1.0
+            for text in texts
+        ]
 
 
 class CrossEncoder(Reranker):

@@ -6,27 +6,12 @@ from typing import Any
 
 import pytest
 
-from ragbench.data import DATASETS, Dataset, DataSpec, load_dataset
+from ragbench.data import Dataset, DataSpec, load_dataset
 from ragbench.errors import ConfigError, DataError, UnknownNameError
 
 
 def examples(data: Dataset) -> dict[str, Any]:
     return {e.qid: e for part in data.splits.values() for e in part}
-
-
-def test_every_data_set_is_registered_and_says_what_it_is():
-    assert DATASETS.names() == [
-        "2wikimultihopqa",
-        "arag",
-        "beir",
-        "documents",
-        "graphrag_bench",
-        "hotpotqa",
-        "jsonl",
-        "musique",
-        "synthetic",
-    ]
-    assert all((loader.__doc__ or "").strip().endswith(".") for _, loader in DATASETS)
 
 
 def test_hotpotqa_distractor(write, hotpot):
@@ -228,14 +213,6 @@ def test_chunk_view_moves_the_gold_to_chunks(write, hotpot):
     for example in examples(data).values():
         held = {pair for pid in example.gold_pids for pair in data.corpus.alignment[pid]}
         assert set(example.support) <= held
-
-
-def test_duplicates_are_dropped_and_counted(write, hotpot):
-    hotpot[1]["question"] = hotpot[0]["question"].upper() + "?"
-    data = load_dataset(DataSpec("hotpotqa", data_file=write(hotpot)))
-    assert data.card["duplicates_dropped"] == 1
-    assert "h0" in examples(data)
-    assert "h1" not in examples(data)
 
 
 def test_digest_depends_on_every_field_and_not_on_the_path(write, hotpot):

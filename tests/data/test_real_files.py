@@ -38,16 +38,6 @@ def test_hotpotqa(files):
         assert len(example.gold_pids) == 2
 
 
-def test_musique(files):
-    data = load_dataset(DataSpec("musique", data_file=files["musique"]))
-    found = all_examples(data)
-    assert len(found) == 100
-    assert len(data.corpus) == 1890
-    assert len({p.title for p in data.corpus}) == 1764
-    assert all(len(e.gold_pids) == e.hops for e in found)
-    assert {len(c) for c in data.corpus.contexts.values()} == {20}
-
-
 def test_2wiki_over_its_pooled_corpus(files):
     data = load_dataset(
         DataSpec("2wikimultihopqa", data_file=files["2wiki"], corpus_file=files["2wiki_corpus"])
@@ -57,13 +47,6 @@ def test_2wiki_over_its_pooled_corpus(files):
     assert data.card["gold_exact"] == 376
     assert data.card["gold_matched_with_care"] == 113
     assert data.card["questions_with_gold"] == 489
-
-
-def test_the_layout_of_arag(files):
-    data = load_dataset(
-        DataSpec("arag", data_file=files["2wiki"], corpus_file=files["2wiki_chunks"])
-    )
-    assert (len(all_examples(data)), len(data.corpus)) == (500, 658)
 
 
 def test_graphrag_bench(files):

@@ -95,10 +95,3 @@ def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
         assert on_disk.titled(title) == in_memory.titled(title), title
     found = [in_memory.titled(t) for t in ("PARIS", "pARIS", "lyon", "nowhere")]
     assert found == [1, 2, 3, None]
-
-
-def test_characters_that_are_hard_to_store(tmp_path: Path) -> None:
-    texts = ["line\u2028separator", "null\\u0000 in words", "🦜 é ü", 'quote " and \\', "a\tb\nc"]
-    rows = [{"id": str(i), "title": text, "text": text} for i, text in enumerate(texts)]
-    corpus = load_dataset(files(tmp_path, [*CORPUS, *rows])).corpus
-    assert [p.title for p in corpus[300:]] == [text.strip() for text in texts]

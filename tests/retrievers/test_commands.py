@@ -40,13 +40,6 @@ def test_retrieve_prints_a_table_and_writes_what_it_shows(tmp_path: Path) -> Non
     assert dense["card"]["index"]["vectors"] == "exact"
 
 
-def test_a_second_run_reuses_the_index() -> None:
-    run("retrieve", *WORLD, "--retriever", "bm25")
-    before = IndexStore().entries()
-    run("retrieve", *WORLD, "--retriever", "bm25", "--split", "all", "--limit", "3")
-    assert IndexStore().entries() == before
-
-
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
@@ -61,13 +54,6 @@ def test_mistakes_are_named_before_work_is_done(
     with pytest.raises(error, match=message):
         run("retrieve", *WORLD, *args)
     assert IndexStore().entries() == []
-
-
-@pytest.mark.parametrize("ks", ["0", "a,b", ""])
-def test_depths_must_be_numbers(ks: str) -> None:
-    result = run("retrieve", *WORLD, "--k", ks)
-    assert result.exit_code == 2
-    assert "2,5,10" in result.output
 
 
 def test_search_shows_rank_score_and_text() -> None:

@@ -76,24 +76,6 @@ def test_a_build_that_was_stopped_goes_on_where_it_was(
     assert all(total == 90 and done > 60 for done, total in told)
 
 
-def test_damaged_unfinished_work_is_done_again(
-    embedder: WordEmbedder, store: IndexStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dense, "_PART", 20)
-    corpus = make_corpus(random_texts(50, seed=8, vocabulary=5000))
-    with monkeypatch.context() as patched:
-        patched.setattr(vectors, "make_index", None)
-        with pytest.raises(TypeError):
-            make_retriever("dense", corpus).build(store)
-    (left,) = store.root.glob("*.unfinished")
-    path = left / "20.npz"
-    path.write_bytes(path.read_bytes()[:-5])
-    embedder.embedded.clear()
-    made = make_retriever("dense", corpus).build(store).search("w0 w1", k=9)
-    assert len(embedder.embedded) == 20 + 1
-    assert made == make_retriever("dense", corpus).search("w0 w1", k=9)
-
-
 def test_prefixes_and_title_reach_the_embedder(embedder: WordEmbedder) -> None:
     settings = {"query_prefix": "query: ", "passage_prefix": "passage: "}
     retriever = make_retriever("dense", make_corpus(["x"]), **settings)
@@ -119,14 +101,6 @@ def test_a_restricted_retriever_shares_vectors(embedder: WordEmbedder) -> None:
 def _contexts(n: int) -> Corpus:
     corpus = make_corpus([f"text number {i}" for i in range(n)])
     return Corpus(corpus.passages, contexts={"q1": (0, 1, 2), "q2": (2, 3)})
-
-
-def test_distractor_with_a_store_embeds_all_once(embedder: WordEmbedder, store: IndexStore) -> None:
-    for _ in range(2):
-        retriever = make_retriever("dense", _contexts(30), setting="distractor").build(store)
-        found = retriever.for_question("q2").search("text number 3", k=5)
-        assert [p.pid for p in found] == ["p3", "p2"]
-    assert sum(text.startswith("T") for text in embedder.embedded) == 30
 
 
 def test_index_work_is_not_the_questions(embedder: WordEmbedder) -> None:

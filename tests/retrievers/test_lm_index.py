@@ -74,17 +74,6 @@ def test_a_reply_is_asked_for_once_and_filed_once(tmp_path: Path) -> None:
     assert (call.signature, call.role) == ("ExtractEntities", "extract")
 
 
-def test_another_lm_or_text_is_asked_anew() -> None:
-    cache = KeptRows(None)
-    asked = 0
-    for name, text in (("a", "Orla."), ("b", "Orla."), ("b", "Tam."), ("a", "Orla.")):
-        lm, active = with_lm(name=name)
-        with active:
-            IndexLM(cache).ask(ExtractEntities, text=text)
-        asked += len(lm.asked)
-    assert asked == 3
-
-
 def test_a_text_that_is_too_long_is_cut_and_counted() -> None:
     def narrow(asked: Asked) -> Reply:
         return overflowing() if len(shown(asked)) > 60 else names(asked)

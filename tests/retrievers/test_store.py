@@ -171,14 +171,6 @@ def test_drop_deletes_nothing_but_the_folder_of_the_index(store: IndexStore) -> 
     assert other.is_dir()
 
 
-def test_what_a_killed_build_left_is_cleared_by_the_next(store: IndexStore) -> None:
-    retriever = make_retriever("bm25", CORPUS)
-    leftover = store.root / f".{index_key(retriever)}-1234"
-    leftover.mkdir(parents=True)
-    retriever.build(store)
-    assert not leftover.exists()
-
-
 class _Evil:
     def __init__(self, path: Path) -> None:
         self.path = path
