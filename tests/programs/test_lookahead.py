@@ -278,15 +278,6 @@ def test_the_ways_to_name_a_variable(query: str, after: tuple[str, ...], source:
     assert fill(node, {Source("n1", name): ["Orla"]}, {}) == (["birthplace of Orla"], 0)
 
 
-@pytest.mark.parametrize(
-    ("confidences", "entropy"),
-    [((0.5,), 1), ((0.0,), 0), ((1.0,), 0), ((0.9,), 0.469), ((0.5, 1.0), 0.5), ((), 0)],
-)
-def test_entropy_of_the_confidences_is_between_0_and_1(confidences: Any, entropy: float) -> None:
-    plan = PlanGraph(tuple(LookUp(str(c), "q", confidence=c) for c in confidences))
-    assert plan.entropy == pytest.approx(entropy, abs=1e-3)
-
-
 def test_values_are_read_by_name_once_each_and_without_evasions() -> None:
     given = [("Author", "Orla Venn."), ("author", "orla venn"), ("author", "Tam Quill")]
     rows = [Binding(variable=n, value=v) for n, v in [*given, ("year", "unknown"), ("other", "x")]]

@@ -67,12 +67,6 @@ class Budget:
                 raise BudgetSpentError("LM calls")
             self.calls += 1
 
-    def spend_retrievals(self, n: int) -> None:
-        with self._lock:
-            if self.retrievals + n > self.max_retrievals:
-                raise BudgetSpentError("searches")
-            self.retrievals += n
-
     @property
     def calls_left(self) -> int:
         return self.max_calls - 1 - self.calls
@@ -256,7 +250,10 @@ class Trace:
 
     def _timed(self, find: Callable[[], Sequence[Item]], n: int) -> tuple[list[Item], float]:
         """What `find` gives for `n` searches, and the seconds that each took."""
-        self.budget.spend_retrievals(n)
+        with self._lock:
+            if n > self.budget.retrievals_left:
+                raise BudgetSpentError("searches")
+            self.budget.retrievals += n
         start = time.perf_counter()
         with crossing("retriever"), contained("the retriever"):
             found = list(find()) if n else []
