@@ -219,10 +219,11 @@ function index() {
 }
 
 function matches(q, i) {
-  const scores = data.scores[state.metric].map((column) => column[i]).filter(known);
+  const scores = data.scores[state.metric];
+  const first = (scores.find((column) => known(column[i])) || [])[i];
   const cause = data.causes.indexOf(state.cause);
   return (!state.cause || data.why.some((column) => column[i] === cause)) &&
-    (!state.differ || new Set(scores).size > 1) && (!state.find || haystack[i].includes(state.find.toLowerCase()));
+    (!state.differ || scores.some((column) => known(column[i]) && column[i] !== first)) && (!state.find || haystack[i].includes(state.find.toLowerCase()));
 }
 
 function mark(at, i) {
