@@ -162,16 +162,6 @@ def test_rollouts_have_seeds_of_their_own() -> None:
         assert [hit.body.get("seed") for hit in server.hits] == [5, 7, 8]
 
 
-def test_several_candidates_are_several_calls() -> None:
-    with (
-        FakeServer() as server,
-        open_ledger() as ledger,
-        dspy.context(lm=lm_at(server), adapter=make_adapter("chat")),
-    ):
-        out = dspy.Predict("question -> answer", n=3, temperature=1.0)(question="x")
-    assert len(out.completions) == len(ledger.calls) == len(server.hits) == 3
-
-
 def test_async_calls_are_filed_too() -> None:
     import asyncio
 
