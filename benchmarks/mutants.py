@@ -67,7 +67,7 @@ MUTANTS = [
     Mutant(STATS + "power.py", "square = variance + seen**2", "square = variance", COMPARED),
     Mutant(STATS + "power.py", "POWER = 0.8", "POWER = 0.5", COMPARED),
     Mutant(STATS + "corrections.py", "x[int((x @ counts).argmax()), left]", "x.max(axis=0)[left]",
-           ESTIMATES),
+           ("tests/metrics/test_corrections.py",)),
     Mutant(STATS + "comparison.py", "(len(p_values) - rank)", "len(p_values)", COMPARED),
     # What a comparison says.
     Mutant(STATS + "comparison.py", "alpha=alpha / family", "alpha=alpha", COMPARED),
@@ -81,7 +81,7 @@ MUTANTS = [
            "different = [c.p for c in family]", COMPARED),
     Mutant(STATS + "comparison.py", "interval_b=arms[1].interval() if arms[1]",
            "interval_b=arms[0].interval() if arms[0]", SENTENCES),
-    Mutant(STATS + "comparison.py", "scale = len(units) / len(d)", "scale = 1.0", COMPARED),
+    Mutant(STATS + "comparison.py", "scale = len(units) / len(d)", "scale = 1.0", ESTIMATES),
     Mutant(STATS + "comparison.py", "max(c.n_needed, c.n + 1)", "c.n", COMPARED),
     Mutant(STATS + "comparison.py", "LEAST_PILOT = 10", "LEAST_PILOT = 2", COMPARED),
     Mutant(STATS + "comparison.py", "design_effect=c.estimate.design_effect",
