@@ -194,7 +194,7 @@ def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
 def test_another_version_or_another_file_is_refused_in_one_line(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     query(folder, "PRAGMA user_version = 7")
-    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 1"):
+    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 2"):
         read_records(folder)
     with pytest.raises(RunError, match="has format 7"), Store(folder) as store:
         store.write(answered("q9", "a"))

@@ -32,7 +32,7 @@ from ragbench.redact import redact
 #: The database of a run, and the file that shows its card.
 DATABASE, CARD = "run.db", "card.json"
 #: The version of the tables. Another version is refused: there is no code to read it.
-FORMAT = 1
+FORMAT = 2
 #: "ragb", which tells our files from other SQLite files.
 _APPLICATION = 0x72616762
 #: In place of a question's id: the calls that make what all questions share.
