@@ -289,8 +289,8 @@ def evidence_lines(records: StoredRecords) -> list[str]:
     line = f"right without its evidence: {without} of {right}"
     if without > KNOWN_SHARE * right:
         line += (
-            "; the model knows or guesses such answers, or reads them from an index's facts, which are "
-            "no passages: the questions of `--dataset synthetic --setting pooled` are fictional"
+            "; the model knows or guesses such answers, or reads them from an index's facts, "
+            "which are no passages; `--dataset synthetic --setting pooled` asks fictional questions"
         )
     return [line]
 
