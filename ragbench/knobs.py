@@ -8,6 +8,7 @@ everywhere, with the value, the bound and the default named.
 import contextlib
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -28,17 +29,26 @@ class Knobs(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_are_no_booleans(cls, given: Any) -> Any:
-        """Python takes True for 1; somebody who writes `k: true` does not mean it."""
+    def _nothing_is_guessed(cls, given: Any) -> Any:
+        """Pydantic takes True for 1, `yes` for True and `1_0` for 10; nobody means that."""
         for name, value in given.items() if isinstance(given, Mapping) else ():
             kind = cls.model_fields[name].annotation if name in cls.model_fields else None
             kinds = {kind, *get_args(kind)}
-            if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            number = bool(kinds & {int, float})
+            if isinstance(value, bool) and number and bool not in kinds:
                 raise ValueError(f"{name}={value} is not allowed; give a number")
+            if str in kinds or not isinstance(value, int | float | str):
+                continue
+            if number and isinstance(value, str) and _ODD_NUMBER.fullmatch(value):
+                raise ValueError(f"{name}={value!r} is not allowed; give a number")
+            if kind is bool and str(value).lower() not in ("true", "false"):
+                raise ValueError(f"{name}={value!r} is not allowed; give true or false")
         return given
 
 
 K = TypeVar("K", bound=Knobs)
+#: What Python, but nobody else, takes for a number: `1_0`, and digits of other scripts.
+_ODD_NUMBER = re.compile(r"[-+.0-9eE]*(?:[0-9]_\d|(?![0-9])\d)[-+.\d_eE]*")
 _BOUNDS = ((">=", "ge", at.Ge), (">", "gt", at.Gt), ("<=", "le", at.Le), ("<", "lt", at.Lt))
 
 
@@ -86,7 +96,7 @@ def parse(model: type[Knobs], name: str, value: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple(part.strip() for part in value.split(",") if part.strip())
     for number in (int, float):
-        if number in kinds:
+        if number in kinds and not _ODD_NUMBER.fullmatch(value):
             with contextlib.suppress(ValueError):
                 return number(value)
     return value
