@@ -132,4 +132,4 @@ def test_the_command_names_the_system_and_refuses_a_second_run() -> None:
     assert "langgraph" in result.output
     again = CliRunner().invoke(cli, words)
     assert "holds a run already" in str(again.exception)
-    assert load_dataset(DataSpec("jsonl", data_file=Path("questions.json"))).name == "jsonl"
+    assert load_dataset(DataSpec("jsonl", data_file=Path("questions.json"))).name == "questions"

@@ -53,6 +53,13 @@ class DataSpec:
     fractions: tuple[float, float, float] = (0.4, 0.2, 0.4)
     disjoint: Disjoint | None = None
 
+    @property
+    def title(self) -> str:
+        """The name of the data set: of the user's own, that of the file."""
+        files = (self.data_file, self.test_file, self.val_file, self.train_file, self.hub_repo)
+        own = (Path(file).stem for file in files if file and self.dataset == "jsonl")
+        return next(own, self.dataset)
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -71,6 +78,7 @@ class Dataset:
     setting: Setting
     card: Mapping[str, Any] = field(default_factory=dict)
     questions: Sequence[dspy.Example] = ()
+    layout: str = ""  # of files that give the data set their own name
 
     def select(
         self, split: Split | Literal["all"], limit: int | None = None, *, answered: bool = True
@@ -98,7 +106,9 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the examples of all splits in order, the setting and the corpus."""
-        state = hashlib.sha256(f"{self.name}\x1f{self.setting}\x1f{self.corpus.digest}".encode())
+        state = hashlib.sha256(
+            f"{self.layout or self.name}\x1f{self.setting}\x1f{self.corpus.digest}".encode()
+        )
         for split in sorted(self.splits):
             state.update(f"\x1d{split}".encode())
             for example in self.splits[split]:

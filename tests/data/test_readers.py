@@ -6,7 +6,9 @@ from typing import Any
 
 import datasets
 import pytest
+from click.testing import CliRunner
 
+from ragbench.cli.main import cli
 from ragbench.data import DataSpec, detect_layout, load_dataset
 from ragbench.data.corpora import read_documents
 from ragbench.errors import ConfigError, DataError, MissingExtraError
@@ -287,3 +289,14 @@ def test_a_document_behind_a_broken_link_is_not_left_out_in_silence(tmp_path: Pa
     (tmp_path / "b.md").symlink_to(tmp_path / "gone.md")
     with pytest.raises(DataError, match="is a broken link or no regular file; remove it"):
         list(read_documents(tmp_path))
+
+
+def test_questions_alone_are_for_programs_that_do_not_search(tmp_path, monkeypatch):
+    file = write_rows(tmp_path, "csv", [{"question": "Who?", "answer": "Ann"}], "mine")
+    dataset = load_dataset(DataSpec("jsonl", data_file=file))
+    assert (dataset.name, len(dataset.corpus), dataset.setting) == ("mine", 0, "pooled")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["eval", "--program", "vanilla", "--data-file", str(file)])
+    assert "mine has no passages, which vanilla would search; give --corpus-file" in str(
+        done.exception
+    )

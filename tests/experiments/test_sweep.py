@@ -156,7 +156,7 @@ def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -
     done = command(load, tmp_path, "--dry-run", matrix=matrix)
     assert done.exit_code == 0
     assert "[4/4] ircot, bootstrap" in done.stdout
-    assert "vanilla on jsonl test, openai/fake" in done.stdout
+    assert "vanilla on questions test, openai/fake" in done.stdout
     whole = done.stdout.partition("in all, 4 cells, and 2 compiles")[2]
     found = re.search(r"calls   (\d+) to ([\d,]+)", whole)
     assert found

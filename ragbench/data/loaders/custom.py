@@ -1,6 +1,7 @@
 """Your own questions: the `jsonl` layout, described in docs/data.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
@@ -8,7 +9,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import CorpusRecord, read_corpus
-from ragbench.data.load import rows_of
+from ragbench.data.load import detect_layout, rows_of
 from ragbench.data.loaders.gold import index_titles
 from ragbench.data.passages import Pool
 from ragbench.data.readers import (
@@ -77,9 +78,15 @@ def load_documents(spec: DataSpec) -> Dataset:
 
 @DATASETS.register("jsonl")
 def load_jsonl(spec: DataSpec) -> Dataset:
-    """Your own questions, with passages of their own or a corpus file."""
+    """Your own questions, with passages of their own or a corpus file; named by their file."""
     corpus = None if spec.corpus_file is None else read_corpus(spec)
-    return assemble(spec, _items(spec, corpus), corpus=corpus)
+    items = list(_items(spec, corpus))
+    if corpus is None and spec.setting is None and not any(item.passages for item in items):
+        files = filter(None, (spec.data_file, spec.train_file, spec.val_file, spec.test_file))
+        if all(layout.dataset == "jsonl" for layout in filter(None, map(detect_layout, files))):
+            spec = replace(spec, setting="pooled")  # over none, for programs that do not search
+    made = assemble(spec, items, corpus=corpus)
+    return replace(made, name=spec.title, layout=spec.dataset)
 
 
 def _items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:

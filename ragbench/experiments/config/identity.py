@@ -67,15 +67,15 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in used if value not in ("", {}, [])}
 
 
-def run_name(identity: Mapping[str, Any], *also: Mapping[str, Any]) -> str:
-    """A name for the run of `identity`, or for what is made of it by `also`."""
+def run_name(identity: Mapping[str, Any], data: str, *also: Mapping[str, Any]) -> str:
+    """A name for the run of `identity` over `data`, or for what is made of it by `also`."""
     variant = identity.get("set", {}).get("variant", "")
     text = json.dumps([identity, *also], sort_keys=True, default=str)
     parts = (
         identity["program"],
         "" if variant == "default" else variant,
         "compiled" if "compiled" in identity else "",
-        identity["dataset"],
+        data,
         identity["split"],
         identity["retriever"],
         identity["lm"].removeprefix("local:").rpartition("/")[2],

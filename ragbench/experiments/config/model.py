@@ -162,7 +162,7 @@ class RunConfig(Knobs):
 
     def name(self, *also: Mapping[str, Any]) -> str:
         """A name for the run, or for what is made of it by `also`; the identity decides it."""
-        return run_name(self.identity(), *also)
+        return run_name(self.identity(), self.data_spec().title, *also)
 
     def folder(self) -> Path:
         """The run folder: `out`, or one of the run's name."""

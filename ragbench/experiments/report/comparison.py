@@ -50,8 +50,8 @@ def print_comparison(results: Sequence[RunComparison]) -> None:
             say(f"{name}: of {shared} questions, both have a score of: {', '.join(few)}")
     print_table(_costs(named, several))
     for name, result in named:
-        only = f"right only in A: {len(result.broken)}, only in {name}: {len(result.fixed)}"
-        say(f"exactly {only}")
+        b = name if several else "B"
+        say(f"exactly right only in A: {len(result.broken)}, only in {b}: {len(result.fixed)}")
 
 
 def sentence(c: Comparison) -> str:

@@ -14,7 +14,7 @@ import dspy
 import ragbench
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
-from ragbench.errors import ConfigError, RunError, StoppedError, UnknownNameError
+from ragbench.errors import ConfigError, DataError, RunError, StoppedError, UnknownNameError
 from ragbench.experiments.artifacts import (
     assert_held_out,
     assert_not_learned_from,
@@ -158,6 +158,12 @@ def build(
     same = like if like and like.config.data_spec() == config.data_spec() else None
     dataset = same.dataset if same else load_dataset(config.data_spec())
     examples = () if no_questions else choose(dataset, config)
+    brought = ":" in f"{config.program}{config.retriever.name}" or config.retriever.name == "http"
+    if not (len(dataset.corpus) or brought or config.program == "direct"):
+        raise DataError(
+            f"{dataset.name} has no passages, which {config.program} would search; give "
+            "--corpus-file PATH (in Python corpus=), or take --program direct"
+        )
     if like is None:  # or its cache is in use
         configure_cache()
     lm = lm_of(config, config.lm.model, main=True)
