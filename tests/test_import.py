@@ -130,6 +130,9 @@ def test_the_command_names_the_system_and_refuses_a_second_run() -> None:
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     assert "langgraph" in result.output
+    assert json.loads(Path("runs/imported-langgraph/summary.json").read_text())["n"] == len(
+        QUESTIONS
+    )
     again = CliRunner().invoke(cli, words)
     assert "holds a run already" in str(again.exception)
     assert load_dataset(DataSpec("jsonl", data_file=Path("questions.json"))).name == "questions"

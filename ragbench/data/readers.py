@@ -361,7 +361,9 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise DataError(f"no such file: {path}") from None
+        raise DataError(
+            f"no such file: {path}; paths are of the working folder, {Path.cwd()}"
+        ) from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text at byte {error.start}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path itself

@@ -34,7 +34,8 @@ from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import FLAT, RunConfig
 from ragbench.experiments.runs import Evaluation, choose, reopen
 from ragbench.experiments.runs.runner import make_record
-from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked
+from ragbench.experiments.runs.summary import SUMMARY
+from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.retrievers import Corpus, Passage
 
@@ -155,7 +156,9 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
         with Store(folder, card) as store:
             for record in records:
                 store.write(record)
-    return reopen(folder)
+    made = reopen(folder)
+    write_json(folder / SUMMARY, made.stored())  # which `ragbench runs` lists
+    return made
 
 
 def read_predictions(file: Path) -> dict[str, PredictionRecord]:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
+from ragbench.experiments.report.table import Column, Table, print_table
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 
@@ -159,3 +160,13 @@ def test_lists_and_findings_are_tables_for_machines(run: Path) -> None:
     assert len(rows("index", "list")) == 1
     [good] = rows("doctor", run)
     assert (good["folder"], good["finding"]) == (str(run), "nothing is wrong")
+
+
+@pytest.mark.parametrize(
+    ("usd", "shown"), [(0.0, "0.0000"), (0.00004, "0.000040"), (0.0123, "0.0123"), (250, "250.00")]
+)
+def test_a_small_cost_is_not_shown_as_none(
+    usd: float, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_table(Table("t", [Column("cost", kind="usd")], [{"cost": usd}]))
+    assert shown in capsys.readouterr().out

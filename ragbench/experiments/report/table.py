@@ -33,7 +33,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "mean": lambda x: f"{x:,.0f}" if isinstance(x, int) or abs(x) >= 100 else f"{x:.3f}",
     "gain": lambda x: f"{x:+.3f}",
     "amount": lambda x: f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}",
-    "usd": lambda x: f"{x:.4f}" if abs(x) < 100 else f"{x:,.2f}",
+    "usd": lambda x: f"{x:,.{2 if abs(x) >= 100 else 6 if 0 < abs(x) < 0.001 else 4}f}",
     "seconds": lambda x: f"{x:.1f}",
     "share": lambda x: f"{x:.0%}",
     "number": lambda x: f"{x:.4g}",
