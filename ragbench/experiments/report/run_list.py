@@ -66,7 +66,7 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
     variant = f" ({variant})" if variant not in ("", "default") else ""
     cost = (summary.get("as_if") or {}).get("cost_usd")
     intervals, n = summary.get("intervals") or {}, summary.get("n", 0)
-    return {
+    row = {
         "run": folder.as_posix(),
         "program": identity["program"] + variant + " compiled" * bool(identity.get("compiled")),
         "data": f"{card['data']['name']} {identity.get('split', '')}".strip(),
@@ -79,3 +79,4 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
         "cost_usd": cost / n if cost is not None and n else None,
         "p50_s": (summary.get("latency_s") or {}).get("p50"),
     }
+    return row | {name: None for name in card.get("unknown") or () if name in row}
