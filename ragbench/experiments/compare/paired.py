@@ -103,13 +103,14 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
     Raises:
         CompareError: the runs are over other data, or other questions.
     """
-    for key in ("name", "digest"):
-        theirs, ours = getattr(a.card.data, key), getattr(b.card.data, key)
-        if theirs != ours:
-            raise CompareError(
-                f"the runs are over different data: {key} {theirs!r} and {ours!r}; "
-                "run both on the same data set, setting and seed"
-            )
+    if a.card.data.digest != b.card.data.digest:  # a file may have been renamed
+        key = "name" if a.card.data.name != b.card.data.name else "digest"
+        length = None if key == "name" else 16
+        theirs, ours = (getattr(run.card.data, key)[:length] for run in (a, b))
+        raise CompareError(
+            f"the runs are over different data: {key} {theirs!r} and {ours!r}; run both on "
+            "the same data set, corpus, setting and seed"
+        )
     shared = [qid for qid in a.records if qid in b.records]
     only_a, only_b = len(a.records) - len(shared), len(b.records) - len(shared)
     if (only_a or only_b) and not common:
