@@ -112,7 +112,7 @@ def played(
     return Outcome(now, answered, rejected, rate)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.2])
 @pytest.mark.parametrize("latency", [0.1, 0.3, 1.0])
 def test_chance_rejections_cost_less_than_twice_the_time(share: float, latency: float) -> None:
     without = played(by_chance(0.0, 0), 1000, latency=latency).seconds
@@ -135,6 +135,19 @@ def test_a_true_limit_rejects_few_calls_and_is_used(
     assert outcome.answered == 1500
     assert outcome.rejected < 150
     assert outcome.seconds < 1.5 * 30
+
+
+def test_hours_of_peace_after_a_limit_are_no_error() -> None:
+    rate = Rate()
+    for at in range(60):
+        rate.start(at / 100, call := Started(waited=True))
+        rate.reject(at / 100, call)
+    rate.start(1e6, call := Started(waited=True))
+    before = rate.per_second
+    rate.answer(1e6, call, tokens=1)
+    assert before is not None
+    assert rate.per_second is not None
+    assert rate.per_second > before
 
 
 def test_a_few_calls_a_minute_are_found_too() -> None:
@@ -171,7 +184,7 @@ def test_limits_that_a_person_sets_space_the_calls() -> None:
 
 def test_the_pause_that_a_server_asks_for_is_kept() -> None:
     rate = Rate(math.inf)
-    calls = [Started() for _ in range(12)]
+    calls = [Started() for _ in range(16)]
     for call in calls:
         rate.start(0.0, call)
     for call in calls:

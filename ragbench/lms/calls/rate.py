@@ -22,13 +22,13 @@ from ragbench.lms.calls.limits import Attempt
 from ragbench.stopping import POLL_S
 
 START_OPEN = 8
-#: Rejections among so many calls started one after the other that are a cluster: one call in ten
-#: rejected by chance passes for it in one run of a thousand.
-CLUSTERS = ((12, 25), (28, 120))
+#: Rejections among so many calls started one after the other that are a cluster: one call in five
+#: rejected by chance passes for it in fewer than one run of a hundred.
+CLUSTERS = ((16, 25), (48, 120))
 #: What is left of the rate after a rejection.
 KEPT = 0.9
 #: The rate grows by this share a second, twice as fast after each so many seconds of peace.
-GROWTH, DOUBLES_S, FASTEST = 0.03, 4.0, 32.0
+GROWTH, DOUBLES_S, DOUBLINGS = 0.03, 4.0, 5.0
 PAUSE_S = 0.2
 #: Resets further away are not waited for: the server may say no by itself.
 LONGEST_RESET_S = 120.0
@@ -86,7 +86,7 @@ class Rate:
         if self.per_second is None:
             self.most_open += 1
         elif call.waited:
-            faster = min(2.0 ** ((now - self._cut_at) / DOUBLES_S), FASTEST)
+            faster = 2.0 ** min((now - self._cut_at) / DOUBLES_S, DOUBLINGS)
             self.per_second *= 1 + GROWTH * min(faster / self.per_second, 1.0)
             self._next_at = min(self._next_at, now + 1 / self.per_second)
         if "tokens" in self._fixed:
