@@ -47,7 +47,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Score each RUN from its records; the model that answered is not asked again.
 
     Writes scores.json, and every score to the run's database. The judge's replies are kept there
-    too: the same command continues after an interruption and asks nothing twice.
+    too: the same command continues after an interruption and asks nothing twice. Exits with 1 where
+    no reply of a judge could be used.
     """
     from ragbench.errors import ConfigError
     from ragbench.experiments.report.scores import print_scores
@@ -92,6 +93,11 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     if spent.stopped_by:
         say(f"stopped by {spent.stopped_by}; give the same command again to continue", err=True)
         raise click.exceptions.Exit(3)
+    for one in scored:
+        for name in one.void:
+            say(f"{one.folder}: {name}: no reply could be used", err=True)
+    if any(one.void for one in scored):
+        raise click.exceptions.Exit(1)
     if any(run.damaged for run in scored):
         raise click.exceptions.Exit(2)
 

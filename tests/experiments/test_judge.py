@@ -14,7 +14,7 @@ from ragbench.lms.calls import Limits, spending
 from ragbench.metrics.errors import cause_of
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
-from tests.fake_server import FakeServer
+from tests.fake_server import FakeServer, Fault
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
 
 
@@ -166,3 +166,15 @@ def test_command_asks_a_real_server(
     assert "3 correct, 0 incorrect, 1 failed, 0 unscored" in out
     assert "LLM-Acc: 0.750" in out
     assert "differs: data: hotpotqa, not arag" in out
+
+
+def test_command_ends_with_1_where_no_reply_is_of_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    folder = make_run(tmp_path / "run", four())
+    with FakeServer(lambda hit: Fault("405")) as server:
+        asking = ["--judge", "openai/judge", "--api-base", server.url, "--no-cache"]
+        code, out, err = command(capsys, "score", str(folder), *asking)
+    assert (code, "3 unscored" in out, "judge: no reply could be used" in err) == (1, True, True)
+    assert command(capsys, "score", str(folder))[0] == 0  # nothing is asked

@@ -121,6 +121,12 @@ class Annotated:
         """The value of each unit of a question; None where there is none."""
         return [reply.value if reply else None for _, reply in self.units.get(qid, ())]
 
+    @property
+    def is_void(self) -> bool:
+        """Whether something was asked, and no reply has a value."""
+        done = [reply for some in self.units.values() for _, reply in some if reply is not None]
+        return bool(done) and all(reply.value is None for reply in done)
+
     def counts(self) -> dict[str, Any]:
         """How many units have no value and why, were not asked or were cut, and what it took."""
         pairs = [pair for some in self.units.values() for pair in some]

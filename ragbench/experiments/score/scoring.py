@@ -74,13 +74,17 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class Scored:
-    """A scored run: its card, its records with all scores merged in, its summary."""
+    """A scored run: its card, its records with all scores merged in, its summary.
+
+    `void` names what was asked of a model now and got no usable reply at all.
+    """
 
     folder: Path
     card: RunCard
     records: list[Record]
     summary: dict[str, Any]
     damaged: tuple[str, ...] = ()
+    void: tuple[str, ...] = ()
 
 
 def score_run(folder: Path, request: ScoreRequest) -> Scored:
@@ -104,7 +108,9 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             raise RunError(f"{folder} has no records to score")
         old = read_scores(folder)
         notes = summaries_of(folder) if old.keys() >= stored.keys() else {}
-        records = _asked(folder, [stored[qid] for qid in sorted(stored)], request, protocol, notes)
+        records, void = _asked(
+            folder, [stored[qid] for qid in sorted(stored)], request, protocol, notes
+        )
         judged = [name for name in _KEPT if any(name in r.scores for r in records)]
         wanted = dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *judged])
         if protocol:
@@ -123,7 +129,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         with Store(folder) as store:
             store.write_scores(rows)
         write_json(folder / SUMMARY, summary, sealed=True)
-    return Scored(folder, card, records, summary, stored.damaged)
+    return Scored(folder, card, records, summary, stored.damaged, void)
 
 
 def _asked(
@@ -132,18 +138,23 @@ def _asked(
     request: ScoreRequest,
     protocol: Protocol | None,
     notes: dict[str, dict[str, Any]],
-) -> list[Record]:
-    """`records` with what the models of `request` say of them; summaries are added to `notes`."""
+) -> tuple[list[Record], tuple[str, ...]]:
+    """`records` with what the models of `request` say of them, and what got no usable reply.
+
+    Summaries are added to `notes`.
+    """
     judge = request.judge
+    void: list[str] = []
     if judge:
         check_judge(records, judge.asking.lm, allow_self=judge.allow_self)
     for asking, annotation in _annotations(request, protocol, records):
         annotated = annotate(folder, records, annotation, asking)
         notes[annotation.name] = annotation.summarize(records, annotated)
+        void += [annotation.name] * annotated.is_void
         records = [r if r.failed else annotation.fill(r, annotated.values(r.qid)) for r in records]
     if judge and judge.rule == "grounding" and judge.labelled:
         notes["grounding"] |= calibrate(folder, records, judge.asking, judge.labelled)
-    return records
+    return records, tuple(void)
 
 
 def _annotations(
