@@ -14,6 +14,8 @@ import ragbench as rb
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.lms import make_lm
+from ragbench.programs import PROGRAMS
+from ragbench.programs.external import keep_module
 from ragbench.retrievers import Corpus, Passage
 from tests.fake_server import FakeServer
 
@@ -43,6 +45,26 @@ def test_a_subclass_of_an_lm_is_called(server: FakeServer) -> None:
     lm = Counting("openai/m", api_base=server.url, api_key="k")
     rb.evaluate("vanilla", lm=lm, limit=2, size=100, cache=False)
     assert Counting.asked == len(server.hits) == 2
+
+
+class Echo(dspy.Module):
+    """A module that asks no LM."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer=question)
+
+
+@pytest.mark.parametrize("module", [Echo, Echo()], ids=["class", "instance"])
+def test_a_module_is_taken_as_a_class_or_an_instance(module: Any, server: FakeServer) -> None:
+    data = [dspy.Example(question="who?", answer="who?").with_inputs("question")]
+    run = rb.evaluate(module, data=data, lm="openai/m", api_base=server.url)
+    assert [record.answer for record in run.records] == ["who?"]
+
+
+def test_a_class_of_ragbench_is_its_program_and_another_is_refused() -> None:
+    assert keep_module(PROGRAMS.get("ircot")) == "ircot"
+    with pytest.raises(ConfigError, match="neither a name nor a DSPy module"):
+        keep_module(Counting)  # type: ignore[arg-type]
 
 
 def test_an_object_is_not_known_to_another_process() -> None:

@@ -16,8 +16,8 @@ from ragbench.retrievers import Corpus, Passage, Retriever, keep_retriever
 
 #: What may be asked: the name of a data set, one that was loaded, or examples of one's own.
 Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
-#: What may answer: the name of a program, `package.module:Class`, or a DSPy module.
-Program: TypeAlias = str | dspy.Module
+#: What may answer: the name of a program, `package.module:Class`, or a DSPy module or its class.
+Program: TypeAlias = str | dspy.Module | type[dspy.Module]
 LM: TypeAlias = str | dspy.LM
 #: What may search: the name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
 AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]

@@ -75,7 +75,10 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         try:
             kept = _KEPT.get(self.name)
             with contained("its constructor"):
-                self.module = kept.deepcopy() if kept else self.make(**arguments)
+                if isinstance(kept, dspy.Module):
+                    self.module = kept.deepcopy()
+                else:
+                    self.module = self.make(**arguments)
         except Exception as error:  # whatever a stranger's constructor raises
             raise ConfigError(
                 f"{self.name} cannot be made: {type(error).__name__}: {error}; its arguments are "
@@ -122,14 +125,22 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     ]
 
 
-#: Modules that were given as objects, by the name that stands for them.
-_KEPT: dict[str, dspy.Module] = {}
+#: Modules that were given as objects or classes, by the name that stands for them.
+_KEPT: dict[str, dspy.Module | type[dspy.Module]] = {}
 
 
-def keep_module(module: dspy.Module) -> str:
-    """A name for `module` as it is now, for this process, by which `load_program` finds it."""
-    made = type(module)
+def keep_module(module: dspy.Module | type[dspy.Module]) -> str:
+    """A name for `module` as it is now, for this process, by which `load_program` finds it.
+
+    Raises:
+        ConfigError: it is no DSPy module, or a program of ragbench made by hand.
+    """
+    made = module if isinstance(module, type) else type(module)
+    if not issubclass(made, dspy.Module):
+        raise ConfigError(f"program={repr(module)[:80]} is neither a name nor a DSPy module")
     name = f"{made.__module__}:{made.__qualname__}"
+    if issubclass(made, RAGProgram) and made.name and module is made:
+        return made.name
     if isinstance(module, RAGProgram) and module.name:
         raise ConfigError(
             f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
@@ -147,7 +158,8 @@ def program_digest(spec: str) -> str:
     except (OSError, TypeError):  # a class of a notebook has no file: its code tells it from others
         code = [f.__code__ for f in vars(made).values() if inspect.isfunction(f)]
         source = repr([made.__qualname__, *((c.co_code, c.co_consts, c.co_names) for c in code)])
-    state = _KEPT[spec].dump_state() if spec in _KEPT else {}
+    kept = _KEPT.get(spec)
+    state = kept.dump_state() if isinstance(kept, dspy.Module) else {}
     text = json.dumps([source, state], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -158,7 +170,9 @@ def load_program(spec: str) -> type[RAGProgram]:
     Raises:
         ConfigError: it cannot be imported, or is no DSPy module.
     """
-    made: Any = type(_KEPT[spec]) if spec in _KEPT else load_object(spec, "--program")
+    kept = _KEPT.get(spec)
+    made: Any = type(kept) if isinstance(kept, dspy.Module) else kept
+    made = made or load_object(spec, "--program")
     if not (isinstance(made, type) and issubclass(made, dspy.Module)):
         raise ConfigError(f"{spec} is no subclass of dspy.Module")
     if issubclass(made, RAGProgram):
