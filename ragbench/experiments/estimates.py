@@ -15,6 +15,7 @@ import copy
 import itertools
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MethodType
@@ -43,8 +44,8 @@ SAMPLE = 6
 #: rest is for the questions that were not rehearsed.
 MARGIN = (0.7, 1.4)
 ASKED_TWICE = "the upper ends have every reply asked for twice, as an unreadable one is"
-#: Tokens of the shortest reply, and items of a list in a long one.
-_SHORTEST, _MANY = 2, 5
+#: Tokens of the shortest and of a usual reply, and items of a list in a long one.
+_SHORTEST, _USUAL, _MANY = 2, 50, 5
 
 
 class Estimate(BaseModel):
@@ -56,6 +57,8 @@ class Estimate(BaseModel):
     calls: Range = Range()
     tokens: Range = Range()
     cost: tuple[float, float] | None = (0.0, 0.0)
+    #: Tokens and dollars within these ranges that are likely; dollars 0 where not known.
+    likely: tuple[int, float] | None = None
     notes: tuple[str, ...] = ()
     questions: int = 0
     #: Of the program's own index, which comes in addition and is no question's.
@@ -63,11 +66,12 @@ class Estimate(BaseModel):
 
     def lines(self) -> list[str]:
         """The estimate for people."""
+        tokens, money = self.likely or (0, 0.0)
         lines = [
             self.title,
             f"  calls   {self.calls}",
-            f"  tokens  {self.tokens}",
-            f"  cost    {self._cost}",
+            f"  tokens  {self.tokens}" + (f", likely about {tokens:,}" if tokens else ""),
+            f"  cost    {self._cost}" + (f", likely about {usd(money)}" if money else ""),
             *(f"  {note}" for note in self.notes),
         ]
         if index := self.index:
@@ -86,8 +90,12 @@ def in_all(title: str, parts: Sequence[Estimate], notes: Sequence[str] = ()) -> 
     """The sum of what `parts` are expected to spend; the cost None where one is not known."""
     costs = [part.cost for part in parts if part.cost is not None]
     low, high = (sum(cost[end] for cost in costs) for end in (0, 1))
+    likely = [part.likely for part in parts if part.likely]
     return Estimate(
         title=title,
+        likely=(sum(n for n, _ in likely), sum(money for _, money in likely))
+        if len(likely) == len(parts)
+        else None,
         calls=sum((part.calls for part in parts), Range()),
         tokens=sum((part.tokens for part in parts), Range()),
         cost=(low, high) if len(costs) == len(parts) else None,
@@ -139,6 +147,7 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
         calls=Range(*each.calls).times(len(todo), retry * len(todo)),
         tokens=Range(int(low * each.tokens[0]), int(high * each.tokens[1])),
         cost=each.cost and (low * each.cost[0], high * each.cost[1]),
+        likely=each.likely_of(len(todo)),
         notes=tuple(notes),
         questions=len(todo),
         index=index,
@@ -214,11 +223,18 @@ class Rehearsed:
     """Fewest and most that one question takes, over kinds of replies.
 
     `tokens` are of prompts and replies; `cost` in US dollars is None where a price is not known.
+    `likely` is the middle one of the runs whose values were drawn, with replies of usual length.
     """
 
     calls: tuple[int, int]
     tokens: tuple[int, int]
     cost: tuple[float, float] | None
+    likely: tuple[float, float]
+
+    def likely_of(self, times: float) -> tuple[int, float]:
+        """Tokens and dollars of so many runs."""
+        tokens, money = self.likely
+        return int(times * tokens), times * money if self.cost else 0.0
 
 
 @dataclass(frozen=True)
@@ -265,7 +281,7 @@ def rehearse(
     `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
     embeddings: a run that would need one ends there. None where the program reaches no LM call.
     """
-    runs = []
+    runs, drawn = [], []
     for kind, example in itertools.product(_KINDS, examples):
         stand_in = _StandIn(adapter, kind, lm)
         none = dspy.LM("rehearsal/none", engine=_NoEngine(stand_in), cache=False)
@@ -276,6 +292,7 @@ def rehearse(
             program(question=example.question)
         if stand_in.asked:
             runs.append(stand_in.asked)
+            drawn += [stand_in.asked] * (kind.seed is not None)
     if not runs:
         return None
     calls = [len(run) for run in runs]
@@ -287,6 +304,10 @@ def rehearse(
         calls=(min(calls), max(calls)),
         tokens=(min(prompts) + _SHORTEST * min(calls), max(prompts) + longest),
         cost=(low_cost, high_cost) if math.isfinite(high_cost) else None,
+        likely=(
+            statistics.median(sum(one.prompt + _USUAL for one in run) for run in drawn or runs),
+            statistics.median(sum(one.cost(_USUAL) for one in run) for run in drawn or runs),
+        ),
     )
 
 

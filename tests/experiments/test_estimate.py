@@ -73,6 +73,11 @@ def test_spending_lies_in_the_range(
         bench = ready(config, like=like)
         found = estimate_run(bench)
         assert server.hits == []
+        assert found.likely is not None
+        assert found.tokens.low <= found.likely[0] <= found.tokens.high
+        assert found.cost is not None
+        assert found.cost[0] <= found.likely[1] <= found.cost[1]
+        assert f"likely about {found.likely[0]:,}" in found.lines()[2]
         summary = evaluate(config, like=bench).summary
         took = summary.as_if
         assert took.attempts == len(server.hits)

@@ -191,5 +191,6 @@ def estimate_compile(plan: Plan) -> Estimate:
             MARGIN[0] * budget.runs.low * run.cost[0],
             MARGIN[1] * retry * budget.runs.high * (run.cost[1] + demos_cost),
         ),
+        likely=run.likely_of((budget.runs.low + budget.runs.high) / 2),
         notes=tuple(notes),
     )
