@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
+from tests.data.samples import HOTPOT
 
 Write = Callable[..., Path]
 
@@ -31,14 +31,5 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def hotpot() -> list[dict[str, Any]]:
+    """Records that a test may change."""
     return json.loads(json.dumps(HOTPOT))
-
-
-@pytest.fixture
-def musique() -> list[dict[str, Any]]:
-    return json.loads(json.dumps(MUSIQUE))
-
-
-@pytest.fixture
-def custom() -> list[dict[str, Any]]:
-    return json.loads(json.dumps(CUSTOM))

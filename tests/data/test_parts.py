@@ -1,19 +1,30 @@
-"""Splits, sentences, pids and chunks: properties."""
+"""Splits and clusters, sentences, pids and chunks: properties."""
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from ragbench.data import DataSpec, load_dataset
 from ragbench.data.base import make_example, question_key
 from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
-from ragbench.data.splits import split_examples
+from ragbench.data.splits import find_clusters, linked, links, split_examples
+from ragbench.errors import ConfigError
 from ragbench.retrievers.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
 
-THIRDS = (0.5, 0.25, 0.25)
+THIRDS, SHARES = (0.5, 0.25, 0.25), (0.4, 0.2, 0.4)
+PARTS = ("train", "validation", "test")
 
 
 def asked(*questions: str):
     return [make_example(qid=f"q{i}", question=q, answers=["x"]) for i, q in enumerate(questions)]
+
+
+def needing(*pids: str, extra: int = 0):
+    """An example per string, whose characters are its gold passages."""
+    return [
+        make_example(qid=f"q{i}", question=f"question {i}", answers=["x"], gold_pids=list(some))
+        for i, some in enumerate((*pids, *[""] * extra))
+    ]
 
 
 @settings(max_examples=100, deadline=None)
@@ -27,11 +38,10 @@ def test_splits_share_neither_id_nor_question(questions, seed, held):
     held_out = {f"q{i}" for i in held}
     assigned = dict.fromkeys(held_out, "test")
     made = split_examples(examples, seed=seed, fractions=THIRDS, assigned=assigned)
-    splits, dropped = made.examples, made.duplicates
-    parts = [[e.qid for e in splits[name]] for name in ("train", "validation", "test")]
+    parts = [[e.qid for e in made.examples[name]] for name in PARTS]
     flat = [qid for part in parts for qid in part]
-    keys = [question_key(e.question) for part in splits.values() for e in part]
-    assert len(set(flat)) == len(flat) == len(examples) - dropped
+    keys = [question_key(e.question) for part in made.examples.values() for e in part]
+    assert len(set(flat)) == len(flat) == len(examples) - made.duplicates
     assert len(set(keys)) == len(keys)
     assert set(keys) == {question_key(e.question) for e in examples}
     if held_out & {e.qid for e in examples}:
@@ -44,12 +54,87 @@ def test_split_sizes_and_order():
     made = split_examples(examples, seed=7, fractions=THIRDS)
     splits = made.examples
     assert (made.duplicates, made.overlapping, made.disjoint) == (0, 0, "passages")
-    assert [len(splits[name]) for name in ("train", "validation", "test")] == [10, 5, 5]
+    assert [len(splits[name]) for name in PARTS] == [10, 5, 5]
     assert split_examples(examples, seed=7, fractions=THIRDS) == made
     assert split_examples(examples, seed=8, fractions=THIRDS).examples != splits
     assert [e.qid for e in splits["train"]] != sorted(e.qid for e in splits["train"])
     everything = split_examples(examples, seed=7, fractions=(0.0, 0.0, 1.0))
     assert len(everything.examples["test"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("Caf\u00e9 owner?", "Cafe\u0301 owner?"), ("\uff37ho?", "Who?")]
+)
+def test_a_letter_that_is_written_in_two_ways_is_the_same_question(one, other):
+    assert question_key(one) == question_key(other)
+
+
+def test_a_set_of_everything_is_taken_apart_by_the_commonest_key():
+    chain = [(f"p{i // 5}", f"p{i // 5 + 1}") for i in range(60)]
+    assert len(set(linked(chain))) == 1
+    found = find_clusters(chain)
+    assert 10 <= len(set(found)) <= 13
+    for i, at in enumerate(found):
+        assert set(chain[i]) & set(chain[at])
+    assert find_clusters([("a",)] * 6) == [0] * 6
+    assert find_clusters([]) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text("abcdefgh", max_size=2), min_size=6, max_size=30), st.integers(0, 3))
+def test_splits_by_passage_share_none(pids, seed):
+    examples = needing(*pids, extra=60)
+    made = split_examples(examples, seed=seed, fractions=SHARES)
+    kept = [e.qid for part in made.examples.values() for e in part]
+    assert sorted(kept) == sorted(e.qid for e in examples)
+    if made.disjoint == "passages":
+        sides = [{key for e in part for key in links(e)} for part in made.examples.values()]
+        assert not (sides[0] & sides[1]) | (sides[0] & sides[2]) | (sides[1] & sides[2])
+        whole = len(examples)
+        assert len(made.examples["train"]) == pytest.approx(0.4 * whole, abs=max(2, 0.03 * whole))
+
+
+def test_where_the_data_do_not_allow_it_questions_are_split_alone():
+    examples = needing(*["a"] * 20)
+    made = split_examples(examples, seed=0, fractions=SHARES)
+    assert made.disjoint == "questions"
+    assert [len(part) for part in made.examples.values()] == [8, 4, 8]
+    with pytest.raises(ConfigError, match="too many questions are linked"):
+        split_examples(examples, seed=0, fractions=SHARES, disjoint="passages")
+    apart = needing("a", "a", *"bcdefghijklmnopqrs")
+    for given_, used in ((None, "passages"), ("questions", "questions")):
+        assert split_examples(apart, seed=0, fractions=SHARES, disjoint=given_).disjoint == used
+
+
+def test_what_shares_a_passage_with_the_official_part_is_dropped():
+    given_ = {"seed": 0, "fractions": SHARES}
+    examples = needing("a", "b", "a", "c", "d", "e", "f")
+    made = split_examples(examples, **given_, assigned={"q0": "test", "q1": "test"})
+    assert made.overlapping == 1
+    kept = {name: {e.qid for e in part} for name, part in made.examples.items()}
+    assert kept["test"] == {"q0", "q1"}
+    assert kept["train"] | kept["validation"] == {"q3", "q4", "q5", "q6"}
+    most = needing("a", *"aaaa", "b")
+    assert split_examples(most, **given_, assigned={"q0": "test"}).overlapping == 0
+    with pytest.raises(ConfigError, match="4 of 5 questions outside the official part"):
+        split_examples(most, **given_, assigned={"q0": "test"}, disjoint="passages")
+
+
+def test_the_synthetic_world_is_split_by_passage_and_clusters_do_not_change_the_data():
+    data = load_dataset(DataSpec(size=1000))
+    sides = {name: {key for e in part for key in links(e)} for name, part in data.splits.items()}
+    assert not sides["test"] & (sides["train"] | sides["validation"])
+    assert data.card["splits_disjoint_by"] == "passages"
+    assert [len(data.splits[name]) for name in PARTS] == pytest.approx([100, 50, 100], abs=2)
+    test = data.splits["test"]
+    names = {example.cluster for example in test}
+    assert 20 < len(names) < len(test)
+    assert names.isdisjoint(e.cluster for e in data.splits["train"])
+    before = data.digest
+    for example in test:
+        example.cluster = "all"
+    del data.__dict__["digest"]
+    assert data.digest == before
 
 
 @pytest.mark.parametrize(
@@ -61,6 +146,7 @@ def test_split_sizes_and_order():
         ("One.\n\nTwo.\tThree.", 3),
         ("", 0),
         ("no full stop", 1),
+        ("\u201ca " * 100_000, 76),  # quotes that never close take no quadratic time
     ],
 )
 def test_abbreviations_and_initials_end_no_sentence(text, count):
@@ -100,8 +186,3 @@ def test_chunks_hold_every_sentence_once_and_in_order(lengths, limit):
     for paragraph in paragraphs:
         for index, pid in enumerate(holders[paragraph.pid]):
             assert (paragraph.title, index) in chunked.alignment[pid]
-
-
-def test_marks_of_quotation_that_never_close_take_no_quadratic_time() -> None:
-    text = "\u201ca " * 100_000  # minutes, if they did
-    assert " ".join(split_sentences(text)) == text.strip()

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.data import DataSpec, detect_layout, load_dataset
-from ragbench.data.corpora import read_documents
-from ragbench.errors import ConfigError, DataError, MissingExtraError
+from ragbench.data import Dataset, DataSpec, detect_layout, load_dataset
+from ragbench.errors import ConfigError, DataError
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
 ROWS = [
@@ -39,31 +38,25 @@ def write_rows(folder: Path, kind: str, rows: list[dict[str, Any]], name: str) -
     return path
 
 
-@pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "tsv", "parquet"])
-def test_every_format_gives_the_same_data_set(kind, tmp_path):
+def load(write, questions: Any, corpus: Any = CORPUS, **settings: Any) -> Dataset:
+    """A data set of one's own: its rows or its file, and a corpus or its file."""
+    path = questions if isinstance(questions, Path) else write(questions)
+    passages = corpus if isinstance(corpus, Path) else write(corpus, "corpus.json")
+    return load_dataset(DataSpec("jsonl", data_file=path, corpus_file=passages, **settings))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_every_format_gives_the_same_data_set(kind, write, tmp_path):
     rows = [{**row, "gold": [f"p{i}"]} for i, row in enumerate(ROWS)]
-    expected = load_dataset(
-        DataSpec(
-            "jsonl",
-            data_file=write_rows(tmp_path, "json", rows, "expected"),
-            corpus_file=write_rows(tmp_path, "json", CORPUS, "passages"),
-        )
-    )
-    data = load_dataset(
-        DataSpec(
-            "jsonl",
-            data_file=write_rows(tmp_path, kind, rows, "questions"),
-            corpus_file=write_rows(tmp_path, kind, CORPUS, "corpus"),
-        )
-    )
-    assert data.digest == expected.digest
+    corpus = write_rows(tmp_path, kind, CORPUS, "passages")
+    data = load(write, write_rows(tmp_path, kind, rows, "questions"), corpus)
+    assert data.digest == load(write, rows).digest
     assert data.questions[3].gold_pids == ["p3"]
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("x", ["x"]),
         (["x", "y", "x"], ["x", "y"]),
         (1914, ["1914"]),
         (2.5, ["2.5"]),
@@ -74,9 +67,7 @@ def test_every_format_gives_the_same_data_set(kind, tmp_path):
     ],
 )
 def test_answers_may_be_lists_numbers_and_truth_values(answer, expected, write):
-    corpus = write(CORPUS, "corpus.json")
-    path = write([{"question": "What?", "answer": answer}])
-    data = load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus))
+    data = load(write, [{"question": "What?", "answer": answer}])
     assert data.questions[0].answers == expected
 
 
@@ -95,33 +86,26 @@ def test_html_entities_are_decoded_once_and_gold_still_matches(write):
     assert (example.gold_pids, data.card["support_missing"]) == ([passage.pid], 0)
     own = [{"question": "Who?", "answer": "x", "gold": ["Bo &amp; Co", "p&amp;1"]}]
     corpus = [{"title": "Bo & Co", "text": "y"}, {"id": "p&amp;1", "title": "T", "text": "z"}]
-    spec = DataSpec("jsonl", data_file=write(own), corpus_file=write(corpus, "corpus.json"))
-    data = load_dataset(spec)
+    data = load(write, own, corpus)
     assert data.questions[0].gold_pids == [p.pid for p in data.corpus]
 
 
-def test_a_table_written_by_a_spreadsheet(tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text('question;answer;notes\n"Who; where?";007;\nWhen?;"[not JSON";x\n')
-    corpus = write_rows(tmp_path, "csv", CORPUS, "corpus")
-    data = load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus))
+def test_a_table_written_by_a_spreadsheet(write):
+    table = 'question;answer;notes\n"Who; where?";007;\nWhen?;"[not JSON";x\n'
+    data = load(write, write(table.encode(), "mine.csv"))
     assert [(e.qid, e.question, e.answers) for e in data.questions] == [
         ("q000001", "Who; where?", ["007"]),
         ("q000002", "When?", ["[not JSON"]),
     ]
 
 
-def test_fields_of_other_names(tmp_path):
+def test_fields_of_other_names(write):
     rows = [{"query": "Who?", "truth": {"value": "Ann", "aliases": ["A."]}}]
-    path = write_rows(tmp_path, "json", rows, "mine")
-    corpus = write_rows(tmp_path, "json", CORPUS, "corpus")
     fields = (("question", "query"), ("answer", "truth.value"), ("answers", "truth.aliases"))
-    data = load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus, fields=fields))
-    assert data.questions[0].answers == ["Ann", "A."]
+    assert load(write, rows, fields=fields).questions[0].answers == ["Ann", "A."]
 
 
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
+def test_beir_layout_is_for_retrieval(tmp_path):
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
     queries = [{"_id": f"q{i}", "text": f"thing {i}", "metadata": {}} for i in range(4)]
@@ -131,19 +115,14 @@ def beir(tmp_path: Path) -> Path:
     head = "query-id\tcorpus-id\tscore\n"
     (folder / "qrels" / "test.tsv").write_text(f"{head}q0\td0\t1\nq0\td1\t2\nq1\td1\t0\n")
     (folder / "qrels" / "dev.tsv").write_text(f"{head}q2\td2\t1\nq3\tgone\t1\n")
-    return folder
-
-
-def test_beir_layout_is_for_retrieval(beir):
-    data = load_dataset(DataSpec("beir", data_file=beir))
-    assert [e.qid for e in data.splits["test"]] == ["q0"]
-    assert data.splits["test"][0].gold_pids == ["d0", "d1"]
+    data = load_dataset(DataSpec("beir", data_file=folder))
+    assert {e.qid: e.gold_pids for e in data.splits["test"]} == {"q0": ["d0", "d1"]}
     assert {e.qid: e.gold_pids for e in data.splits["validation"]} == {"q2": ["d2"], "q3": []}
     assert [e.qid for e in data.select("all", answered=False)] == ["q0", "q2", "q3"]
     with pytest.raises(ConfigError, match="only `ragbench retrieve`"):
         data.select("test")
     with pytest.raises(DataError, match=r"needs a folder with queries\.jsonl"):
-        load_dataset(DataSpec("beir", data_file=beir / "qrels"))
+        load_dataset(DataSpec("beir", data_file=folder / "qrels"))
 
 
 def pdf(pages: list[str]) -> bytes:
@@ -167,8 +146,7 @@ def pdf(pages: list[str]) -> bytes:
     return out + f"{tail}startxref\n{len(out)}\n%%EOF".encode()
 
 
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
+def test_a_folder_of_documents_is_a_corpus(tmp_path, write):
     folder = tmp_path / "docs"
     (folder / "sub" / ".git").mkdir(parents=True)
     (folder / "notes.txt").write_text(" ".join(f"Ann has {i} cats." for i in range(60)))
@@ -178,35 +156,20 @@ def documents(tmp_path: Path) -> Path:
     (folder / "sub" / ".git" / "hidden.md").write_text("# Hidden")
     (folder / "report.pdf").write_bytes(pdf(["Bo owns the firm.", "It is in Oslo."]))
     (folder / "image.png").write_bytes(b"\x89PNG")
-    return folder
-
-
-def test_a_folder_of_documents_is_a_corpus(documents, write):
-    question = write([{"question": "Where is the firm?", "answer": "Oslo"}])
-    spec = DataSpec("jsonl", data_file=question, corpus_file=documents, passage_tokens=50)
-    data = load_dataset(spec)
-    titles = [p.title for p in data.corpus]
-    assert list(dict.fromkeys(titles)) == [
-        "notes",
-        "report, page 1",
-        "report, page 2",
-        "sub/guide",
-        "sub/guide: Setup *now*",
-        "sub/guide: Use",
-    ]
-    assert len(data.corpus) > 6  # the notes are longer than a passage
-    assert all(len(p.text) <= 4 * 50 for p in data.corpus)
-    setup = data.corpus[titles.index("sub/guide: Setup *now*")]
-    assert "Install it." in setup.text
-    assert "# no heading" in setup.text
-    assert data.corpus[titles.index("report, page 2")].text == "It is in Oslo."
-
-
-def test_pdf_files_need_an_extra(documents, write, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
-    spec = DataSpec("jsonl", data_file=write(ROWS), corpus_file=documents)
-    with pytest.raises(MissingExtraError, match=r"pip install 'ragbench\[pdf\]'"):
-        load_dataset(spec)
+    data = load(write, ROWS, folder, passage_tokens=50)
+    texts: dict[str, list[str]] = {}
+    for passage in data.corpus:
+        texts.setdefault(passage.title, []).append(passage.text)
+        assert len(passage.text) <= 4 * 50
+    guide = ["sub/guide", "sub/guide: Setup *now*", "sub/guide: Use"]
+    assert [*texts] == ["notes", "report, page 1", "report, page 2", *guide]
+    assert len(texts["notes"]) > 1  # they are longer than a passage
+    assert "Install it." in texts[guide[1]][0]
+    assert "# no heading" in texts[guide[1]][0]
+    assert texts["report, page 2"] == ["It is in Oslo."]
+    (folder / "gone.md").symlink_to(folder / "nowhere.md")
+    with pytest.raises(DataError, match="is a broken link or no regular file; remove it"):
+        load(write, ROWS, folder)
 
 
 GRAPH = {"id": "1", "source": "x", "question": "Q?", "answer": "A", "question_type": "t"}
@@ -230,31 +193,18 @@ def test_layouts_are_detected(rows, dataset, write):
     assert (layout and layout.dataset) == dataset
 
 
-@pytest.mark.parametrize("named", ["hotpotqa", "musique", "jsonl", "synthetic", "arag"])
-@pytest.mark.parametrize(
-    ("rows", "title"), [(MUSIQUE, "MuSiQue"), (HOTPOT, "HotpotQA")], ids=["musique", "hotpotqa"]
-)
-def test_a_file_in_another_layout_is_recognised(named, rows, title, write):
-    if named == title.lower():
-        pytest.skip("that is its own layout")
-    spec = DataSpec(named, data_file=write(rows))
-    with pytest.raises((DataError, ConfigError)) as caught:
-        load_dataset(spec)
-    assert f"this looks like {title}: give --dataset {title.lower()}" in str(caught.value)
+@pytest.mark.parametrize("named", ["hotpotqa", "jsonl", "synthetic", "arag"])
+def test_a_file_in_another_layout_is_recognised(named, write):
+    with pytest.raises((DataError, ConfigError), match="this looks like MuSiQue: give") as caught:
+        load_dataset(DataSpec(named, data_file=write(MUSIQUE)))
+    assert "--dataset musique" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_test_file_leaves_the_rest_for_training(tmp_path):
-    corpus = write_rows(tmp_path, "json", CORPUS, "corpus")
+def test_a_test_file_leaves_the_rest_for_training(write):
     asked = [*ROWS[8:], {**ROWS[0], "id": "same", "question": "where is THING 0"}]
-    spec = DataSpec(
-        "jsonl",
-        corpus_file=corpus,
-        data_file=write_rows(tmp_path, "json", ROWS[:8], "rest"),
-        test_file=write_rows(tmp_path, "json", asked, "test"),
-        fractions=(0.5, 0.5, 0.0),
-    )
-    data = load_dataset(spec)
+    test_file = write(asked, "test.json")
+    data = load(write, ROWS[:8], test_file=test_file, fractions=(0.5, 0.5, 0.0))
     assert [e.qid for e in data.splits["test"]] == ["q8", "q9", "same"]
     assert {len(data.splits["train"]), len(data.splits["validation"])} == {3, 4}
     held = {e.qid for name in ("train", "validation") for e in data.splits[name]}
@@ -264,9 +214,7 @@ def test_a_test_file_leaves_the_rest_for_training(tmp_path):
 def test_a_set_is_asked_whole_and_in_order(write):
     """A question that is asked twice is left out of the splits, not of the set."""
     rows = [*ROWS, {**ROWS[0], "id": "again"}]
-    data = load_dataset(
-        DataSpec("jsonl", data_file=write(rows), corpus_file=write(CORPUS, "corpus.json"))
-    )
+    data = load(write, rows)
     assert [e.qid for e in data.select("all")] == [row["id"] for row in rows]
     assert [e.qid for e in data.select("all", 3)] == ["q0", "q1", "q2"]
     whole = [e.qid for e in data.select("test")]
@@ -274,21 +222,7 @@ def test_a_set_is_asked_whole_and_in_order(write):
     assert {e.qid for e in data.select("test", 2)} < {e.qid for e in data.select("test", 3)}
     assert data.card["duplicates_dropped"] == 1
     with pytest.raises(ConfigError, match="has no validation questions"):
-        load_dataset(
-            DataSpec(
-                "jsonl",
-                data_file=write(rows),
-                corpus_file=write(CORPUS, "corpus.json"),
-                fractions=(0.5, 0.0, 0.5),
-            )
-        ).select("validation")
-
-
-def test_a_document_behind_a_broken_link_is_not_left_out_in_silence(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("Town 1 lies on river 1.")
-    (tmp_path / "b.md").symlink_to(tmp_path / "gone.md")
-    with pytest.raises(DataError, match="is a broken link or no regular file; remove it"):
-        list(read_documents(tmp_path))
+        load(write, rows, fractions=(0.5, 0.0, 0.5)).select("validation")
 
 
 def test_questions_alone_are_for_programs_that_do_not_search(tmp_path, monkeypatch):

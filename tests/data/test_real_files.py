@@ -1,9 +1,6 @@
 """Counts on real excerpts of the public data sets."""
 
 from collections import Counter
-from pathlib import Path
-
-import pytest
 
 from ragbench.data import Dataset, DataSpec, load_dataset
 
@@ -12,21 +9,9 @@ def all_examples(data: Dataset):
     return [example for part in data.splits.values() for example in part]
 
 
-@pytest.fixture(scope="module")
-def files(shared_data: Path) -> dict[str, Path]:
-    return {
-        "hotpotqa": shared_data / "hotpotqa/hotpot_train_v1.1_100.json",
-        "musique": shared_data / "musique/musique_ans_v1.0_train_100.jsonl",
-        "2wiki": shared_data / "2wikimultihopqa/questions_500.json",
-        "2wiki_corpus": shared_data / "2wikimultihopqa/corpus.json",
-        "2wiki_chunks": shared_data / "2wikimultihopqa/chunks.json",
-        "medical": shared_data / "graphrag_bench/medical_questions_300.json",
-        "medical_corpus": shared_data / "graphrag_bench/medical_corpus.json",
-    }
-
-
-def test_hotpotqa(files):
-    data = load_dataset(DataSpec("hotpotqa", data_file=files["hotpotqa"]))
+def test_hotpotqa(shared_data):
+    file = shared_data / "hotpotqa/hotpot_train_v1.1_100.json"
+    data = load_dataset(DataSpec("hotpotqa", data_file=file))
     found = all_examples(data)
     assert Counter(e.qtype for e in found) == {"bridge": 78, "comparison": 22}
     assert len(data.corpus) == len({p.pid for p in data.corpus}) == 994
@@ -38,10 +23,10 @@ def test_hotpotqa(files):
         assert len(example.gold_pids) == 2
 
 
-def test_2wiki_over_its_pooled_corpus(files):
-    data = load_dataset(
-        DataSpec("2wikimultihopqa", data_file=files["2wiki"], corpus_file=files["2wiki_corpus"])
-    )
+def test_2wiki_over_its_pooled_corpus(shared_data):
+    folder = shared_data / "2wikimultihopqa"
+    files = {"data_file": folder / "questions_500.json", "corpus_file": folder / "corpus.json"}
+    data = load_dataset(DataSpec("2wikimultihopqa", **files))
     assert len(all_examples(data)) == 500
     assert len(data.corpus) == 6119
     assert data.card["gold_exact"] == 376
@@ -49,10 +34,10 @@ def test_2wiki_over_its_pooled_corpus(files):
     assert data.card["questions_with_gold"] == 489
 
 
-def test_graphrag_bench(files):
-    data = load_dataset(
-        DataSpec("graphrag_bench", data_file=files["medical"], corpus_file=files["medical_corpus"])
-    )
+def test_graphrag_bench(shared_data):
+    folder = shared_data / "graphrag_bench"
+    questions, corpus = folder / "medical_questions_300.json", folder / "medical_corpus.json"
+    data = load_dataset(DataSpec("graphrag_bench", data_file=questions, corpus_file=corpus))
     assert data.card["duplicates_dropped"] == 5
     assert len(all_examples(data)) == 295
     assert 250 < len(data.corpus) < 300  # a megabyte in chunks of about 4,000 characters
