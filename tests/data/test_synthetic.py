@@ -47,7 +47,11 @@ class Oracle:
             relation, _, wanted = step.partition(":")
             kind, _, sex = wanted.partition(":")
             at = [found for here in at for found in self.known.get((id(here), relation), [])]
-            at = [e for e in at if not kind or (e.kind == kind and sex in ("", e.details["sex"]))]
+            at = [
+                e
+                for e in at
+                if not kind or (e.kind == kind and (not sex or e.details["sex"] == sex))
+            ]
         return at
 
     def answers(self, logic: dict[str, Any]) -> list[str]:
