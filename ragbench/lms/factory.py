@@ -18,8 +18,8 @@ from ragbench.lms.calls import (
     Retries,
     shared_rate_limit,
 )
-from ragbench.lms.calls.other_clients import LiteLLMClient, LocalClient
-from ragbench.lms.given import PREFIX, GivenClient, given_lm, sampling_of
+from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalClient
+from ragbench.lms.given import PREFIX, given_lm, sampling_of
 from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
 from ragbench.lms.local import (
     LocalSpec,

@@ -11,13 +11,13 @@ import asyncio
 import json
 import math
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import dspy
 from dspy import LMConfigurationError
-from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
+from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, ServerError, Usage
 
 from ragbench.errors import LMSetupError, RagbenchError
 from ragbench.kept import KeptRows
@@ -28,12 +28,10 @@ from ragbench.lms.calls import (
     Answered,
     Breaker,
     Caller,
-    CallSpec,
     Client,
     RateLimit,
     Reply,
     Retries,
-    replies_are_limited,
 )
 from ragbench.lms.prices import Pricing
 from ragbench.paths import cache_root
@@ -99,17 +97,17 @@ class MeteredEngine:
         except RagbenchError as error:
             # Of DSPy's tree, or DSPy would hide it in an error of its own.
             raise LMConfigurationError(str(error), model=self.identity) from error
-        if not request.config.max_tokens and replies_are_limited():  # or what is reserved is none
+        if not request.config.max_tokens:  # or what is reserved is none
             request = replace(request, config=replace(request.config, max_tokens=UNBOUNDED_REPLY))
         prompt = math.ceil(prompt_tokens(request) * self._density)
         reply = request.config.max_tokens or UNBOUNDED_REPLY
         cost = self.pricing.cost(prompt, reply)
-        asked = CallSpec(
-            send=lambda: self._send(request),
+        answered = self.caller.call(
+            lambda: self._send(request),
             prompt=hash(tuple(message.text for message in request.messages)),
             most=Amount(1, prompt + reply, math.inf if cost is None else cost),
+            file_failure=self._file_failure,
         )
-        answered = self.caller.call(asked, file_failure=self._file_failure)
         return self._filed(answered)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
@@ -118,6 +116,11 @@ class MeteredEngine:
     def _send(self, request: Request) -> Reply[Response]:
         try:
             response = self.client.complete(request)
+            if not _is_completion(response):
+                ending = f"ended with {response.finish_reason!r}"
+                empty = ServerError(f"the reply has no content, and {ending}", status=200)
+                empty.usage = response.usage
+                raise empty
         except LM15Error as error:
             if usage := getattr(error, "usage", None):
                 sent, got = usage.input_tokens or 0, usage.output_tokens or 0
@@ -192,6 +195,14 @@ def prompt_tokens(request: Request) -> int:
     """Tokens of what `request` sends, estimated."""
     texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
     return estimate_tokens("".join([*map(str, request.tools), *texts]))
+
+
+def _is_completion(response: Response) -> bool:
+    """Whether it says anything, or may say nothing: all was reasoning, or was filtered."""
+    parts = response.message.parts
+    return response.finish_reason in EVENTS or any(
+        getattr(part, each.name) for part in parts for each in fields(part) if each.name != "type"
+    )
 
 
 def _count_ending(response: Response) -> None:

@@ -180,11 +180,9 @@ def test_a_request_without_a_limit_on_its_reply_does_not_pass_those_of_the_comma
         with spending(limits) as spent, suppress(LimitReachedError):
             for number in range(9):
                 lm(f"question {number}", max_tokens=None)
-        lm("not limited", max_tokens=None)
         took = [hit.prompt_tokens + hit.completion_tokens for hit in server.hits]
-    assert len(took) == 3
-    assert spent.total.tokens == sum(took[:2]) <= 40_000
-    assert took[2] > 50_000  # of a command without such limits nothing is cut
+    assert len(took) == 2
+    assert spent.total.tokens == sum(took) <= 40_000
 
 
 @pytest.mark.parametrize("given", [{"calls": math.nan}, {"tokens": "9"}, {"cost": True}])

@@ -43,7 +43,6 @@ from ragbench.lms.calls import (
     Service,
     Spent,
     check_price,
-    cost_is_limited,
     spending,
     stopped_by,
     wait_for_calls,
@@ -177,7 +176,7 @@ def build(
             setting=dataset.setting,
             **config.retriever.settings,
         )
-    for model in _models(retriever) if cost_is_limited() else ():
+    for model in _models(retriever):
         check_price(model.identity, known=model.priced)
     for service in _services(retriever):
         service.begin(patience=config.lm.patience, timeout=config.lm.timeout)

@@ -5,7 +5,6 @@ from ragbench.lms.calls.caller import (
     Answered as Answered,
     Breaker as Breaker,
     Caller as Caller,
-    CallSpec as CallSpec,
     Retries as Retries,
 )
 from ragbench.lms.calls.client import Client as Client, HostedClient as HostedClient
@@ -25,9 +24,7 @@ from ragbench.lms.calls.limits import (
     Spent as Spent,
     active as active,
     check_price as check_price,
-    cost_is_limited as cost_is_limited,
     question_time as question_time,
-    replies_are_limited as replies_are_limited,
     reserved as reserved,
     room as room,
     spending as spending,

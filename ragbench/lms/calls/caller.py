@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic
 
 from dspy import lm15
@@ -53,8 +53,6 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 PATIENCE_S = 600.0
 
-_REFUSED = (lm15.AuthError, lm15.BillingError, lm15.RateLimitError)
-_DOWN = (lm15.ServerError, lm15.TransportError, lm15.TimeoutError)
 _log = get(__name__)
 
 
@@ -72,21 +70,7 @@ class Retries:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class CallSpec(Generic[Value]):
-    """What is asked: `send` makes one request, and raises if it fails.
-
-    `prompt` is a hash that tells prompts apart, and `most` the most that an attempt may take: its
-    cost is infinite where not known, and its calls are 0 where no model is asked. An error may have
-    `billed`, a `FailedAttempts`: what its attempt was billed all the same.
-    """
-
-    send: Callable[[], Reply[Value]]
-    prompt: int
-    most: Amount
-
-
-@dataclass(frozen=True)
+@dataclass
 class Answered(Generic[Value]):
     """What came of a call after so many attempts; `latency_s` with all retries and waits.
 
@@ -115,9 +99,19 @@ class Caller:
         self.reserves = reserves
         self.random = random.Random(retries.seed)
 
-    def call(self, asked: CallSpec[Value], *, file_failure: Callable[..., None]) -> Answered[Value]:
-        """What `asked` gives, after as many attempts as it takes.
+    def call(
+        self,
+        send: Callable[[], Reply[Value]],
+        *,
+        prompt: int,
+        most: Amount,
+        file_failure: Callable[..., None],
+    ) -> Answered[Value]:
+        """What `send` gives, which makes one request, after as many attempts as it takes.
 
+        `prompt` is a hash that tells prompts apart, and `most` the most that an attempt may take:
+        its cost is infinite where not known, and its calls are 0 where no model is asked. An error
+        of `send` may have `billed`, a `FailedAttempts`: what its attempt was billed all the same.
         `file_failure` gets the error, the attempts, the latency and what they were billed of a
         call that failed after at least one request.
 
@@ -125,111 +119,85 @@ class Caller:
             CallRefusedError: the call was refused, perhaps after attempts that failed.
             Exception: what the last attempt failed with.
         """
-        made = _Attempts(self, asked, Scope.current())
+        scope, start = Scope.current(), time.perf_counter()
+        sent = counted = rejected = 0
+        failed: FailedAttempts | None = None
+        last: Exception | None = None
+
+        def log(event: str, seconds: float) -> None:
+            error = f"{type(last).__name__}: {last}"[:500]
+            about = {"model": self.model, "attempt": sent, "error": error}
+            _log.info(event, extra=fields(**about, seconds=round(seconds, 3)))
+
         try:
-            while (reply := made.once()) is None:
-                pass
-        except Exception as error:
-            if made.last is not None:
-                took = {"attempts": made.sent, "latency_s": made.seconds, "failed": made.failed}
-                file_failure(made.last, **took)
-                made.log("call failed", made.seconds)
-            if error is made.last:
-                made.scope.check_time()  # what broke off the last attempt is no fault of the server
-            raise
-        return Answered(reply, made.sent, made.seconds, made.failed)
-
-
-@dataclass
-class _Attempts(Generic[Value]):
-    """The attempts at one call: each in its turn, and whether another follows."""
-
-    caller: Caller
-    asked: CallSpec[Value]
-    scope: Scope
-    start: float = field(default_factory=time.perf_counter)
-    sent: int = 0
-    failed: FailedAttempts | None = None
-    last: Exception | None = None
-    _counted: int = 0  # attempts that used up a retry
-    _rejected: int = 0
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.start
-
-    def once(self) -> Reply[Value] | None:
-        """The reply to one attempt; None where it failed, and it was waited for the next.
-
-        Raises:
-            CallRefusedError: limits, breaker or rate let no attempt pass.
-            Exception: it failed, and none follows.
-        """
-        asked, caller = self.asked, self.caller
-        attempt = Attempt(asked.prompt, asked.most.tokens, self.scope)
-        try:
-            with ExitStack() as around:
-                if caller.breaker is not None:
-                    caller.breaker.enter(attempt)
-                    around.callback(caller.breaker.leave, attempt)
-                if caller.rate is not None:
-                    turn = caller.rate.enter(attempt)
-                    around.callback(caller.rate.leave, turn, attempt)
-                scope = self.scope if caller.reserves else Scope()
-                reservation = around.enter_context(scope.reserved(asked.most))
-                reservation.taken = Amount(0)
+            while True:
                 try:
-                    reply = asked.send()
+                    reply = self._attempt(send, Attempt(prompt, most.tokens, scope), most)
+                    return Answered(reply, sent + 1, time.perf_counter() - start, failed)
                 except CallRefusedError:
                     raise
                 except Exception as error:
-                    self.sent += 1
-                    attempt.error = self.last = error
-                    reservation.taken = Amount(asked.most.calls)
+                    sent, last = sent + 1, error
                     if lost := getattr(error, "billed", None):
-                        self.failed = self.failed + lost if self.failed else lost
-                        took = lost.prompt_tokens + lost.completion_tokens
-                        reservation.take(tokens=took, cost=lost.cost_usd, calls=asked.most.calls)
-                    raise
-                self.sent += 1
-                attempt.reply = reply
-                reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.most.calls)
-                return reply
-        except CallRefusedError:
-            raise
+                        failed = failed + lost if failed else lost
+                    if self.breaker is not None and self.breaker.holds(error):
+                        continue  # it waits there
+                    if isinstance(error, lm15.RateLimitError) and self.rate is not None:
+                        rejected += 1
+                        wait = min(REJECTED_S * 2.0 ** min(rejected, 20), LONGEST_WAIT_S)
+                    else:
+                        counted += 1
+                        wait = self.retries.base_s * 2.0 ** (counted - 1)
+                        if not self._tries_again(error, counted):
+                            raise
+                    after = (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0
+                    jitter = self.random.random()
+                    wait = max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter)
+                    log("waiting to try again", wait)
+                    scope.sleep(wait)
         except Exception as error:
-            wait = self._wait_s(error)
-            if wait is None:
+            if last is not None:
+                seconds = time.perf_counter() - start
+                file_failure(last, attempts=sent, latency_s=seconds, failed=failed)
+                log("call failed", seconds)
+            if error is last:
+                scope.check_time()  # what broke off the last attempt is no fault of the server
+            raise
+
+    def _attempt(
+        self, send: Callable[[], Reply[Value]], attempt: Attempt, most: Amount
+    ) -> Reply[Value]:
+        """The reply to one request, sent when breaker, rate limit and limits let it."""
+        with ExitStack() as around:
+            if self.breaker is not None:
+                self.breaker.enter(attempt)
+                around.callback(self.breaker.leave, attempt)
+            if self.rate is not None:
+                turn = self.rate.enter(attempt)
+                around.callback(self.rate.leave, turn, attempt)
+            scope = attempt.scope if self.reserves else Scope()
+            reservation = around.enter_context(scope.reserved(most))
+            reservation.taken = Amount(0)
+            try:
+                reply = attempt.reply = send()
+            except CallRefusedError:
                 raise
-            if wait:
-                self.log("waiting to try again", wait)
-                self.scope.sleep(wait)
-            return None
+            except Exception as error:
+                attempt.error = error
+                reservation.taken = Amount(most.calls)
+                if lost := getattr(error, "billed", None):
+                    took = lost.prompt_tokens + lost.completion_tokens
+                    reservation.take(tokens=took, cost=lost.cost_usd, calls=most.calls)
+                raise
+            reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=most.calls)
+            return reply
 
-    def _wait_s(self, error: Exception) -> float | None:
-        """Seconds until the next attempt after one that failed with `error`; None: none follows."""
-        caller, retries = self.caller, self.caller.retries
-        if caller.breaker is not None and caller.breaker.holds(error):
-            return 0.0
-        after = (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0
-        if isinstance(error, lm15.RateLimitError) and caller.rate is not None:
-            self._rejected += 1
-            wait = min(REJECTED_S * 2.0 ** min(self._rejected, 20), LONGEST_WAIT_S)
-        else:
-            self._counted += 1
-            most = min(retries.limit, 1) if isinstance(error, lm15.TimeoutError) else retries.limit
-            again = isinstance(error, TRANSIENT) and self._counted <= most
-            if not again or after > LONGEST_RETRY_S:
-                return None
-            wait = retries.base_s * 2.0 ** (self._counted - 1)
-        jitter = caller.random.random()
-        return max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter)
-
-    def log(self, event: str, seconds: float) -> None:
-        """One line on the last attempt that failed."""
-        error = f"{type(self.last).__name__}: {self.last}"[:500]
-        about = {"model": self.caller.model, "attempt": self.sent, "error": error}
-        _log.info(event, extra=fields(**about, seconds=round(seconds, 3)))
+    def _tries_again(self, error: Exception, counted: int) -> bool:
+        """Whether a further attempt follows `counted` ones that failed, the last with `error`."""
+        limit = self.retries.limit
+        most = min(limit, 1) if isinstance(error, lm15.TimeoutError) else limit
+        waits = (getattr(error, "retry_after", None) or 0.0) <= LONGEST_RETRY_S
+        return isinstance(error, TRANSIENT) and counted <= most and waits
 
 
 class Breaker:
@@ -246,16 +214,14 @@ class Breaker:
         key_variable: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model, self.patience, self._key = model, patience, key_variable
+        self.model, self.patience, self._key, self._clock = model, patience, key_variable, clock
         #: Why calls are refused from now on; None while they are not.
         self.broken: RagbenchError | None = None
-        self._clock = clock
         self._changed = threading.Condition()
         self._failed = 0
         self._prompts: set[int] = set()
         self._opened_at: float | None = None
         self._rejected_since: float | None = None
-        self._probe: Attempt | None = None
         self._pause = self._probe_at = 0.0
 
     @property
@@ -271,27 +237,32 @@ class Breaker:
         """
         with self._changed:
             while self.open and self.broken is None:
-                wait = math.inf if self._probe else self._probe_at - self._clock()
-                if wait <= 0:
-                    self._probe = attempt
+                now = self._clock()
+                if now >= self._probe_at:  # it probes, and the next one does after a longer pause
+                    self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+                    self._probe_at = now + self._pause
                     return
-                attempt.scope.wait(self._changed, wait)
+                attempt.scope.wait(self._changed, self._probe_at - now)
         if self.broken is not None:
             refuse(str(self.broken))
 
     def leave(self, attempt: Attempt) -> None:
         """Count a failure of the server; anything else shows that it is there."""
-        error = attempt.error
+        error, now = attempt.error, self._clock()
         with self._changed:
-            probed = attempt is self._probe
             # A call that was broken off, by its question's time or a stop, says nothing of it.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
-            if self.broken is None and not silent:
-                self._learn(error, attempt, probed=probed)
-            if probed:
-                self._probe = None
-            if probed or self.broken:
-                self._changed.notify_all()
+            if self.broken is not None or silent:
+                return
+            if ends := self._lasting(error, now) or self._outage(error, attempt.prompt, now):
+                self.broken = ends
+                stop(ends, by=self.model, spent=attempt.scope.spent)
+            elif self.open and not _shows_outage(error):
+                down, self._opened_at = now - (self._opened_at or now), None
+                _log.warning("%s answers again after %.0f s", self.model, down)
+            else:
+                return
+            self._changed.notify_all()
 
     def holds(self, error: BaseException) -> bool:
         """Whether a call that failed so has only to wait until the server is there again.
@@ -300,36 +271,9 @@ class Breaker:
         question was cut off and did not fail.
         """
         if self.broken is not None and stopped_by():
-            return _shows_outage(error) or isinstance(error, _REFUSED)
+            refused = (lm15.AuthError, lm15.BillingError, lm15.RateLimitError)
+            return _shows_outage(error) or isinstance(error, refused)
         return self.open and _shows_outage(error)
-
-    def _learn(self, error: Exception | None, attempt: Attempt, *, probed: bool) -> None:
-        now = self._clock()
-        if ends := self._lasting(error, now):
-            self._break(ends, attempt)
-        elif not _shows_outage(error):
-            self._failed = 0
-            self._prompts.clear()
-            if self._opened_at is not None:
-                down, self._opened_at = now - self._opened_at, None
-                _log.warning("%s answers again after %.0f s", self.model, down)
-        elif probed or not self.open:
-            self._failed += 1
-            self._prompts.add(attempt.prompt)
-            if self._failed < IN_A_ROW or len(self._prompts) < PROMPTS:
-                return
-            opens = self._opened_at is None
-            down_for = now - (self._opened_at or now)
-            self._pause = FIRST_PAUSE_S if opens else min(2 * self._pause, LONGEST_PAUSE_S)
-            self._probe_at = now + self._pause
-            if _forbidden(error) or down_for + self._pause > self.patience:
-                self._break(self._outage(error, down_for), attempt)
-            elif opens:
-                self._opened_at = now
-                _log.warning(
-                    "%s is down, so calls wait and one of them tries again after growing pauses, "
-                    "for %.0f s at the most: %s", self.model, self.patience, reason(error),
-                )  # fmt: skip
 
     def _lasting(self, error: Exception | None, now: float) -> RagbenchError | None:
         """What one reply is enough to know, or that nothing but rejections came for too long."""
@@ -354,23 +298,39 @@ class Breaker:
             return None
         return LMUnavailableError(f"{self.model} {why}")
 
-    def _outage(self, error: Exception | None, down_s: float) -> RagbenchError:
+    def _outage(self, error: Exception | None, prompt: int, now: float) -> RagbenchError | None:
+        """Open after enough failures in a row; what ends it, once it was open for too long."""
+        if not _shows_outage(error):
+            self._failed = 0
+            self._prompts.clear()
+            return None
+        self._failed += 1
+        self._prompts.add(prompt)
+        if not self.open and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
+            return None
         if _forbidden(error):
             return LMSetupError(
                 f"{self.model} refuses every call: {reason(error)}; give another key or model"
             )
-        return LMUnavailableError(
-            f"{self.model} has been down for {down_s:.0f} s: {reason(error)}; "
-            "the same command continues when it is back"
-        )
-
-    def _break(self, error: RagbenchError, attempt: Attempt) -> None:
-        self.broken = error
-        stop(error, by=self.model, spent=attempt.scope.spent)
+        down_s = now - (self._opened_at if self._opened_at is not None else now)
+        if down_s + (self._pause if self.open else FIRST_PAUSE_S) > self.patience:
+            return LMUnavailableError(
+                f"{self.model} has been down for {down_s:.0f} s: {reason(error)}; "
+                "the same command continues when it is back"
+            )
+        if not self.open:
+            self._opened_at, self._pause = now, FIRST_PAUSE_S
+            self._probe_at = now + self._pause
+            _log.warning(
+                "%s is down, so calls wait and one of them tries again after growing pauses, for "
+                "%.0f s at the most: %s", self.model, self.patience, reason(error),
+            )  # fmt: skip
+        return None
 
 
 def _shows_outage(error: BaseException | None) -> bool:
-    return isinstance(error, _DOWN) or _forbidden(error)
+    down = (lm15.ServerError, lm15.TransportError, lm15.TimeoutError)
+    return isinstance(error, down) or _forbidden(error)
 
 
 def _forbidden(error: BaseException | None) -> bool:

@@ -39,13 +39,9 @@ _MESSAGE = 1000
 MOST_TOKENS = 20_000_000
 #: What reading a reply raises that is not of the protocol's shape.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
-#: Endings of a completion that may have no content: all of it was reasoning, or was filtered.
-_BLANK = ("length", "content_filter", "max_tokens", "model_context_window_exceeded", "refusal")
 #: Providers that DSPy's router calls otherwise.
 _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vllm",
            "moonshot": "moonshotai"}  # fmt: skip
-#: The parts of a message by OpenAI's protocol, each a text or a list.
-_TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 #: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
 _COUNTS = ("usage", "usageMetadata")
 
@@ -95,7 +91,7 @@ class Wire:
         Raises:
             lm15.LM15Error: there is none.
         """
-        self._local.usage, self._local.body = None, {}
+        self._local.usage = None
         reply = self._send(request)
         try:
             body = json.loads(reply.body)
@@ -103,7 +99,9 @@ class Wire:
             return reply  # the router says what is wrong
         if not isinstance(body, dict):
             return reply
-        self._local.usage, self._local.body = told_usage(body, self.provider), body
+        self._local.usage = told_usage(body, self.provider)
+        if reply.status == 200 and (failed := _failure_in(body)):
+            raise lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
         kept = {name: value for name, value in body.items() if name not in _COUNTS}
         return replace(reply, body=json.dumps(kept).encode())
 
@@ -122,8 +120,6 @@ class Wire:
                 raise lm15.ServerError(why) from error
             except lm15.ProviderError as error:
                 raise _classed(error) from error
-            if wrong := _no_completion(self._local.body):
-                raise lm15.ServerError(f"the reply is no completion: {wrong}", status=200)
             return replace(response, usage=self._local.usage or Usage())
         except lm15.LM15Error as error:
             # A server may quote anything, also the key that it was sent.
@@ -137,19 +133,13 @@ class HostedClient(Client):
     """A model behind a server that somebody else runs; `send` is what stands for the network."""
 
     def __init__(
-        self,
-        spec: HostedSpec,
-        *,
-        timeout: float,
-        send: Callable[[Any], HttpReply] | None = None,
+        self, spec: HostedSpec, *, timeout: float, send: Callable[[Any], HttpReply] | None = None
     ) -> None:
         self.spec, self._timeout = spec, timeout
         self._http = HttpClient(timeout)
         self._wire = Wire(send or self._http.send)
-        # LiteLLM knows its providers' addresses.
-        base = spec.api_base or ("http://litellm" if spec.by_litellm else None)
-        provider = _ROUTES.get(spec.provider, spec.provider)
-        compatible = spec.by_litellm or (spec.provider == "openai" and base is not None)
+        base, provider = spec.api_base, _ROUTES.get(spec.provider, spec.provider)
+        compatible = spec.provider == "openai" and base is not None
         provider = "compatible" if compatible else provider
         self._router = LMRouter(
             RouterConfig(
@@ -278,58 +268,11 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     )
 
 
-def _no_completion(body: Mapping[str, Any]) -> str:
-    """Why the JSON `body` of a reply is no completion; blank if it is one.
-
-    Knows the protocols of OpenAI (chat), Gemini (candidates) and Anthropic (content).
-    """
-    if body.get("error"):
-        return f"it failed: {body['error']}"
-    if "choices" in body:
-        first = _first(body["choices"])
-        ending = first.get("finish_reason")
-        if ending == "error" or first.get("error"):
-            return f"it failed: {first.get('error') or 'finish_reason error'}"
-        message = first.get("message")
-        if not isinstance(message, Mapping):
-            return "it has no choice with a message"
-        for name in _TEXTS:
-            if not isinstance(message.get(name), str | list | None):
-                return f"its {name} is {type(message[name]).__name__}"
-        said = _calls_tools(message) or any(map(_says, map(message.get, _TEXTS)))
-    elif isinstance(body.get("candidates"), list):
-        first = _first(body["candidates"])
-        content, ending = first.get("content"), first.get("finishReason")
-        said = _says_something(content.get("parts") if isinstance(content, Mapping) else None)
-    elif isinstance(body.get("content"), list):
-        ending, said = body.get("stop_reason"), _says_something(body["content"])
-    else:
-        return f"it has {', '.join(map(str, body)) or 'nothing'}"
-    if said or str(ending).lower() in _BLANK:
-        return ""
-    return f"it has no content, and ended with {ending!r}"
-
-
-def _first(items: Any) -> Mapping[str, Any]:
-    first = items[0] if isinstance(items, list) and items else None
-    return first if isinstance(first, Mapping) else {}
-
-
-def _calls_tools(message: Mapping[str, Any]) -> bool:
-    calls = message.get("tool_calls")
-    return isinstance(calls, list) and any(isinstance(call, Mapping) for call in calls)
-
-
-def _says(text: Any) -> bool:
-    """Whether a part of a message, a text or a list of pieces, says anything."""
-    return _says_something(text) if isinstance(text, list) else bool(text)
-
-
-def _says_something(parts: Any) -> bool:
-    return isinstance(parts, list) and any(
-        value not in (None, "")
-        for part in parts
-        if isinstance(part, Mapping)
-        for name, value in part.items()
-        if name != "type"
-    )
+def _failure_in(body: Mapping[str, Any]) -> str:
+    """What the JSON of a reply with HTTP 200 says of a failure; blank if it says of none."""
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    told = body.get("error")
+    if isinstance(first, Mapping):
+        told = first.get("error") or (first.get("finish_reason") == "error" and "ended so") or told
+    return str(told.get("message") or "no reason") if isinstance(told, Mapping) else str(told or "")

@@ -145,12 +145,6 @@ class Spent:
             return math.inf
         return self._start + 60 * self.limits.minutes - time.monotonic()
 
-    def exhausted(self) -> bool:
-        """Whether nothing more may be begun."""
-        with _turn:
-            self.look(Amount(1, 1, 2 * _ROUNDING))
-            return bool(self.stopped_by)
-
     def look(self, asked: Amount) -> None:
         """Note the limit that `asked` would pass if the calls under way came to nothing."""
         if not self.stopped_by and self.seconds_left() <= 0:
@@ -158,11 +152,6 @@ class Spent:
         for name, left in self.left():
             if not self.stopped_by and getattr(asked, name) > left + _ROUNDING:
                 self.stopped_by = self.limits.option(name)
-
-    def has_room(self, asked: Amount) -> bool:
-        """Whether `asked` fits beside what calls under way may take."""
-        more = asked + self.reserved() if self.limits else asked
-        return all(getattr(more, name) <= left + _ROUNDING for name, left in self.left())
 
     def reserved(self) -> Amount:
         """What the calls under way may take together."""
@@ -187,17 +176,14 @@ class Reservation:
         self.taken = Amount(calls, tokens, self.reserved.cost if cost is None else cost)
 
 
-@dataclass(frozen=True)
-class _Active:
+class _Active(tuple[Spent, ...]):
     """The blocks around the calls of a context, the innermost last."""
-
-    spent: tuple[Spent, ...]
 
 
 def active() -> tuple[Spent, ...]:
     """The limits that a call falls under which begins now, the innermost last."""
     inner = current().get(_Active)
-    return _open if inner is None else inner.spent
+    return _open if inner is None else inner
 
 
 @contextmanager
@@ -209,11 +195,11 @@ def spending(limits: Limits) -> Iterator[Spent]:
     """
     global _open
     spent = Spent(limits)
-    around = (*active(), spent)
+    around = _Active((*active(), spent))
     with _turn:
         _open = (*_open, spent)
     try:
-        with use(current().plus(_Active(around))):
+        with use(current().plus(around)):
             yield spent
     except StoppedError as stopped:
         if spent.error is not None:  # no larger limit would help
@@ -230,7 +216,12 @@ def spending(limits: Limits) -> Iterator[Spent]:
 
 def stopped_by() -> str:
     """The limit that lets nothing more be begun, as given on the command line; blank for none."""
-    return next((spent.stopped_by for spent in active() if spent.exhausted()), "")
+    with _turn:
+        for spent in active():
+            spent.look(Amount(1, 1, 2 * _ROUNDING))
+            if spent.stopped_by:
+                return spent.stopped_by
+    return ""
 
 
 def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None) -> None:
@@ -355,7 +346,11 @@ class Scope:
             if one.stopped_by:
                 _turn.notify_all()  # whoever waits is refused too
                 refuse(one.refusal(asked))
-        return all(one.has_room(asked) for one in self.spent)
+        return all(
+            getattr(asked + one.reserved(), name) <= left + _ROUNDING
+            for one in self.spent
+            for name, left in one.left()
+        )
 
 
 @dataclass(frozen=True)
@@ -396,16 +391,6 @@ def question_time() -> Iterator[None]:
     deadline = None if seconds is None else Deadline(seconds, time.monotonic() + seconds)
     with use(replace(context, deadline=deadline)):
         yield
-
-
-def replies_are_limited() -> bool:
-    """Whether a limit is to be kept now that a long reply could pass."""
-    return cost_is_limited() or any(spent.limits.tokens is not None for spent in active())
-
-
-def cost_is_limited() -> bool:
-    """Whether a limit on cost is to be kept now."""
-    return any(spent.limits.cost is not None for spent in active())
 
 
 def check_price(model: str, *, known: bool, cure: str = "") -> None:

@@ -1,17 +1,30 @@
-"""The clients of models that are not reached by an HTTP address: local ones, and LiteLLM's."""
+"""The clients of models that are not reached by DSPy's router at an HTTP address.
 
-import json
+Local ones, those that are handed over as objects, and those of LiteLLM's providers.
+"""
+
 import threading
 from dataclasses import replace
 from typing import Any
 
+import dspy
 import httpx
 from dspy import lm15
-from dspy.lm15 import LMRouter, Request, Response, RouterConfig
+from dspy.lm15 import (
+    LM15Error,
+    LMRouter,
+    Message,
+    Request,
+    Response,
+    RouterConfig,
+    ServerError,
+    TextPart,
+    Usage,
+)
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.client import Client, HostedClient, Wire, openai_compatible
-from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest
+from ragbench.lms.calls.client import Client, Wire, openai_compatible
+from ragbench.lms.calls.http import HttpClient, HttpRequest
 from ragbench.lms.calls.limits import Scope
 from ragbench.lms.local import LocalServer
 from ragbench.lms.specs import HostedSpec
@@ -88,21 +101,74 @@ class LocalClient(Client):
         return response
 
 
-#: Providers whose every customer has an address of their own.
-_OWN_ADDRESS = frozenset({"azure", "azure_ai"})
+class GivenClient(Client):
+    """A model through a `dspy.LM` that somebody made: it answers as it is, without its cache."""
+
+    def __init__(self, lm: dspy.BaseLM) -> None:
+        self._lm = lm.copy(cache=False, num_retries=0)
+        self.provider = lm.model.partition("/")[0]
+
+    def complete(self, request: Request) -> Response:
+        lm = self._lm.copy()  # its history is a call's own
+        if type(lm).forward is not dspy.LM.forward:  # a way of answering of its own
+            system = [{"role": "system", "content": str(request.system)}] if request.system else []
+            said = [{"role": str(m.role), "content": m.text or ""} for m in request.messages]
+            settings = {n: getattr(request.config, n, None) for n in ("temperature", "max_tokens")}
+            settings = {name: value for name, value in settings.items() if value is not None}
+            return _response(lm(messages=[*system, *said], **settings), request)
+        try:
+            answered = lm(replace(request, model=lm.model))
+        except dspy.LMError as error:
+            cause = error.__cause__
+            raise cause if isinstance(cause, LM15Error) else ServerError(str(error)) from error
+        if not isinstance(answered, Response):
+            return _response(answered, request)
+        return replace(answered, usage=_whole(answered.usage, self.provider))
 
 
-class LiteLLMClient(HostedClient):
-    """A model behind any provider of LiteLLM, which takes the place of the network alone."""
+def _whole(usage: Usage, provider: str) -> Usage:
+    """`usage` with the tokens that a provider counts apart in those of prompt and reply."""
+    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    if usage.input_tokens and provider == "anthropic":
+        usage = replace(usage, input_tokens=usage.input_tokens + cached)
+    if usage.output_tokens and usage.reasoning_tokens and provider in ("gemini", "xai"):
+        usage = replace(usage, output_tokens=usage.output_tokens + usage.reasoning_tokens)
+    return usage
+
+
+def _response(outputs: Any, request: Request) -> Response:
+    first = outputs[0] if isinstance(outputs, list) and outputs else outputs
+    text = first.get("text") if isinstance(first, dict) else first
+    if not isinstance(text, str):
+        raise ServerError(f"the LM object gave {type(outputs).__name__}, not a list of texts")
+    message = Message.assistant([TextPart(text)])
+    return Response(
+        id=None, model=request.model, message=message, finish_reason="stop", usage=Usage()
+    )
+
+
+class LiteLLMClient(GivenClient):
+    """A model behind any provider of LiteLLM, which sends by the one HTTP client."""
 
     def __init__(self, spec: HostedSpec, *, timeout: float) -> None:
-        super().__init__(spec, timeout=timeout, send=self._send)
-        self.provider = spec.provider
+        self.spec = spec
+        # A server of one's own may want no key. AWS and Google have credentials instead, in whose
+        # place a key would be sent.
+        key = spec.key() or ("none" if spec.api_base and spec.key_variables else None)
+        given = {"api_base": spec.api_base, "api_key": key}
+        given = {name: value for name, value in given.items() if value}
+        model = f"{spec.provider}/{spec.model}"
+        super().__init__(dspy.LM(model, engine="litellm", timeout=timeout, **given))
+
+    def complete(self, request: Request) -> Response:
+        _bound()
+        return super().complete(request)
 
     def check(self) -> None:
         """See `Client`; looks for the key and the address, and sends nothing."""
         spec, missing = self.spec, list[str]()
-        if spec.api_base is None and spec.provider in _OWN_ADDRESS:
+        if spec.api_base is None and spec.provider in ("azure", "azure_ai"):
+            # Every customer has an address of their own.
             missing = [f"{spec.provider.upper()}_API_BASE (or --api-base)"]
         if spec.api_base is None and spec.key_variables and not spec.key():
             import litellm  # takes seconds
@@ -111,43 +177,6 @@ class LiteLLMClient(HostedClient):
             missing += [name for name in told if not name.endswith("_API_BASE")]
         if missing:
             raise LMSetupError(f"{spec.provider} needs {' and '.join(missing)} in the environment")
-
-    def _send(self, request: Any) -> HttpReply:
-        """The reply to a chat request by `litellm.completion`, also where it is an error."""
-        import litellm
-        from litellm import exceptions as failed
-
-        spec = self.spec
-        options: dict[str, Any] = json.loads(request.body)
-        options |= {"model": f"{spec.provider}/{spec.model}", "timeout": self._timeout}
-        if spec.api_base:
-            options["api_base"] = spec.api_base
-        # A server of one's own may want no key. AWS and Google have credentials instead, in whose
-        # place a key would be sent.
-        if key := spec.key() or ("none" if spec.api_base and spec.key_variables else None):
-            options["api_key"] = key
-        _bound(litellm)
-        try:
-            answer = litellm.completion(num_retries=0, max_retries=0, **options)
-            return HttpReply(200, answer.model_dump_json().encode())
-        except failed.Timeout:
-            raise lm15.TimeoutError("the request timed out") from None
-        except failed.APIConnectionError as error:
-            raise lm15.TransportError(_told(error)) from None
-        except Exception as error:
-            status = getattr(error, "status_code", None)
-            if type(status) is not int:
-                raise lm15.ServerError(f"{type(error).__name__}: {_told(error)}") from None
-            overflow = isinstance(error, failed.ContextWindowExceededError)
-            code = "context_length_exceeded" if overflow else None
-            told = {"error": {"message": _told(error), "code": code}}
-            headers = getattr(getattr(error, "response", None), "headers", None) or {}
-            return HttpReply(status, json.dumps(told).encode(), list(headers.items()))
-
-
-def _told(error: Exception) -> str:
-    """What LiteLLM says, without where in its own code it failed."""
-    return str(error).partition("\nTraceback (most recent call last)")[0]
 
 
 class _Bounded(httpx.BaseTransport):
@@ -176,12 +205,12 @@ class _Bounded(httpx.BaseTransport):
         return httpx.Response(reply.status, headers=kept, content=reply.body)
 
 
-def _bound(litellm: Any) -> None:
+def _bound() -> None:
     """Let LiteLLM send nothing but by the one HTTP client."""
+    import litellm
+
     if not isinstance(getattr(litellm, "sync_transport", None), _Bounded):
-        litellm.sync_transport = _Bounded()
-        litellm.client_session = httpx.Client(
-            transport=litellm.sync_transport, follow_redirects=False
-        )
+        litellm.sync_transport = transport = _Bounded()
+        litellm.client_session = httpx.Client(transport=transport, follow_redirects=False)
         litellm.telemetry = False
         litellm.suppress_debug_info = True

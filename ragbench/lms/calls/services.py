@@ -18,7 +18,6 @@ from ragbench.lms.calls.caller import (
     Answered,
     Breaker,
     Caller,
-    CallSpec,
     Retries,
     reason,
 )
@@ -91,9 +90,14 @@ class ServerCalls:
         self._caller = Caller(self.name, retries=Retries(), breaker=self._breaker, rate=self._rate)
 
     def make(
-        self, asked: CallSpec[Value], file_failure: Callable[..., None] = lambda error, **took: None
+        self,
+        send: Callable[[], Reply[Value]],
+        *,
+        prompt: int,
+        most: Amount,
+        file_failure: Callable[..., None] = lambda error, **took: None,
     ) -> Answered[Value]:
-        """What `asked` gives, after as many attempts as it takes; `file_failure` as of `Caller`.
+        """What `send` gives, after as many attempts as it takes; all as of `Caller`.
 
         Raises:
             CallRefusedError: the call was refused.
@@ -101,7 +105,7 @@ class ServerCalls:
             LMSetupError: the server refuses the key or the request, or its reply is of no use.
         """
         try:
-            return self._caller.call(asked, file_failure=file_failure)
+            return self._caller.call(send, prompt=prompt, most=most, file_failure=file_failure)
         except LM15Error as error:
             if self._breaker.broken:
                 raise self._breaker.broken from error
@@ -176,7 +180,8 @@ class Service(ServerCalls):
             file_call(Call(model=self.model, kind=self._kind, error=kind, **took))
 
         most = Amount(1, estimate, asked.most_usd)
-        return self.make(CallSpec(send, hash(tuple(asked.texts)), most), file_failure)
+        prompt = hash(tuple(asked.texts))
+        return self.make(send, prompt=prompt, most=most, file_failure=file_failure)
 
 
 def _counted(reply: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from ragbench.lms import place_of
-from ragbench.lms.calls import Amount, CallSpec, HttpRequest, Reply, Server, ServerCalls
+from ragbench.lms.calls import Amount, HttpRequest, Reply, Server, ServerCalls
 
 #: What of a client's own headers is sent; the others are those of the connection.
 _SENT = ("content-type", "user-agent")
@@ -54,8 +54,7 @@ class SearchServer(ServerCalls):
             return Reply(self.exchange(sent)[0], 0, 0.0)
 
         # It asks no model, so it counts for nothing under a limit on calls.
-        call = CallSpec(send, hash((sent.url, body)), Amount(calls=0))
-        return self.make(call).reply.value
+        return self.make(send, prompt=hash((sent.url, body)), most=Amount(calls=0)).reply.value
 
     def _error_body(self, content: bytes) -> bytes:
         try:
