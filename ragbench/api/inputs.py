@@ -10,7 +10,7 @@ import dspy
 from ragbench.data import DATASETS, Dataset, make_example
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import RunConfig, make_config
-from ragbench.lms.given import keep_lm
+from ragbench.lms.factory import keep_lm
 from ragbench.programs.external import keep_module
 from ragbench.retrievers import Corpus, Passage, Retriever, keep_retriever
 

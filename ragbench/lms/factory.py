@@ -1,5 +1,7 @@
 """`make_lm`: from an LM spec to a metered `dspy.LM`."""
 
+import hashlib
+import json
 import re
 from dataclasses import replace
 from functools import lru_cache
@@ -19,7 +21,6 @@ from ragbench.lms.calls import (
     shared_rate_limit,
 )
 from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalClient
-from ragbench.lms.given import PREFIX, given_lm, sampling_of
 from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
 from ragbench.lms.local import (
     LocalSpec,
@@ -32,6 +33,13 @@ from ragbench.lms.local import (
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 
+#: What the spec of an LM begins with that was handed over as an object.
+PREFIX = "object:"
+#: What ragbench's own calls set, of the settings of an LM.
+_SAMPLING = ("temperature", "max_tokens", "top_p", "stop", "seed", "presence_penalty")
+#: Settings that change no answer, or that must not be written down.
+_NOT_NAMED = ("api_key", "extra_headers", "headers", "timeout", "rollout_id", "cache")
+_given: dict[str, dspy.BaseLM] = {}
 LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
 LOCAL_TIMEOUT_S = 600.0
@@ -190,3 +198,34 @@ def _capabilities(lm: dspy.BaseLM) -> Capabilities:
         reasoning=lm.supports_reasoning,
         params=frozenset(lm.supported_params),
     )
+
+
+def keep_lm(lm: dspy.BaseLM) -> str:
+    """The name of `lm` in configs of this process; the same for an LM of the same settings."""
+    shown = {k: v for k, v in lm.kwargs.items() if k not in _NOT_NAMED}
+    kind = f"{type(lm).__module__}.{type(lm).__qualname__}"
+    text = json.dumps([kind, lm.model, shown], sort_keys=True, default=str)
+    name = f"{PREFIX}{lm.model}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    _given[name] = lm
+    return name
+
+
+def given_lm(spec: str) -> dspy.BaseLM:
+    """The object that `spec` names.
+
+    Raises:
+        LMSetupError: this process was not handed it.
+    """
+    if spec not in _given:
+        raise LMSetupError(
+            f"{spec} was handed over as an object and cannot be carried to another process or "
+            "read from a file; give a spec such as openai/gpt-4o-mini"
+        )
+    return _given[spec]
+
+
+def sampling_of(lm: dspy.BaseLM) -> dict[str, Any]:
+    """The settings of `lm` that each request states."""
+    given = {**lm.kwargs, "max_tokens": lm.kwargs.get("max_completion_tokens")
+             or lm.kwargs.get("max_tokens")}  # fmt: skip
+    return {name: given[name] for name in _SAMPLING if given.get(name) is not None}

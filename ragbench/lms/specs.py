@@ -12,8 +12,11 @@ import os
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
+from io import StringIO
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
+
+from dotenv import dotenv_values
 
 from ragbench.errors import LMSetupError
 from ragbench.lms.local import CATALOGUE, DEFAULT_LM, LocalSpec
@@ -49,7 +52,6 @@ _OTHER_KEYS: dict[str, tuple[str, ...]] = {
 SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 #: What a `.env` file may set: keys.
 _FROM_DOTENV = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")
-_MOST_DOTENV = 2**20
 _SECRET = re.compile(r"key|token|secret|passw|pwd|sig|auth|cred", re.I)
 _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
 
@@ -201,11 +203,8 @@ def load_dotenv(path: Path = Path(".env")) -> None:
     Other variables are left out: whoever wrote the folder's file would decide what this process
     and its children load, and where keys are sent.
     """
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        text = file.read(_MOST_DOTENV)
-    for line in text.splitlines():
-        name, equals, value = line.strip().removeprefix("export ").partition("=")
-        if equals and _FROM_DOTENV.fullmatch(name.strip()):
-            os.environ.setdefault(name.strip(), value.strip().strip("'\""))
+    if path.is_file():
+        text = StringIO(path.read_text(encoding="utf-8", errors="replace"))
+        for name, value in dotenv_values(stream=text, interpolate=False).items():
+            if value and _FROM_DOTENV.fullmatch(name):
+                os.environ.setdefault(name, value)

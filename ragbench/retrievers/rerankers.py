@@ -24,7 +24,7 @@ from dspy import AdapterParseError
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.ledger import calling, file_call
 from ragbench.lms import checked_address
-from ragbench.lms.calls import Post, Server, Service, check_price
+from ragbench.lms.calls import Server, Service, check_price
 from ragbench.record import Call
 from ragbench.retrievers.base import Newest, Passage
 from ragbench.retrievers.embedders import (
@@ -175,14 +175,9 @@ class HTTPReranker(Reranker):
         if self._model:
             body["model"] = self._model
         check_price(self.identity, known=self.priced)
-        post = Post(
-            path="rerank",
-            body=body,
-            texts=[query, *body["documents"]],
-            read=lambda reply, tokens: (_scores(reply, len(passages)), None),
-            most_usd=math.inf,
-        )
-        answered = self.service.call(post)
+        texts = [query, *body["documents"]]
+        read = lambda reply, tokens: (_scores(reply, len(passages)), None)  # noqa: E731
+        answered = self.service.call("rerank", body, texts, read, math.inf)
         scores, tokens = answered.reply.value
         file_call(
             Call(

@@ -22,7 +22,7 @@ from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import open_ledger
 from ragbench.lms import configure_cache, make_lm
-from ragbench.lms.calls import Post, Retries, Service, services
+from ragbench.lms.calls import Retries, Service, services
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.wire import ask, lm_at
 
@@ -67,7 +67,7 @@ def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.Monke
         service = Service("embedder", at, model="m", kind="embed")
         service.begin(timeout=0.5)
         with pytest.raises(LMUnavailableError, match="timed out"):
-            service.call(Post("embeddings", {}, ["x"], lambda reply, tokens: (reply, None), 0.0))
+            service.call("embeddings", {}, ["x"], lambda reply, tokens: (reply, None), 0.0)
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -34,7 +34,6 @@ from ragbench.lms.calls.limits import (
 )
 from ragbench.lms.calls.rate import RateLimit as RateLimit, shared_rate_limit as shared_rate_limit
 from ragbench.lms.calls.services import (
-    Post as Post,
     Server as Server,
     ServerCalls as ServerCalls,
     Service as Service,

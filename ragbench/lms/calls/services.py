@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, Literal
+from typing import Any, Literal
 
 from dspy import lm15
 from dspy.lm15 import LM15Error, OpenAIChatLM
@@ -46,21 +46,6 @@ class Server:
     def key(self) -> str:
         """The key as the environment has it now; `none` where it has none."""
         return key_in(self.key_variable) or "none"
-
-
-@dataclass(frozen=True)
-class Post(Generic[Value]):
-    """One request: JSON for a path below the address, about `texts`.
-
-    `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError.
-    `most_usd` is the most that it may cost, infinite where no price is known.
-    """
-
-    path: str
-    body: Mapping[str, Any]
-    texts: Sequence[str]
-    read: Callable[[Any, int], tuple[Value, float | None]]
-    most_usd: float
 
 
 class ServerCalls:
@@ -158,30 +143,39 @@ class Service(ServerCalls):
         self.model = model
         self._kind: Literal["embed", "rerank"] = kind
 
-    def call(self, asked: Post[Value]) -> Answered[tuple[Value, int]]:
-        """What `asked` gives, and the tokens that the server counted, or an estimate.
+    def call(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        texts: Sequence[str],
+        read: Callable[[Any, int], tuple[Value, float | None]],
+        most_usd: float,
+    ) -> Answered[tuple[Value, int]]:
+        """What JSON for `path` about `texts` gives, and the tokens that the server counted.
 
-        A failure is filed in the ledger; a success is for the caller to file.
+        `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError;
+        its tokens are estimated where the server counts none. `most_usd` is the most that the
+        request may cost, infinite where no price is known. A failure is filed in the ledger; a
+        success is for the caller to file.
 
         Raises:
             RagbenchError: as `make`.
         """
-        estimate = sum(map(estimate_tokens, asked.texts))
+        estimate = sum(map(estimate_tokens, texts))
 
         def send() -> Reply[tuple[Value, int]]:
-            url = f"{self._server.api_base}/{asked.path}"
-            _, told = self.exchange(request_of(url, self._server.key, asked.body))
+            url = f"{self._server.api_base}/{path}"
+            _, told = self.exchange(request_of(url, self._server.key, body))
             tokens = _counted(told) or estimate
-            value, cost = asked.read(told, tokens)
+            value, cost = read(told, tokens)
             return Reply((value, tokens), tokens, cost)
 
         def file_failure(error: Exception, *, failed: object, **took: Any) -> None:
             kind = type(error).__name__
             file_call(Call(model=self.model, kind=self._kind, error=kind, **took))
 
-        most = Amount(1, estimate, asked.most_usd)
-        prompt = hash(tuple(asked.texts))
-        return self.make(send, prompt=prompt, most=most, file_failure=file_failure)
+        most = Amount(1, estimate, most_usd)
+        return self.make(send, prompt=hash(tuple(texts)), most=most, file_failure=file_failure)
 
 
 def _counted(reply: Any) -> int:

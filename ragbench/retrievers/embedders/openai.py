@@ -17,7 +17,7 @@ import numpy as np
 from ragbench.errors import LMSetupError
 from ragbench.kept import KeptRows
 from ragbench.lms import checked_address, place_of
-from ragbench.lms.calls import Post, Server, Service, check_price
+from ragbench.lms.calls import Server, Service, check_price
 from ragbench.lms.prices import map_entry, map_rate
 from ragbench.lms.specs import key_in
 from ragbench.paths import cache_root
@@ -106,14 +106,9 @@ class OpenAIEmbedder(Embedder):
         def read(reply: Any, tokens: int) -> tuple[Vectors, float | None]:
             return _checked(reply, len(batch)), None if price is None else tokens * price
 
-        post = Post(
-            path="embeddings",
-            body={"model": self.model, "input": batch, "encoding_format": "float"},
-            texts=batch,
-            read=read,
-            most_usd=math.inf if price is None else sum(map(estimate_tokens, batch)) * price,
-        )
-        answered = self.service.call(post)
+        body = {"model": self.model, "input": batch, "encoding_format": "float"}
+        most = math.inf if price is None else sum(map(estimate_tokens, batch)) * price
+        answered = self.service.call("embeddings", body, batch, read, most)
         vectors, tokens = answered.reply.value
         cost = None if price is None else tokens * price
         return divided(batch, vectors, tokens, cost, answered.latency_s), answered.attempts
