@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ragbench.cli.command import command, group_options, option, output_options
+from ragbench.cli.command import by_group_option, command, option, output_options
 from ragbench.cli.options import (
     answering_options,
     control_options,
@@ -44,7 +44,7 @@ from ragbench.experiments.report.table import say
 @answering_options
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
-@group_options
+@by_group_option
 @shard_options
 @dry_run_option
 @output_options
@@ -52,7 +52,6 @@ def eval_command(
     dry_run: bool,
     metrics: tuple[str, ...],
     by_group: bool,
-    closed_book: Path | None,
     **options: Any,
 ) -> None:
     """Run a program over questions and print the table.
@@ -62,11 +61,10 @@ def eval_command(
     all questions failed, with 3 where a limit stopped the run or no reply could be read.
     """
     from ragbench.experiments.report.tables import print_runs
-    from ragbench.experiments.runs import evaluate, limited, ready, wanted
+    from ragbench.experiments.runs import evaluate, limited, ready
     from ragbench.metrics import get_metric
 
-    by = wanted(by_group, closed_book)  # before anything is asked
-    for name in metrics:
+    for name in metrics:  # before anything is asked
         get_metric(name)
     limits = take_limits(options)
     config = to_config(**options, whole=True)
@@ -77,7 +75,7 @@ def eval_command(
         say(*estimate_run(run_context).lines())
         return
     with limited(limits, config.folder()) as spent:
-        with table_so_far(config.folder(), by), RunProgress() as progress:
+        with table_so_far(config.folder(), by_group), RunProgress() as progress:
             result = evaluate(
                 config,
                 on_start=progress.start,
@@ -86,8 +84,8 @@ def eval_command(
             )
         if result.all_failed:
             say(f"all {len(result.records)} questions failed: the scores are of no answer")
-        if result.records or spent.error is None:
-            print_runs([result], by)  # here: where an LM is down, the block ends with its error
+        if result.records or spent.error is None:  # an LM that is down ends the block
+            print_runs([result], by_group)
         if metrics and result.records:
             from ragbench.experiments.report.scores import print_scores
             from ragbench.experiments.score.scoring import ScoreRequest, score_run

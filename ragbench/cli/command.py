@@ -168,14 +168,7 @@ output_options = stack(
 )  # fmt: skip
 
 
-closed_book_option = option(
-    "--closed-book", type=click.Path(path_type=Path), metavar="RUN", group="Output",
-    help="Break results down by whether RUN, which used no retrieval, answers the question.",
-)  # fmt: skip
-group_options = stack(
-    [
-        option("--by-group", is_flag=True, group="Output",
-               help="Add tables by question type, hops and kind of answer."),
-        closed_book_option,
-    ]
+by_group_option = option(
+    "--by-group", is_flag=True, group="Output",
+    help="Add tables by question type, hops and kind of answer.",
 )  # fmt: skip

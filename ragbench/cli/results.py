@@ -11,8 +11,8 @@ import click
 
 from ragbench.cli.command import (
     FiniteRange,
+    by_group_option,
     command,
-    group_options,
     option,
     output_options,
     runs_argument,
@@ -32,19 +32,18 @@ def runs_command(folder: Path) -> None:
 
 @command("summarize", examples=["ragbench summarize runs/A runs/B"])
 @runs_argument
-@group_options
+@by_group_option
 @output_options
-def summarize_command(runs: tuple[Path, ...], by_group: bool, closed_book: Path | None) -> None:
+def summarize_command(runs: tuple[Path, ...], by_group: bool) -> None:
     """Print one table of RUNS, computed from their records; nothing is written.
 
     Exits with 2 where a record could not be read; the others are counted all the same.
     """
     from ragbench.experiments.report.tables import print_runs
-    from ragbench.experiments.runs import reopen, wanted
+    from ragbench.experiments.runs import reopen
 
-    by = wanted(by_group, closed_book)
     evaluations = [reopen(run) for run in runs]
-    print_runs(evaluations, by)
+    print_runs(evaluations, by_group)
     if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)
 

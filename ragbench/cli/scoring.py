@@ -30,8 +30,6 @@ RULES = ("ragbench", "arag", "grounding")
 @option("--judge-rule", type=click.Choice(RULES),
               group="Judge",
               help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
-@option("--labelled", group="Judge", type=click.IntRange(min=0), default=300,
-        help="Claims with known labels to test a judge of claims on; 0 for none.")  # fmt: skip
 @option("--allow-self-judge", is_flag=True, group="Judge",
         help="Allow a model to judge its own answers.")  # fmt: skip
 @option("--embedder", default="local", group="Judge", metavar="SPEC",
@@ -69,9 +67,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         published = "arag" if protocol in ("arag", "linearrag") else "ragbench"
         rule: Any = options["judge_rule"] or published
         allow = options["allow_self_judge"]
-        judge = JudgeRequest(
-            asking, rule, allow, labelled=options["labelled"], embedder=options["embedder"]
-        )
+        judge = JudgeRequest(asking, rule, allow, embedder=options["embedder"])
     request = ScoreRequest(
         metrics=options["metrics"],
         protocol=options["protocol"],

@@ -51,12 +51,7 @@ from ragbench.metrics.stats.comparison import (
     compare_scores as compare_scores,
     correct as correct,
 )
-from ragbench.metrics.stats.corrections import (
-    Best as Best,
-    JudgeErrors as JudgeErrors,
-    corrected_best as corrected_best,
-    corrected_share as corrected_share,
-)
+from ragbench.metrics.stats.corrections import Best as Best, corrected_best as corrected_best
 from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS as LEAST_SEEDS,
     Interval as Interval,

@@ -145,5 +145,5 @@ def test_scoring_is_estimated_without_asking_and_leaves_the_run_alone(tmp_path: 
     tokens = took["prompt_tokens"] + took["completion_tokens"]
     assert holds(found, calls=took["calls"], tokens=tokens, cost=took["cost_usd"])
     assert estimate_scoring(folder, request).calls == Range(0, 0)
-    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding", labelled=8))
-    assert estimate_scoring(folder, claims).calls == Range(7, 14)  # 3 answers, 4 pairs
+    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding"))
+    assert estimate_scoring(folder, claims).calls == Range(3, 6)

@@ -1,4 +1,4 @@
-"""Failed questions: three treatments over the same questions, and nothing where none failed."""
+"""Failed questions: scored 0, asked again, billed each time, and told."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.compare.paired import compare_all
-from ragbench.experiments.report.comparison import print_comparison
 from ragbench.experiments.report.tables import print_runs
 from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.record import CriticalPath, Ledger, Record
@@ -40,15 +38,9 @@ def five() -> list[Record]:
     ]
 
 
-def test_three_treatments_by_hand_of_which_retried_is_the_headline(tmp_path: Path) -> None:
+def test_the_last_record_of_a_question_counts(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", five()).summary
-    em = {n: (row.n, row.failed, row.scores["em"]) for n, row in summary.treatments.items()}
-    assert em == {
-        "scored 0": (4, 2, 0.25),  # q1 of q1 to q4
-        "left out": (2, 0, 0.5),  # q1 of q1 and q2
-        "retried": (4, 1, 0.5),  # q1 and q3 of q1 to q4
-    }
-    assert summary.treatments["retried"].scores == summary.scores
+    assert (summary.n, summary.failed, summary.scores["em"]) == (4, 1, 0.5)  # q1 and q3 of four
     assert summary.errors == {"provider/LMTimeoutError": 1}
     assert summary.failures == {"provider": 1}
 
@@ -62,39 +54,13 @@ def test_billed_holds_the_calls_of_tries_that_were_repeated(tmp_path: Path) -> N
     assert run(tmp_path / "c", mixed).summary == whole
 
 
-def test_nothing_more_is_shown_where_none_failed(
+def test_tables_tell_of_questions_that_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Sweden")])
-    assert not made.summary.treatments
-    print_runs([made])
-    print_comparison(compare_all([made, made]))
-    assert "scored 0" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("records", "told"),
-    [
-        (
-            five(),
-            (
-                "2 questions failed at first, 1 fail now",
-                "| scored 0              | 4 |      2 | 0.250 [",
-                "| provider  | LMTimeoutError | 1 | q4          | no reply |",
-            ),
-        ),
-        (
-            [failing("q1"), answered("q1", "Norway")],
-            ("1 questions failed at first, 0 fail now",),
-        ),
-    ],
-)
-def test_tables_tell_of_questions_that_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], records: list[Record], told: tuple[str, ...]
-) -> None:
-    print_runs([run(tmp_path / "run", records)])
+    print_runs([run(tmp_path / "run", five())])
     out = capsys.readouterr().out
-    assert [line for line in told if line not in out] == []
+    assert "including 1 failed attempts that were repeated" in out
+    assert "| provider  | LMTimeoutError | 1 | q4          | no reply |" in out
 
 
 def test_escape_sequences_of_a_message_do_not_reach_the_terminal(

@@ -9,7 +9,7 @@ from ragbench.experiments.compile import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, compared
 from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
-from ragbench.experiments.report.tables import LEGEND, print_failures, run_table, title_of
+from ragbench.experiments.report.tables import LEGEND, failure_table, run_table, title_of
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, checked
 
 
@@ -27,7 +27,7 @@ def print_swept(swept: Swept) -> None:
             say(f"{outcome.cell.label}: {outcome.state}{why}")
         if outcome.run and outcome.run.summary.failed:
             say(outcome.cell.label)
-            print_failures(outcome.run)
+            print_table(failure_table(outcome.run.records))
     if any(contrast.scores for contrast in swept.contrasts):
         print_table(_contrasts(swept.contrasts))
     for contrast in swept.contrasts:

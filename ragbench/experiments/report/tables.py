@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import RagbenchError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.experiments.runs import error_of, members, stop_lines, summarize, treatments
+from ragbench.experiments.runs import error_of, members, stop_lines, summarize
 from ragbench.experiments.store import RunCard, StoredRecords
 from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clusters
 
 if TYPE_CHECKING:
-    from ragbench.experiments.runs import Evaluation, PolicyScores, Summary
-    from ragbench.metrics import Grouping
+    from ragbench.experiments.runs import Evaluation, Summary
     from ragbench.record import Totals
 
 #: Settings that are named at the most where runs of one name differ.
@@ -54,24 +53,22 @@ LEGEND = (
 )
 
 
-def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | None = None) -> None:
-    """Print one table with a row per run, what each ran on, and what the table does not show.
-
-    `by` are the breakdowns wanted.
-    """
+def print_runs(evaluations: Sequence[Evaluation], by_group: bool = False) -> None:
+    """Print one table with a row per run, what each ran on, and what the table does not show."""
     for title in dict.fromkeys(map(title_of, evaluations)):
         say(title)
     print_table(run_table(evaluations))
-    if by:
+    if by_group:
         say("results by group of questions")
-        print_table(group_table(evaluations, by))
+        print_table(group_table(evaluations))
     say(LEGEND)
     named = list(zip(label_runs(evaluations), evaluations, strict=True))
     for evaluation in evaluations:
         if len(evaluations) > 1:
             say(f"{evaluation.folder}")
         say(*notes(evaluation), *index_lines(evaluation, named))
-        print_failures(evaluation)
+        if evaluation.summary.errors:
+            print_table(failure_table(evaluation.records))
     if len(evaluations) == 1:
         say(f"records: {evaluations[0].folder}")
 
@@ -220,13 +217,13 @@ def name_of_system(card: RunCard) -> str:
     )
 
 
-def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -> Table:
+def group_table(evaluations: Sequence[Evaluation]) -> Table:
     """A row per run and group of questions, with the columns of `run_table`."""
     rows = [
         {"run": evaluation.folder.name, "by": name, "group": group,
          **run_row(summarize(records), records)}
         for evaluation in evaluations
-        for name, group, records in members(evaluation.records, by)
+        for name, group, records in members(evaluation.records)
     ]  # fmt: skip
     first = [Column("run")] if len(evaluations) > 1 else []
     return Table("groups", [*first, Column("by"), Column("group"), *_known(rows)], rows)
@@ -314,14 +311,6 @@ def paid_in_words(billed: Totals) -> str:
     return f" ({'; '.join(words)})" if words else ""
 
 
-def print_failures(evaluation: Evaluation) -> None:
-    """Print failures by class and the scores under three treatments; nothing if none failed."""
-    if evaluation.summary.errors:
-        print_table(failure_table(evaluation.records))
-    if by_treatment := evaluation.summary.treatments:
-        print_table(treatment_table(by_treatment, treatments(evaluation.records)))
-
-
 def failure_table(records: StoredRecords) -> Table:
     """A row per boundary and class of error: number, and the message of the first by id."""
     qids_of: dict[str, list[str]] = {}
@@ -338,27 +327,6 @@ def failure_table(records: StoredRecords) -> Table:
                Column("qid", "for example"), Column("message", most=80))  # fmt: skip
     title = "failures (scored 0; asked again by the next run)"
     return Table("failures", columns, rows, title)
-
-
-def treatment_table(
-    scores: Mapping[str, PolicyScores], records: Mapping[str, StoredRecords]
-) -> Table:
-    """The headline scores and their intervals, a row per treatment of failed questions."""
-    rows = [
-        {"policy": treatment, "n": counted.n, "failed": counted.failed,
-         **measured(records[treatment], "em"), **measured(records[treatment], "f1")}
-        for treatment, counted in scores.items()
-    ]  # fmt: skip
-    columns = (
-        Column("policy", "questions that failed"), *_COLUMNS[:1], Column("failed", kind="count"),
-        *_COLUMNS[1:3],
-    )  # fmt: skip
-    first, last = scores["scored 0"].failed, scores["retried"].failed
-    title = (
-        f"{first} questions failed at first, {last} fail now; scored 0 and left out: by the first "
-        "record of each question; retried: by its last, as in the table above"
-    )
-    return Table("failure policies", columns, rows, title)
 
 
 def money(usd: float | None) -> str:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from ragbench.calls import Totals
-from ragbench.errors import RunError
 from ragbench.experiments.store import (
     RunCard,
     StoredRecords,
@@ -29,7 +28,6 @@ from ragbench.experiments.store import (
 )
 from ragbench.metrics import (
     GROUPINGS,
-    Grouping,
     Interval,
     cluster_of,
     get_metric,
@@ -49,33 +47,7 @@ GROUP_NAMES = {
     "qtype": "question type",
     "hops": "hops",
     "answer_kind": "kind of answer",
-    "closed_book": "solved without retrieval",
 }
-
-# Three ways to count questions that failed, over the same questions:
-#
-#     scored 0    every question by its first record; a failed one scores the worst
-#     left out    the questions whose first record did not fail
-#     retried     every question by its last record; one that fails still scores the worst
-#
-# *Retried* is the run as it stands, and the headline of every table. It flatters where failures are
-# not the server's alone: a question that its program fails at random is asked until it answers.
-# *Left out* flatters a program that fails on hard questions. *Scored 0* blames the program for the
-# server. Where no question ever failed, all three are the same and none is shown.
-SCORED_0, LEFT_OUT, RETRIED = "scored 0", "left out", "retried"
-
-#: Marks a field that is left out of the file where it is empty, 0 or None.
-_NOT_EMPTY = Field(exclude_if=lambda value: not value)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyScores:
-    """The headline scores where failed questions are counted by one of the policies."""
-
-    n: int
-    failed: int
-    scores: Mapping[str, float]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
@@ -87,8 +59,6 @@ class Summary:
     #: Failed questions by boundary, and by boundary and class of error.
     failures: Mapping[str, int]
     errors: Mapping[str, int]
-    #: By failure policy; empty where no question ever failed.
-    treatments: Annotated[Mapping[str, PolicyScores], _NOT_EMPTY] = field(default_factory=dict)
     stop_reasons: Mapping[str, int]
     counts: Mapping[str, int]
     #: What was sent to servers and paid, for records that were replaced or cut off too.
@@ -141,8 +111,7 @@ _SHOWN = (*(get_metric(name).score for name in HEADLINE), failed, error_of, stop
 def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
     """The summary of `records`.
 
-    Only that of a `whole` run has what replaced and cut-off records were billed, and the failure
-    policies.
+    Only that of a `whole` run has what replaced and cut-off records were billed.
     """
     records.compute(_SHOWN)
     paid, as_if = Sum(billed=True), Sum()
@@ -172,10 +141,6 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
         scores=_scores(records),
         failures=Counter(name.partition("/")[0] for name in errors),
         errors=dict(sorted(Counter(errors).items())),
-        treatments={
-            name: PolicyScores(len(some), sum(some.column(failed).values()), _scores(some))
-            for name, some in (treatments(records) if whole else {}).items()
-        },
         stop_reasons=Counter(filter(None, _sorted(records, stop_reason))),
         counts=dict(sorted(counts.items())),
         billed=paid.totals(),
@@ -189,16 +154,6 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
             for name, value in zip(("mean", "p50", "p95"), latency, strict=False)
         },
     )
-
-
-def treatments(records: StoredRecords) -> dict[str, StoredRecords]:
-    """The records that each treatment counts, by question; empty where no question ever failed."""
-    first = records.first
-    at_first = first.column(failed)
-    if not any((*at_first.values(), *records.column(failed).values())):
-        return {}
-    answered = first.only(qid for qid, fails in at_first.items() if not fails)
-    return {SCORED_0: first, LEFT_OUT: answered, RETRIED: records}
 
 
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
@@ -285,10 +240,6 @@ class Evaluation:
             prepared=billed(shared),
         )
 
-    @property
-    def first(self) -> StoredRecords:
-        return self.records.first
-
     def stored(self) -> dict[str, Any]:
         """What `summary.json` holds: summary, progress, and 95 % intervals of headline means."""
         intervals = {
@@ -326,45 +277,11 @@ def stop_lines(stopped_by: str, progress: Progress) -> list[str]:
     return [f"{state}: {progress.words()}; the scores are of those that were answered or failed"]
 
 
-def groupings(closed_book: Path | None = None) -> dict[str, Grouping]:
-    """The breakdowns; with a run without retrieval, also by whether that has the answer.
-
-    Raises:
-        RunError: `closed_book` is no run folder, or has no records.
-    """
-    if closed_book is None:
-        return dict(GROUPINGS)
-    read_card(closed_book)
-    records = read_records(closed_book)
-    if not records:
-        raise RunError(f"{closed_book} has no records")
-    names = {
-        qid: "solved" if score == 1.0 else "not solved"
-        for qid, score in records.column(get_metric("em").score).items()
-    }
-
-    def solved(record: Record) -> Hashable | None:
-        return names.get(record.qid)
-
-    return {**GROUPINGS, "closed_book": solved}
-
-
-def wanted(by_group: bool, closed_book: Path | None) -> dict[str, Grouping] | None:
-    """The breakdowns of a table that has them where either option asks for them; else None.
-
-    Raises:
-        RunError: as for `groupings`.
-    """
-    return groupings(closed_book) if by_group or closed_book else None
-
-
-def members(
-    records: StoredRecords, by: Mapping[str, Grouping]
-) -> list[tuple[str, str, StoredRecords]]:
+def members(records: StoredRecords) -> list[tuple[str, str, StoredRecords]]:
     """Breakdown (in words), group and its records, for every group that has any."""
     rows = []
-    records.compute(by.values())
-    for name, group in by.items():
+    records.compute(GROUPINGS.values())
+    for name, group in GROUPINGS.items():
         groups: dict[str, list[str]] = {}
         for qid, key in records.column(group).items():
             if key is not None:

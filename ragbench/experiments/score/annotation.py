@@ -158,13 +158,6 @@ def annotate(
     """
     answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
     units = {record.qid: some for record in answered if (some := annotation.units(record))}
-    return annotate_units(folder, units, annotation, asking)
-
-
-def annotate_units(
-    folder: Path, units: Mapping[str, Sequence[Unit]], annotation: Annotation, asking: Asking
-) -> Annotated:
-    """As `annotate`, of `units` by question id."""
     lm, name = asking.lm, annotation.name
     keyed = {q: [(u, key_of(name, lm.model, *u.parts)) for u in some] for q, some in units.items()}
     tasks = {}

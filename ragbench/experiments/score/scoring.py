@@ -14,7 +14,7 @@ from ragbench.experiments.estimates import ASKED_TWICE, MARGIN, Estimate
 from ragbench.experiments.score.annotation import Annotation, annotate
 from ragbench.experiments.score.asking import Asking, key_of, read_journal
 from ragbench.experiments.score.attribution import Attribution, Evidence
-from ragbench.experiments.score.grounding import Grounding, calibrate, labelled_claims
+from ragbench.experiments.score.grounding import Grounding
 from ragbench.experiments.score.judging import Judging, Rule, check_judge
 from ragbench.experiments.score.protocols import Protocol, apply, get_protocol
 from ragbench.experiments.score.statements import Statements
@@ -58,7 +58,6 @@ class JudgeRequest:
     asking: Asking
     rule: Rule | Literal["grounding"] = "ragbench"  # grounding: of claims, not of answers
     allow_self: bool = False
-    labelled: int = 0  # claims with known labels that a judge of claims is measured by
     embedder: str = "local"  # for protocols that compare answers by similarity
 
 
@@ -152,8 +151,6 @@ def _asked(
         notes[annotation.name] = annotation.summarize(records, annotated)
         void += [annotation.name] * annotated.is_void
         records = [r if r.failed else annotation.fill(r, annotated.values(r.qid)) for r in records]
-    if judge and judge.rule == "grounding" and judge.labelled:
-        notes["grounding"] |= calibrate(folder, records, judge.asking, judge.labelled)
     return records, tuple(void)
 
 
@@ -194,9 +191,6 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
         for record in records
         for unit in annotation.units(record)
     ]
-    if (judge := request.judge) and judge.rule == "grounding" and judge.labelled:
-        made = labelled_claims(judge.labelled)
-        units += [(judge.asking.lm, Grounding(), unit) for group in made for unit in group.units()]
     calls = 0
     tokens, prices = [0, 0], [0.0, 0.0]
     for lm, annotation, unit in units:
