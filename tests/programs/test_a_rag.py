@@ -1,16 +1,12 @@
 """A-RAG's tools, loop and limits, by scripted conversations."""
 
-from types import SimpleNamespace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import pytest
 
 from ragbench.errors import KnobError
 from ragbench.ledger import open_ledger
-from ragbench.metrics.retrieval import retrieved_tokens
-from ragbench.metrics.text import approx_tokens
-from ragbench.programs.a_rag import ARAG, listed
-from ragbench.record import Record
+from ragbench.programs.a_rag import ARAG
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
 from tests.programs.shelf import TOWN, converse, ended, shelf
@@ -69,16 +65,6 @@ def test_a_variant_offers_and_tells_of_its_own_tools_alone(variant: str) -> None
     _, lm = talk(program, FINISH)
     assert [name for name in without if name in lm.asked[0].prompt] == []
     assert ("Read a chunk whole" in lm.asked[0].prompt) is ("chunk_read" not in without)
-
-
-def test_retrieved_tokens_are_of_texts_alone_and_count_again_when_shown_again() -> None:
-    search = act("keyword_search", "harwick")
-    prediction, _ = talk(ARAG(shelf()), search, search, *[act("chunk_read", "3")] * 2, FINISH)
-    shown = "She was born in Harwick\nHarwick is a town in the county of Dunmoor"
-    whole = "Harwick is a town in the county of Dunmoor. It has 900 inhabitants."
-    record = SimpleNamespace(steps=prediction.steps, passages=[], searches=[])
-    expected = 2 * approx_tokens(shown) + approx_tokens(whole)
-    assert retrieved_tokens(cast(Record, record)) == expected
 
 
 def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
@@ -181,18 +167,3 @@ def test_one_search_must_be_on() -> None:
         ARAG(shelf(), keyword_search=False, semantic_search=False)
     with pytest.raises(KnobError, match="k=21 is not allowed"):
         ARAG(shelf(), k=21)
-
-
-@pytest.mark.parametrize(
-    ("value", "split", "texts"),
-    [
-        ("a, b;c\n'd'", True, ["a", "b", "c", "d"]),
-        ('["New York, NY", "b"]', False, ["New York, NY", "b"]),
-        ("New York, NY", False, ["New York, NY"]),
-        ("[a, b", True, ["a", "b"]),
-        (["a", 3, ""], True, ["a", "3"]),
-        (None, True, []),
-    ],
-)
-def test_arguments_are_read_as_models_write_them(value: Any, split: bool, texts: list[str]) -> None:
-    assert listed(value, split=split) == texts

@@ -78,20 +78,6 @@ def test_the_notes_of_a_failed_step_reach_the_new_plan_and_the_summary(bad: Any)
 SETTLED: dict[str, Any] = {"AnswerTask": [answered("Dunmoor")], "SynthesizeAnswer": DUNMOOR}
 
 
-@pytest.mark.parametrize(
-    ("given", "plan"),
-    [
-        (planned("Find Harwick", "find harwick.", " "), ["Find Harwick"]),
-        (planned(), [COUNTY]),  # none: the question
-    ],
-)
-def test_repeated_steps_are_dropped_and_no_plan_is_the_question(given: Any, plan: Any) -> None:
-    replies = {"PlanSteps": [given], "TakeNotes": notes([]), **SETTLED}
-    counts = {"bad_plan": int(plan == [COUNTY])}
-    prediction, _ = check(MARAG, replies, searched=plan, counts=counts, k=1, **ASKED)
-    assert [task["question"] for task in prediction.plan] == plan
-
-
 def test_ablations_leave_out_planner_and_extractor_or_note_each_passage() -> None:
     off: dict[str, Any] = {"k": 2, "planner": False, "extract": "off", **ASKED}
     _, lm = check(MARAG, SETTLED, searched=[COUNTY], **off)
@@ -99,16 +85,6 @@ def test_ablations_leave_out_planner_and_extractor_or_note_each_passage() -> Non
     failed = {**SETTLED, "AnswerTask": [answered("", success=False)]}
     check(MARAG, failed, stop="no_progress", **off)
     check(MARAG, {**SETTLED, "TakeNotes": notes(["It."], [])}, **{**off, "extract": "each"})
-
-
-def test_a_spent_budget_leaves_the_answer_to_what_was_found() -> None:
-    replies: dict[str, Any] = {
-        "PlanSteps": [planned("Who wrote Salt Road?", "Where was she born?")],
-        "TakeNotes": notes(["Orla Venn wrote it."]),
-        "AnswerTask": [answered("Orla Venn")],
-        "SynthesizeAnswer": DUNMOOR,
-    }
-    check(MARAG, replies, stop="budget", sees=["Orla Venn"], k=1, max_calls=4, **ASKED)
 
 
 # -- rag_enta
@@ -212,20 +188,6 @@ def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before()
     last = shown(lm, "RefineAnswer")["notes"]
     assert '"Which county is Harwick in: Dunmoor", "How many live there: 900"' in last
     assert "She was born in Harwick." in last
-
-
-@pytest.mark.parametrize(
-    ("audit", "parts", "searched"),
-    [
-        (gap(), [cited("")], [COUNTY, "the county of Harwick"]),  # without an answer
-        ({**gap("Who is Tam Quill?"), "unanswered": []}, [], [COUNTY]),
-    ],
-)
-def test_a_follow_up_that_finds_nothing_or_is_for_nothing_is_left(
-    audit: Any, parts: list[Any], searched: list[str]
-) -> None:
-    replies = {"CitedAnswer": [cited("Dunmoor")], "CitedPart": parts, "AuditClaims": [audit]}
-    audited(replies, searched=searched)
 
 
 # -- ra_isf

@@ -136,22 +136,6 @@ def cut(**inputs: Any) -> dict[str, Any]:
     return shorter
 
 
-def test_only_the_longest_inputs_are_cut_and_what_grows_loses_its_oldest_part() -> None:
-    shorter = cut(context=["a " * 400, "b " * 400], notes=["short"], draft="c " * 300)
-    assert shorter["notes"] == ["short"]
-    assert (len(shorter["context"]), len(shorter["context"][0])) == (1, pytest.approx(500, abs=50))
-    assert shorter["draft"].startswith("c c ")
-    whole = {"question": "q " * 500, "tools": ["t " * 500], "config": {"n": "c " * 500}}
-    assert cut(context="x " * 500, **whole).items() >= whole.items()
-    assert halved(whole) is None
-    assert cut(trajectory="old " * 200 + "new " * 200)["trajectory"].endswith("new new ")
-    context = [f"{n}" * 100 for n in range(6)]
-    assert cut(context=context)["context"] == context[:3]
-    messages = [{"n": n, "text": "word " * 40} for n in range(6)]
-    kept = cut(history=dspy.History(messages=messages))["history"].messages
-    assert [message["n"] for message in kept] == [3, 4, 5]
-
-
 # -- what was shown
 
 

@@ -60,16 +60,6 @@ def written(folder: Path, **places: str) -> str:
     return f"{path}:Own"
 
 
-#: A command of the same group that ends the process.
-LEAVES = """
-import sys
-import click
-from ragbench.cli import main
-
-main.cli.resolve_command = lambda context, given: ("boom", boom, [])
-boom = click.Command("boom", callback=lambda: sys.exit(0))
-main.main()
-"""
 #: A plug-in whose retriever, program and metric raise what RAISE says, each where it is asked to.
 PLUG_IN = """
 import os, sys
@@ -185,14 +175,6 @@ def test_whatever_a_plug_in_raises_is_one_line_or_a_failure(tmp_path: Path) -> N
     assert scored[0] == 2, scored[1]
     assert "error: metric odd_metric on question" in scored[1]
     assert "Traceback" not in built[1] + imported[1] + searched[1] + scored[1]
-
-
-def test_what_ends_the_command_elsewhere_is_one_line(tmp_path: Path) -> None:
-    made = tmp_path / "odd.py"
-    made.write_text(LEAVES)
-    done = subprocess.run([sys.executable, str(made), "boom"], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "error: SystemExit(0) ended the command; finished work is kept\n"
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, StopSignal])

@@ -15,13 +15,11 @@ from ragbench.retrievers.lm_index.knowledge import (
     chosen_passages,
     chosen_reports,
     communities_of,
-    ranked_relations,
     tables,
 )
 from ragbench.retrievers.lm_index.light import Entity, Extraction, Relation, degrees, merged
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import TEXTS, ask, shelf
-from tests.retrievers.conftest import make_corpus
 
 QUESTION = "Who wrote Salt Road?"
 
@@ -106,22 +104,6 @@ def test_communities_are_the_groups_of_the_largest_part_the_same_each_time() -> 
     assert communities_of(3, [], []) == []
 
 
-def test_a_large_community_is_divided_below() -> None:
-    # Four groups of three in two pairs: the pairs or the groups above, never more than six nodes.
-    groups = [range(3 * i, 3 * i + 3) for i in range(4)]
-    edges = [(a, b) for group in groups for a in group for b in group if a < b]
-    weights = [5.0] * len(edges)
-    edges += [(0, 3), (1, 4), (2, 5), (6, 9), (7, 10), (8, 11), (0, 6)]
-    weights += [4.0] * 6 + [0.1]
-    found = communities_of(12, edges, weights, max_size=3)
-    for community in (community for community in found if community.level):
-        assert set(community.members) < set(found[community.parent].members)
-        assert found[community.parent].level == community.level - 1
-    lowest = {node: c.members for c in found for node in c.members}
-    assert all(len(members) <= 6 for members in lowest.values())
-    assert {node for c in found if c.level == 0 for node in c.members} == set(range(12))
-
-
 # -- the context, by hand: 0 - 1, 0 - 2, 1 - 2, 2 - 3, 1 - 3, 0 - 4
 
 RELATIONS = [
@@ -130,27 +112,6 @@ RELATIONS = [
 ]  # fmt: skip
 PLACES = [(0, 1, 2), (0, 1, 3), (1, 2, 3), (3,), (0,)]
 ENTITIES = [Entity("ABCDE"[n], "t", "what it is", at) for n, at in enumerate(PLACES)]
-
-
-@pytest.mark.parametrize(
-    ("entities", "each", "expected"),
-    [
-        # Of 0 and 1, relation 0 is inside. Both lead to 2; 3 and 4 are led to by one, 3 has the
-        # rank.
-        ([0, 1], 10, [0, 1, 2, 4, 5]),
-        ([0, 1], 1, [0, 1, 2]),
-        ([0, 1, 2], 0, [0, 1, 2]),
-    ],
-)
-def test_relations_inside_come_first_then_the_most_shared(
-    entities: list[int], each: int, expected: list[int]
-) -> None:
-    degree = degrees(5, RELATIONS)
-    assert degree == [3, 3, 3, 2, 1]
-    assert ranked_relations(entities, RELATIONS, degree, each=each) == expected
-    ends = [(0, 2), (2, 0), (0, 3), (1, 3)]  # 2 is led to by 0 alone, both ways; 3 by 0 and 1
-    both_ways = [Relation(*pair, "", 1.0, ()) for pair in ends]
-    assert ranked_relations([0, 1], both_ways, [2, 2, 9, 2], each=1) == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -239,26 +200,6 @@ def test_a_gleaning_is_told_what_was_found_before() -> None:
     found = ["Orla Venn", "Salt Road", "Harwick", "Orla Venn - Salt Road", "Orla Venn - Harwick"]
     assert not any(f'"{known}"' in first for known in found)
     assert all(f'"{known}"' in again for known in found)
-
-
-def test_a_community_that_does_not_fit_is_reported_on_by_its_parts() -> None:
-    ring = [f"N{i}" for i in range(16)]
-    fours = [(a, b) for i in (0, 4, 8, 12) for a in ring[i : i + 4] for b in ring[i : i + 4]]
-    ends = [*fours, ("N0", "N4"), ("N8", "N12"), ("N4", "N8")]
-    read = {
-        "entities": [entity(name, "t", "word " * 60) for name in ring],
-        "relations": [link(a, b) for a, b in ends if a < b],
-    }
-    index, lm = indexed(
-        make_corpus(["one"]),
-        lambda asked: read if asked.signature == "ExtractGraph" else script(asked),
-        max_community=2,
-        report_input_tokens=300,
-        gleanings=0,
-    )
-    for asked in (asked for asked in lm.asked if asked.signature == "ReportCommunity"):
-        assert sum(map(len, json.loads(asked.inputs["entities"]))) <= 4 * 300
-    assert len(index.reports) == lm.signatures.count("ReportCommunity") > 1
 
 
 # -- the program

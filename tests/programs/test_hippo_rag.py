@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import dspy
-import numpy as np
 import pytest
 
 from ragbench.lms.adapters.lenient import make_adapter
@@ -12,13 +11,7 @@ from ragbench.programs.hippo_rag import HippoRAG
 from ragbench.programs.linear_rag import LinearRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import by_pattern
-from ragbench.retrievers.lm_index.hippo import (
-    HippoIndex,
-    cleaned,
-    facts_of,
-    phrase_weights,
-    synonyms,
-)
+from ragbench.retrievers.lm_index.hippo import HippoIndex, cleaned, facts_of
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import COUNTY, ask, ended, shelf
 from tests.retrievers.conftest import make_corpus
@@ -68,44 +61,7 @@ def test_triples_are_cleaned() -> None:
     assert facts_of([*rows, {"subject": "A"}, rows[0]]) == [("a", "knows", "b")] * 2
 
 
-def test_a_phrase_weighs_the_mean_of_its_facts_over_its_passages() -> None:
-    # Phrase 0 is in facts of 1.0 and 0.5 and in two passages: (0.5 + 0.25) / 2.
-    weights = phrase_weights([(0, 1), (0, 2)], [1.0, 0.5], {0: 2, 1: 1, 2: 1}, keep=5)
-    assert weights == {0: 0.375, 1: 1.0, 2: 0.5}
-    assert list(phrase_weights([(0, 1), (0, 2)], [1.0, 0.5], {0: 2}, keep=2)) == [1, 2]
-
-
-def test_synonyms_are_those_alike_of_more_than_two_letters() -> None:
-    rows = np.array([[1, 0], [0.9, 0.4359], [0, 1], [1, 0]], dtype=np.float32)
-    found = synonyms(["orla", "orlas", "tam", "ab"], rows, 0.8)
-    assert set(found) == {(0, 1), (0, 3), (1, 0), (1, 3)}  # "ab" is too short to ask
-    assert found[0, 1] == pytest.approx(0.9, abs=1e-3)
-
-
 # -- the index
-
-
-def test_nodes_and_edges_of_an_index() -> None:
-    def facts(asked: Asked) -> Reply:
-        if asked.signature == "ExtractEntities":
-            return {"entities": ["Orla"]}
-        other = "Tam" if text_of(asked) == "one" else "Salt"
-        return triples(("Orla", "knows", other), *[("Orla", "likes", "Tam")] * 2)
-
-    corpus = make_corpus(["one", "two"], title=lambda i: "")
-    index = indexed(corpus, facts, synonym_threshold=1.01)
-    assert index.phrases == ["orla", "tam", "salt"]
-    facts_read = [index.fact_text(i) for i in range(3)]
-    assert facts_read == ["orla knows tam", "orla likes tam", "orla knows salt"]
-    assert index.spread.tolist() == [2, 2, 1]
-    edges = {tuple(e): float(w) for e, w in zip(index.edges.tolist(), index.weights, strict=True)}
-    assert edges == {
-        (0, 1): 3, (1, 0): 3,  # knows and likes in one passage, likes in the other
-        (0, 2): 1, (2, 0): 1,
-        (3, 0): 1, (3, 1): 1,
-        (4, 0): 1, (4, 1): 1, (4, 2): 1,
-    }  # fmt: skip
-    assert index.facts()["index_calls"] == 4
 
 
 def test_without_entities_all_triples_are_asked_for() -> None:
@@ -117,13 +73,6 @@ def test_without_entities_all_triples_are_asked_for() -> None:
 
     assert indexed(make_corpus(["Rain wets stones."]), none_named).phrases == ["rain", "stones"]
     assert asked == ["ExtractEntities", "ExtractAllTriples"]
-
-
-def test_a_synonym_takes_the_place_of_a_relation() -> None:
-    facts = {"entities": ["old town"], **triples(("old town", "is", "town old"))}
-    index = indexed(make_corpus(["one"]), lambda asked: facts)  # the same words, the same vector
-    weights = dict(zip(map(tuple, index.edges.tolist()), index.weights.tolist(), strict=True))
-    assert weights[0, 1] == weights[1, 0] == pytest.approx(1)
 
 
 # -- the program

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -154,12 +153,6 @@ def test_without_keywords_the_question_stands_for_them_and_without_a_hit_vectors
     assert (prediction.counts["no_seed"], len(pids)) == (1, 2)
 
 
-def test_passages_can_be_left_out_and_lines_are_cut_to_their_tokens() -> None:
-    _, lm, _ = lit(texts=False, entity_tokens=0)
-    assert lm.asked[-1].inputs["context"].startswith("[]")
-    assert "Salt Road (thing)" not in lm.asked[-1].inputs["graph"]
-
-
 # -- linear_rag
 
 
@@ -184,20 +177,6 @@ def test_entities_of_the_passages_once_and_of_each_question() -> None:
     assert (prediction.counts["no_seed"], len(prediction.passages)) == (1, 5)
 
 
-def test_two_hops_reach_what_the_question_does_not_name() -> None:
-    # Salt Road leads to Orla Venn, and she to Harwick, which shares no word with the question.
-    passages = [p for p in shelf(padding=30).corpus if p.pid != "Eastmere"]
-    knobs: dict[str, Any] = {"entities": "regex", "threshold": 0.05, "k": 3, "top_k_sentence": 3}
-    program = LinearRAG(make_retriever("bm25", Corpus(passages)), **knobs)
-    far, lm, _ = ask(program, linear, COUNTY)
-    assert far.steps[2].notes["tiers"]["Salt Road"] <= far.steps[2].notes["tiers"]["Orla Venn"]
-    assert "Orla Venn" in [p.pid for p in far.passages]
-    # A pattern asks no LM and renames the system.
-    assert lm.signatures == ["AnswerFromContext"]
-    assert (program.label, LinearRAG(shelf()).label) == ("linear_rag[regex entities]", "linear_rag")
-    assert (far.steps[0].notes["index_calls"], program.other_calls()) == (0, [])
-
-
 @pytest.mark.parametrize(("ablation", "asked"), [("bridging", 6), ("pagerank", 6), ("graph", 0)])
 def test_linear_ablations(ablation: str, asked: int) -> None:
     program = LinearRAG(shelf(), ablation=ablation, reader="predict")
@@ -209,21 +188,6 @@ def test_linear_ablations(ablation: str, asked: int) -> None:
     assert scores == sorted(scores, reverse=True)
     if ablation == "bridging":
         assert list(prediction.steps[2].notes["tiers"]) == ["Salt Road"]
-
-
-def test_entities_of_a_spacy_pipeline(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="spacy_pipeline"):
-        LinearRAG(shelf(), entities="spacy").prepare()
-    spacy = pytest.importorskip("spacy", reason="needs the extra [spacy]")
-    pipeline = spacy.blank("en")
-    rules = [{"label": "NAME", "pattern": name} for name in ("Orla Venn", "Salt Road", "Harwick")]
-    pipeline.add_pipe("entity_ruler").add_patterns(rules)
-    pipeline.to_disk(tmp_path / "rules")
-    program = LinearRAG(shelf(), entities="spacy", spacy_pipeline=str(tmp_path / "rules"))
-    prediction, lm, _ = ask(program, linear, COUNTY)
-    assert lm.signatures == ["AnswerFromContext"]
-    assert prediction.steps[1].observation == "Salt Road"
-    assert prediction.steps[0].notes["entities"] == 3
 
 
 # -- memo_rag
@@ -253,15 +217,6 @@ def test_a_gist_is_of_consecutive_passages_that_fit_and_cut_short_if_unreadable(
     each = gists(50)
     assert 1 < len(each.gists) < len(each.corpus)
     assert each.gists[0].startswith("Gist: Orla Venn")
-
-
-def test_gists_that_do_not_fit_are_those_nearest_to_the_question_in_order() -> None:
-    index = gists(50)
-    assert index.memory(COUNTY, max_tokens=10_000) == index.gists
-    some = index.memory(index.gists[1], max_tokens=20)
-    assert index.gists[1] in some
-    assert len(some) < len(index.gists)
-    assert some == [gist for gist in index.gists if gist in some]
 
 
 @pytest.mark.parametrize("variant", ["lite", "no_memory"])

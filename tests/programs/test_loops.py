@@ -8,9 +8,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.errors import LMSetupError
-from ragbench.programs.core import token_probabilities
-from ragbench.programs.ircot import AllLeftOutError, IRCoT, ending
+from ragbench.programs.ircot import AllLeftOutError, IRCoT
 from ragbench.programs.workflow.flare import FLARE
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
@@ -53,26 +51,6 @@ def test_a_chain_without_an_answer_is_asked_for_one_of_its_own(
     limits = {"max_steps": 2, "max_calls": 2 if reason == "budget" else 50}
     _, lm = check(IRCoT, replies, stop=reason, **limits)
     assert json.loads(lm.asked[-1].inputs["notes"]) == [one["thought"] for one in steps[:chain]]
-
-
-@pytest.mark.parametrize(
-    ("step", "thought", "expected"),
-    [
-        ("search", "The answer is her birthplace.", (False, "")),
-        ("answer", "The answer is her birthplace.", (True, "her birthplace")),
-        ("", "So the answer is: Harwick.", (True, "Harwick")),
-        ("", "The answer is not stated in the passages.", (False, "")),
-    ],
-)
-def test_the_typed_step_decides_and_the_phrase_counts_without_it(
-    step: str, thought: str, expected: tuple[bool, str]
-) -> None:
-    assert ending(dspy.Prediction(next_step=step, answer=""), thought) == expected
-
-
-def test_a_repeated_sentence_that_comes_with_an_answer_ends_the_chain() -> None:
-    settled = {"thought": "Salt Road is a novel!", "next_step": "search", "answer": "Orla"}
-    check(IRCoT, {"CoTStep": [NOVEL, settled]}, answer="Orla")
 
 
 @pytest.mark.parametrize(("reply", "answer"), [({"answer": "Harwick"}, "Harwick"), ("?", "East")])
@@ -127,19 +105,6 @@ def test_a_question_whose_every_passage_was_left_out_fails() -> None:
     program = IRCoT(searching({"long": TEXTS["long"]}), variant="paper")
     with pytest.raises(AllLeftOutError, match="all 1 passages found have more than 600 words"):
         converse(program, "novel", CoTStep=[think("Done.", "x")])
-
-
-def test_flash_ranks_by_best_score_and_shows_the_best_last() -> None:
-    replies = {"CoTStep": [think("Tam Quill is from Eastmere."), think("Done.", "Eastmere")]}
-    prediction, lm = check(IRCoT, replies, question="Salt Road", answer="Eastmere", variant="flash")
-    best: dict[str, float] = {}
-    for pid, score in (hit for search in prediction.searches for hit in search.hits):
-        best[pid] = max(score, best.get(pid, score))
-    ranked = [passage.pid for passage in prediction.passages]
-    assert ranked == sorted(ranked, key=lambda pid: -best[pid])
-    assert ranked[0] == "Tam Quill"
-    shown = json.loads(lm.asked[1].inputs["context"])
-    assert [line.split("] ")[1].split(" | ")[0] for line in shown] == ranked[::-1]
 
 
 # -- flare
@@ -209,36 +174,9 @@ def test_an_answer_is_forced_from_the_last_passages_and_the_sentences(
     check(FLARE, replies, stop=reason, sees=["It is by Orla Venn."], **limit)
 
 
-def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -> None:
-    drafts = [draft("Zyx qqq.", 0.2), draft("Nobody knows.")]
-    replies = {"DraftSentence": drafts, "AnswerWithHints": FORCED}
-    prediction, lm = check(FLARE, replies, stop="max_steps", calls=3, k=1, max_steps=1)
-    first, second = prediction.searches
-    assert (len(first.hits), len(second.hits)) == (1, 0)
-    for asked in lm.asked:  # two drafts and the forced answer
-        assert f"[1] {first.hits[0][0]} |" in asked.inputs["context"]
-
-
-def test_token_probabilities_need_an_lm_that_gives_them() -> None:
-    said = {"thought": "It is.", "next_step": "continue", "answer": ""}
-    with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
-        check(FLARE, {"DraftSentence": [said]}, confidence_source="logprob")
-
-
 def tokens(*parts: tuple[str, float]) -> Any:
     content = [SimpleNamespace(token=text, logprob=math.log(p)) for text, p in parts]
     return SimpleNamespace(content=content)
-
-
-def test_the_tokens_of_a_field_and_how_likely_they_are() -> None:
-    said = tokens(
-        ('{"thought', 1.0), ('": "Orla', 0.9), (" said", 0.5), (' \\"', 0.7), ("no", 0.3),
-        ('\\"."', 0.8), (', "answer": "Orla"}', 0.2),
-    )  # fmt: skip
-    reply = dspy.Prediction(thought='Orla said "no".', logprobs=said)
-    found = [(text, round(p, 6)) for text, p in token_probabilities(reply, "thought")]
-    assert found == [("Orla", 0.9), (" said", 0.5), (' \\"', 0.7), ("no", 0.3), ('\\".', 0.8)]
-    assert token_probabilities(dspy.Prediction(thought="", parse_fallback=True), "thought") == []
 
 
 def test_by_tokens_one_unlikely_token_is_a_doubt_and_left_out_of_the_query() -> None:

@@ -2,22 +2,16 @@
 
 from typing import Any
 
-import dspy
 import pytest
 
 from ragbench.errors import KnobError
-from ragbench.experiments.estimates import rehearse
-from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs import CRAG, RQRAG, FaithfulRAG, SelfRAG
-from ragbench.programs.self_rag import Candidate, select
-from ragbench.programs.workflow import faithful_rag
 from ragbench.programs.workflow.crag import strips_of
 from ragbench.programs.workflow.faithful_rag import pieces_of
-from ragbench.retrievers.base import Corpus, Passage
-from ragbench.retrievers.factory import make_retriever
+from ragbench.retrievers.base import Passage
 from ragbench.signatures import QUERY_ACTIONS
-from tests.fakes import Asked, Reply, ScriptedLM
-from tests.programs.shelf import TOWN, ask, check, converse, ended, queries, shelf, shown, step
+from tests.fakes import Asked, Reply
+from tests.programs.shelf import TOWN, ask, check, ended, queries, shelf, shown, step
 
 HARWICK: Any = [{"answer": "Harwick"}]
 
@@ -143,21 +137,6 @@ def test_per_passage_answers_from_the_relevant_passages_and_counts_probabilities
     assert notes_of(prediction)[0]["score"] == pytest.approx(0.8 + 0.7 + 0.25)
 
 
-@pytest.mark.parametrize(
-    ("scores", "selection", "answer"),
-    [
-        ([("x", 3.0), ("b", 2.0), ("B.", 2.0)], "best", "x"),
-        ([("x", 3.0), ("b", 2.0), ("B.", 2.0)], "vote", "b"),
-        ([("x", 2.0), ("b", 2.0), ("B.", 2.0)], "best", "b"),  # two say so
-        ([("x", 2.0), ("b", 2.0)], "best", "x"),
-    ],
-)
-def test_selection_by_score_votes_agreement_and_rank(
-    scores: list[tuple[str, float]], selection: str, answer: str
-) -> None:
-    assert select([Candidate(*one) for one in scores], selection) == answer
-
-
 # -- crag
 
 
@@ -213,26 +192,6 @@ def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewr
     assert "[2] Eastmere" in lm.asked[-1].inputs["context"]
 
 
-def test_where_no_strip_of_the_second_search_matters_nothing_is_added() -> None:
-    # Of the first search the passage stays whole.
-    seen: Any = {"sees": ["[1]"], "hides": ["Eastmere"], "counts": {"no_strip_kept": 2}}
-    corrected([grade("partial")], [99], [], query=SECOND, **seen)
-
-
-def test_strips_that_are_apart_are_shown_as_one_passage_that_the_record_knows() -> None:
-    sentences = [f"Harwick fact {n}." for n in range(9)]
-    passage = Passage("Harwick", "Harwick", " ".join(sentences), tuple(sentences))
-    prediction, lm, _ = converse(
-        CRAG(make_retriever("bm25", Corpus([passage])), k=1, strips_kept=2),
-        "Harwick?",
-        GradePassage=[grade("full")],
-        SelectStrips=[{"keep": [3, 1, 9]}],
-        AnswerFromContext=[{"answer": "fact"}],
-    )
-    assert "fact 2. ... Harwick fact 6" in lm.asked[-1].inputs["context"]
-    assert prediction.steps[-1].pids == ("Harwick",)
-
-
 @pytest.mark.parametrize("only", ["correct", "incorrect", "ambiguous"])
 def test_an_action_can_be_fixed_and_a_second_source_left_out(only: str) -> None:
     knobs: Any = {"only": only, "refine": False, "rewrite": False, "action": only}
@@ -279,24 +238,6 @@ def test_pieces_near_to_what_is_remembered_stand_beside_the_passages() -> None:
     assert "Orla Venn | She was born in Harwick." in aligned
     assert len(aligned) == 2
     assert lm.asked[1].inputs["facts"].startswith('["Orla Venn wrote it."]')
-
-
-def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
-    facts = [{"facts": ["a caravan", "She was born in Harwick."]}]
-    replies = {**MEMORY, "SplitFacts": facts, "AnswerFaithfully": HARWICK}
-    prediction, _ = check(FaithfulRAG, replies, k=2, piece_words=5, chunk_topk=1)
-    assert step(prediction, "align").observation == "Orla Venn | She was born in Harwick."
-
-
-def test_a_rehearsal_embeds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(spec: str, api_base: str = "") -> None:
-        raise AssertionError("a rehearsal asks no model")
-
-    monkeypatch.setattr(faithful_rag, "make_embedder", never)
-    example = dspy.Example(question=TOWN).with_inputs("question")
-    rehearsed = rehearse(FaithfulRAG(shelf()), [example], make_adapter("json", ScriptedLM()))
-    assert rehearsed is not None
-    assert rehearsed.calls[1] == 4
 
 
 def test_nothing_remembered_and_no_alignment_leave_the_passages() -> None:
@@ -387,14 +328,6 @@ def grown(queries: list[str], *answers: dict[str, Any], **more: Any) -> Any:
 
 
 TOWNS = "Harwick inhabitants"
-
-
-def test_passages_add_up_along_a_path() -> None:
-    answers = sure("a", 0.1), sure("b", 0.2), sure("c", 0.2)
-    searched = [TOWN, TOWNS, TOWN]  # a blank query
-    _, lm = grown([TOWNS, ""], *answers, answer="c", searched=searched, depth=2)  # read more
-    context = lm.asked[-1].inputs["context"]
-    assert context.index("[1] ") < context.index("[2] Harwick")
 
 
 @pytest.mark.parametrize(

@@ -71,26 +71,6 @@ def test_two_hops_take_six_calls_where_the_last_part_settles_the_question() -> N
     assert last["notes"] == '["Who is the author of Salt Road: Orla Venn"]'
 
 
-def test_a_comparison_of_two_chains_takes_eleven_calls_and_answers_the_main_question() -> None:
-    births = ["Where was Orla Venn born?", "Where was Tam Quill born?"]
-    chains = do("ROLLOUT", "n0", *births, "In which county is {1}?", "In which county is {2}?")
-    bigger = "Was the county of Orla Venn's birthplace the same as that of Tam Quill's?"
-    # One half's findings stay out of the other half's searches. The final answer is to the main
-    # question, and sees the passages of the solved nodes.
-    titles = ("Orla Venn", "Tam Quill", "Harwick", "Eastmere")
-    explore(
-        *map(solved, ("Harwick", "Eastmere", "Dunmoor", "Tollen")),
-        actions=(chains, *each(1, 2, 3, 4)),
-        kind="comparison",
-        final="no",
-        question=bigger,
-        searched=[*births, "In which county is Harwick?", "In which county is Eastmere?"],
-        calls=11,
-        sees=[bigger, "county is Eastmere: Tollen", *(f"] {title} | " for title in titles)],
-        max_children=4,
-    )
-
-
 def test_an_answer_of_little_confidence_solves_nothing_and_is_replaced_later() -> None:
     parts = solved("Eastmere", 0.1), solved("Orla Venn"), solved("Dunmoor", 0.7)
     actions = do("ROLLOUT", "n0", WHERE, WHO), *each(1, 2, 1)

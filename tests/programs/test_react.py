@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from ragbench.errors import KnobError
-from ragbench.programs.core.tool_steps import REPEATED, argument_text
-from ragbench.programs.core.tools import DEFAULT_GUARDS, GUARDS, ToolUse
-from ragbench.programs.core.trace import Budget, Trace
-from ragbench.programs.react import CorpusTools, PageTools, ReActKnobs, ReActRAG, ReActTools
-from ragbench.retrievers.base import Corpus, Passage
-from ragbench.retrievers.factory import make_retriever
+from ragbench.programs.core.tool_steps import REPEATED
+from ragbench.programs.core.tools import DEFAULT_GUARDS, GUARDS
+from ragbench.programs.react import ReActRAG
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import TOWN, ask, converse, ended, queries, shelf
 
@@ -189,83 +186,7 @@ def test_reader_settles_an_answer_beside_a_tool(read: str, answer: str) -> None:
     assert prediction.counts["guess_beside_tool"] == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"query": "Orla", "k": 3}, "Orla"),
-        (["Orla", 3], "Orla 3"),
-        ({"a": {"b": "x"}}, "x"),
-        (None, ""),
-        (True, ""),
-    ],
-)
-def test_the_one_text_among_a_models_arguments(given: Any, text: str) -> None:
-    assert argument_text(given) == text
-
-
 # -- tools
-
-PAGES = {
-    "Milo Ferrant": "Milo Ferrant was a painter. He lived in Ostrow. He painted the sea. "
-    "In Ostrow he met Ada. They moved away. He died in Ostrow. The town mourned.",
-    "Ostrow (town)": "Ostrow is a town by the sea.",
-    "Ferrant Prize": "The Ferrant Prize is given to a painter each year.",
-    "It": "A novel by Milo.", "it girl": "It is a phrase.",
-}  # fmt: skip
-
-
-def traced(*passages: Passage) -> Trace:
-    corpus = passages or [Passage(title, title, text) for title, text in PAGES.items()]
-    return Trace("Who?", make_retriever("bm25", Corpus(corpus)), Budget(99, 99))
-
-
-def look(tools: ReActTools, text: str) -> str:
-    return tools.use(ToolUse("lookup", {"text": text})).observation
-
-
-@pytest.mark.parametrize(
-    ("entity", "shown"),
-    [
-        ("milo ferrant", PAGES["Milo Ferrant"].partition(" He died")[0]),  # five sentences
-        ("painter Ferrant", "Could not find painter Ferrant. Similar: Ferrant Prize, Milo Ferrant"),
-        ("zebra", "Could not find zebra. Similar: none."),
-        ("Ostrow", "Ostrow is a town by the sea."),  # without its bracket
-        ("it", "A novel by Milo."),  # the exact title, wherever it ranks
-    ],
-)
-def test_page_search_opens_the_page_of_a_title_or_names_similar_ones(
-    entity: str, shown: str
-) -> None:
-    found = PageTools(traced(), ReActKnobs()).search(entity)
-    assert found.startswith(shown)
-    assert ". He died" not in found
-
-
-def test_page_lookup_walks_the_open_page_one_hit_at_a_time() -> None:
-    tools = PageTools(traced(), ReActKnobs())
-    assert look(tools, "Ostrow") == "No page is open. Use search first."
-    tools.search("Milo Ferrant")
-    assert [look(tools, "ostrow") for _ in range(4)] == [
-        "(Result 1 / 3) He lived in Ostrow.",
-        "(Result 2 / 3) In Ostrow he met Ada.",
-        "(Result 3 / 3) He died in Ostrow.",
-        "No more results.",
-    ]
-    assert look(tools, "Ostrow") == "(Result 1 / 3) He lived in Ostrow."  # a new text starts anew
-    tools.search("zebra")  # a failed search leaves the page open
-    assert look(tools, "Ada") == "(Result 1 / 1) In Ostrow he met Ada."
-    program = ReActRAG(tools.trace.retriever, variant="page")  # a moving cursor is progress
-    turns = [act("search", "Milo Ferrant"), *[act("lookup", "Ostrow")] * 3, FINISH]
-    assert ended(converse(program, "Where?", ReActStep=turns)[0]) == ("Harwick", "answered")
-
-
-def test_corpus_tools_show_first_words_and_the_corpus_own_sentences() -> None:
-    passage = Passage("1", "A", "One two. three four", sentences=("One two.", "three four"))
-    tools = CorpusTools(traced(passage), ReActKnobs(k=1, snippet_words=5))
-    assert look(tools, "two") == "No sentence has this text."  # nothing is found yet
-    assert tools.search("three") == "A | One two. three ..."
-    assert look(tools, "three") == "A [1] three four"
-    assert look(tools, "a") == "A [0] One two."  # a name in the title
 
 
 # -- tree
@@ -329,15 +250,3 @@ def test_tree_prunes_steps_like_a_sibling_or_an_earlier_one() -> None:
     assert prediction.counts["pruned_similar"] == 4
     assert ended(prediction) == ("Tollen", "no_progress")
     assert queries(prediction) == ["Orla Venn born", "town of Harwick"]
-
-
-def test_tree_holds_its_width_and_ends_in_the_reader() -> None:
-    def script(asked: Asked) -> Reply:
-        return act("search", f"word{asked.number}") if asked.signature == "ReActStep" else READ[0]
-
-    program = ReActRAG(shelf(), variant="tree", branching=3, width=2, max_steps=2)
-    prediction, lm, _ = ask(program, script, TOWN)
-    assert (len(lm.asked), *ended(prediction)) == (3 + 6 + 1, "Harwick", "max_steps")
-    paths = [s.notes["path"] for s in prediction.steps if s.action == "search"]
-    assert paths == ["1", "2", "1.1", "2.1"]
-    assert prediction.counts["pruned_width"] == 1 + 4

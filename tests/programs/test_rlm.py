@@ -118,15 +118,6 @@ def test_depth_limit_forces_leaves(depth: int, calls: int) -> None:
     assert ledger.path.calls == 2 * depth + 1
 
 
-@pytest.mark.parametrize("max_calls", [2, 7, 23])
-@pytest.mark.parametrize("strategy", ["binary", "multi", "adaptive"])
-def test_never_more_calls_than_allowed(max_calls: int, strategy: str) -> None:
-    program = RLM(shelf(), max_calls=max_calls, strategy=strategy)
-    answer, lm, _ = ask(program, always_splits, COUNTY)
-    assert len(lm.asked) <= max_calls
-    assert answer.answer
-
-
 @pytest.mark.parametrize(
     ("knobs", "children"),
     [
