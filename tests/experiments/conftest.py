@@ -1,4 +1,4 @@
-"""A server of town questions, and sweeps over them."""
+"""A key and a cache for every test, a server and an LM of town questions, and runs to look at."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,10 +8,29 @@ import pytest
 import yaml
 
 from ragbench.experiments.sweep.spec import Sweep, load_sweep
+from tests.experiments.studies import study
+from tests.experiments.towns import World
 from tests.fake_server import FakeServer
 from tests.kills import script, write_questions
 
 N_TOWNS = 20  # 8 for training, 4 for validation, 8 held out
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Five finished runs over 60 questions, to be read only."""
+    return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -21,10 +40,8 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def shared(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def shared(server: FakeServer, tmp_path: Path) -> dict[str, Any]:
     """Fields of a run that all cells share."""
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     return {
         "program": "vanilla", "k": 1, "dataset": "jsonl", "lm": "openai/fake", "limit": None,
         "data_file": str(write_questions(tmp_path, N_TOWNS)), "api_base": server.url,

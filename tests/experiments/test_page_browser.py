@@ -73,12 +73,6 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Five runs over 60 questions."""
-    return study(tmp_path_factory.mktemp("study"))
-
-
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens the page of some runs; at the end it must have complained of nothing."""
@@ -100,8 +94,9 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     assert trouble == []
 
 
-def hash_of(page: Any) -> str:
-    return str(page.url).partition("#")[2]
+def shown(page: Any) -> int:
+    """The number of questions in the list, as the page says it."""
+    return int(page.locator("#count").inner_text().split()[0])
 
 
 def test_what_a_person_must_see_is_in_the_first_screen(show: Open, runs: list[Path]) -> None:
@@ -126,24 +121,22 @@ def test_every_control_does_what_it_says_and_the_address_keeps_it(
     assert "vs ircot" in head.inner_text()
     page.select_option("#axis", "calls")
     assert "calls per question" in page.locator("#chart").inner_text()
-    everything = page.locator("#count").inner_text()
-    assert everything == "60 of 60 questions"
+    assert page.locator("#count").inner_text() == "60 of 60 questions"
     page.check("#differ")
-    differing = int(page.locator("#count").inner_text().split()[0])
+    differing = shown(page)
     assert 0 < differing < 60
     page.select_option("#cause", "retrieval/never_in_reach")
-    assert int(page.locator("#count").inner_text().split()[0]) <= differing
+    assert shown(page) <= differing
     page.fill("#find", "Q00003")
     page.select_option("#cause", "")
     page.uncheck("#differ")
-    assert page.locator("#count").inner_text() == "1 of 60 questions"
+    assert shown(page) == 1
     page.select_option("#right", label="react")
     page.locator("#list tbody button").first.click()
     page.wait_for_selector(".sides")
-    assert page.locator(".side h4").all_inner_texts()[-1].strip() == "react"
     assert page.locator(".side").first.locator("ol li").count() == 6
     assert page.locator(".side").last.locator("svg.chart g[aria-label=bar] rect").count() == 4
-    asked = hash_of(page)
+    asked = page.url.partition("#")[2]
     for part in ("metric=em", "ircot&", "find=Q00003", "react&", "q=q00003"):
         assert part in asked
     again = show(runs, address=f"#{asked}")
@@ -151,30 +144,25 @@ def test_every_control_does_what_it_says_and_the_address_keeps_it(
     assert "vs ircot" in again.locator("#programs thead").inner_text()
     assert again.input_value("#find") == "Q00003"
     assert again.locator(".side h4").all_inner_texts()[-1].strip() == "react"
-
-
-def test_a_click_on_a_failure_filters_the_questions(show: Open, runs: list[Path]) -> None:
-    page = show(runs)
-    cell = page.locator("#causes button", has_text=re.compile(r"^\s*\d+$")).last
-    cell.click()
-    shown = int(page.locator("#count").inner_text().split()[0])
-    assert shown >= int(cell.inner_text())
-    assert "cause=" in hash_of(page)
+    again.fill("#find", "")
+    cell = again.locator("#causes button", has_text=re.compile(r"^\s*\d+$")).last
+    cell.click()  # a failure filters the questions
+    assert shown(again) >= int(cell.inner_text())
+    assert "cause=" in again.url
 
 
 def test_the_keyboard_opens_a_question_and_a_long_list_grows(show: Open, tmp_path: Path) -> None:
     page = show(study(tmp_path, questions=70))
     rows = page.locator("#list tbody tr")
-    first = rows.count()
-    assert first < 70
+    assert rows.count() < 70
     for _ in range(6):
         page.evaluate("document.querySelector('#list').scrollTop = 1e6")
         page.wait_for_timeout(50)
     assert rows.count() == 70
-    rows.first.locator("button").focus()
+    rows.last.locator("button").focus()  # its trace is in the second piece
     page.keyboard.press("Enter")
     page.wait_for_selector(".sides")
-    assert "q=q00000" in hash_of(page)
+    assert "q=q00069" in page.url
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -187,27 +175,23 @@ def test_everything_can_be_read_and_has_a_name(show: Open, runs: list[Path], sch
 
 
 @pytest.mark.parametrize("width", [420, 800, 1400])
-def test_nothing_is_wider_than_the_window(
+def test_nothing_is_wider_than_the_window_and_paper_keeps_all_columns(
     show: Open, runs: list[Path], tmp_path: Path, width: int
 ) -> None:
-    long = "a_program_with_a_very_long_name_" * 4
-    identity = {**CARD["identity"], "program": long}
+    identity = {**CARD["identity"], "program": "a_program_with_a_very_long_name_" * 4}
     wide = answered("q00000", "W" * 900, question="Q" * 500)
     more = make_run(tmp_path / "long", [wide], identity=identity, model="gpt-4o-mini")
     page = show([*runs, more], viewport={"width": width, "height": 900})
     page.locator("#list tbody button").first.click()
     page.wait_for_selector(".sides")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_paper_keeps_all_columns(show: Open, runs: list[Path]) -> None:
-    page = show(runs)
-    page.emulate_media(media="print")
-    page.set_viewport_size({"width": 703, "height": 1000})  # A4 within its margins
-    table = page.locator("#programs")
-    assert table.locator("thead th:visible").count() == 11
-    assert table.bounding_box()["width"] <= 703
-    assert page.evaluate("document.documentElement.scrollWidth") <= 703
+    if width == 1400:
+        page = show(runs, viewport={"width": 703, "height": 1000})  # A4 within its margins
+        page.emulate_media(media="print")
+        table = page.locator("#programs")
+        assert table.locator("thead th:visible").count() == 11
+        assert table.bounding_box()["width"] <= 703
+        assert page.evaluate("document.documentElement.scrollWidth") <= 703
 
 
 def test_thirty_programs_stay_apart(show: Open, tmp_path: Path) -> None:
@@ -233,15 +217,14 @@ def test_thirty_programs_stay_apart(show: Open, tmp_path: Path) -> None:
 
 def test_a_swept_knob_is_a_curve_in_its_order(show: Open, tmp_path: Path) -> None:
     for k in (10, 2, 5):
-        made = [answered(f"q{n}", "Norway" if n < k else "Chad") for n in range(12)]
-        make_run(tmp_path / f"k{k}", made, knobs={"k": k})
+        make_run(tmp_path / f"k{k}", [answered("q1", "Norway")], knobs={"k": k})
     page = show([tmp_path])
     page.select_option("#axis", "k")
     ticks = page.locator("#chart [aria-label='x-axis tick label'] text").all_text_contents()
     assert ticks == ["2", "5", "10"]
 
 
-def test_a_verdict_is_the_advice_on_compiling_and_a_table(show: Open, tmp_path: Path) -> None:
+def test_a_verdict_is_the_advice_on_compiling(show: Open, tmp_path: Path) -> None:
     contrast = {"a": "zero-shot", "b": "compiled", "metric": "f1", "n": 3, "mean_b": 0.5,
                 "difference": 0.25, "interval": {"low": 0.1, "high": 0.4},
                 "verdict": "better"}  # fmt: skip
@@ -252,8 +235,8 @@ def test_a_verdict_is_the_advice_on_compiling_and_a_table(show: Open, tmp_path: 
     assert page.locator("#advice b", has_text="COMPILING").count() == 1
     assert "COMPILING compiling helps" in page.locator("#advice").inner_text()
     page.locator("#artefacts summary").first.click()
-    row = page.locator("#artefacts tbody tr").first.inner_text().split("\n")
-    assert " ".join(row[0].split()).startswith("compiled - zero-shot f1 3 0.500 +0.250 [+0.100,")
+    row = " ".join(page.locator("#artefacts tbody tr").first.inner_text().split())
+    assert row.startswith("compiled - zero-shot f1 3 0.500 +0.250 [+0.100,")
 
 
 def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:
@@ -275,36 +258,7 @@ def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:
     assert page.locator("#trace script, #list script, main img").count() == 0
 
 
-def test_prompts_are_text_and_those_of_two_programs_are_compared(
-    show: Open, tmp_path: Path
-) -> None:
-    runs = []
-    for name, extra in (("vanilla", ""), ("compiled", "\nThink of <b>Oslo</b> first.")):
-        run = tmp_path / name
-        identity = {**CARD["identity"], **({"compiled": "sha256:" + "ab" * 32} if extra else {})}
-        card = {"identity": identity}
-        with Store(run, RunCard.model_validate({**CARD, **card})) as kept:
-            system = {"role": "system", "content": f"Answer.{extra}\nBe brief."}
-            sent = kept.keep(json.dumps(system))
-            said = kept.keep(json.dumps({"role": "assistant", "content": ["The reply itself"]}))
-        ledger = {
-            "calls": [call(prompt=(sent,), reply=said)],
-            "path": {"calls": 1, "latency_s": 0.5},
-        }
-        make_run(run, [answered("q1", "Norway", ledger=ledger)], **card)
-        runs.append(run)
-    page = show(runs, address="#q=q1")
-    page.wait_for_selector(".sides")
-    last = page.locator(".side").last
-    assert (
-        last.locator("pre").first.text_content()
-        == "system:\nAnswer.\nThink of <b>Oslo</b> first.\nBe brief."
-    )
-    assert last.locator("pre").nth(1).text_content() == "assistant:\nThe reply itself"
-    assert last.locator("pre .good").all_text_contents() == ["+ Think of <b>Oslo</b> first.\n"]
-
-
-def test_a_tree_is_drawn_from_parents_with_the_calls_of_each_node(
+def test_a_trace_shows_prompts_as_text_their_difference_and_the_tree(
     show: Open, tmp_path: Path
 ) -> None:
     tree = [
@@ -316,10 +270,27 @@ def test_a_tree_is_drawn_from_parents_with_the_calls_of_each_node(
         {"action": "decompose", "input": "Where?", "notes": {"node": "0"}, "calls": (0,)},
         {"action": "answer", "input": "Who?", "observation": "Ada", "calls": (1, 2)},
     ]
-    page = show([make_run(tmp_path, [answered("q1", "Norway", tree=tree, steps=steps)])],
-                address="#q=q1")  # fmt: skip
+    runs = []
+    for extra in ("", "\nThink of <b>Oslo</b> first."):
+        run = tmp_path / f"run-{len(extra)}"
+        identity = {**CARD["identity"], **({"compiled": "sha256:" + "ab" * 32} if extra else {})}
+        with Store(run, RunCard.model_validate({**CARD, "identity": identity})) as kept:
+            system = {"role": "system", "content": f"Answer.{extra}\nBe brief."}
+            sent = kept.keep(json.dumps(system))
+            said = kept.keep(json.dumps({"role": "assistant", "content": ["The reply itself"]}))
+        calls = [call(prompt=(sent,), reply=said), call(), call()]
+        ledger = {"calls": calls, "path": {"calls": 3, "latency_s": 0.5}}
+        row = answered("q1", "Norway", ledger=ledger, tree=tree, steps=steps)
+        runs.append(make_run(run, [row], identity=identity))
+    page = show(runs, address="#q=q1")
     page.wait_for_selector(".sides")
-    inner = page.locator(".side > ul > li > ul > li")
+    last = page.locator(".side").last
+    texts = last.locator("pre").all_text_contents()
+    assert texts[:2] == [
+        "system:\nAnswer.\nThink of <b>Oslo</b> first.\nBe brief.", "assistant:\nThe reply itself"
+    ]  # fmt: skip
+    assert last.locator("pre .good").all_text_contents() == ["+ Think of <b>Oslo</b> first.\n"]
+    inner = last.locator("> ul > li > ul > li")
     assert inner.evaluate("node => node.firstChild.textContent") == "Who?"
     assert inner.locator("> .quiet").inner_text().strip() == "(call 2, 3)"
     assert inner.locator("> ul > li").inner_text().strip() == "When? → 1921"

@@ -15,9 +15,7 @@ from tests.fake_server import FakeServer, Fault, Hit
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 100}
 
 
-def run(
-    server: FakeServer, out: Path, price: str | None = "in=1,out=2,cached=0.25"
-) -> Evaluation:
+def run(server: FakeServer, out: Path, price: str | None = "in=1,out=2,cached=0.25") -> Evaluation:
     config = make_config(
         {
             "program": "vanilla", "size": 200, "limit": 4, "workers": 1, "lm": "openai/fake",
