@@ -63,6 +63,17 @@ def converse(
     return prediction, lm, ledger
 
 
+def rules(**given: Any) -> Script:
+    """A script of a reply per signature, or of a function that makes one of a call."""
+
+    def script(asked: Asked) -> Reply:
+        rule = given[asked.signature]
+        reply: Reply = rule(asked) if callable(rule) else rule
+        return reply
+
+    return script
+
+
 def ask(
     program: dspy.Module, script: Script, question: str = "Where was Orla Venn born?"
 ) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:

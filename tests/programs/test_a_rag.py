@@ -67,28 +67,6 @@ def test_a_variant_offers_and_tells_of_its_own_tools_alone(variant: str) -> None
     assert ("Read a chunk whole" in lm.asked[0].prompt) is ("chunk_read" not in without)
 
 
-def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
-    prediction, _ = talk(
-        ARAG(shelf()),
-        act("keyword_search", "zebra"),
-        act("chunk_read", "99", "Chunk 2 | Tam Quill: Tam Quill is", "Orla Venn"),
-        act("chunk_read", ""),
-        FINISH,
-    )
-    none, read, empty, _ = observations(prediction)
-    assert none == "No chunk matches. Try one name or word alone, or semantic_search."
-    assert read.split("\n\n") == [
-        "Chunk 99: not found.",
-        "Chunk 2 | Tam Quill:\nTam Quill is a writer. He was born in Eastmere.",
-        "Chunk Orla Venn: not found.",
-    ]
-    assert empty == "chunk_read needs the argument chunk_ids."
-    # What no search found is on record as found.
-    assert [(s.query, s.hits) for s in prediction.searches[1:]] == [
-        ("chunk_read 2", (("Tam Quill", 0.0),))
-    ]
-
-
 def chunks() -> Retriever:
     texts = ["The comet came in June.", "Nobody saw the comet leave.", "Then it rained for days."]
     passages = tuple(Passage(f"c{n}", "", text) for n, text in enumerate(texts))
@@ -127,11 +105,6 @@ def test_at_a_limit_the_same_conversation_answers_without_tools(limit: Any, reas
     assert last.inputs["steps_left"][0] == "0"
 
 
-def test_without_semantic_search_the_questions_words_are_searched() -> None:
-    prediction, _ = talk(ARAG(shelf(), variant="no_semantic"), "?", FINISH)
-    assert prediction.searches[0].query == "where, author, salt, road, born"
-
-
 def test_each_question_has_its_own_passages_in_the_distractor_setting() -> None:
     corpus = shelf().corpus
     questions = {"Who?": (0, 1), "Where?": (3, 4)}
@@ -154,12 +127,6 @@ def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> No
     assert [call.kind for call in ledger.calls] == ["embed"]
     talk(program, act("semantic_search", "born"), FINISH)
     assert len(embedder.embedded) == 10
-
-
-def test_reasoning_effort_is_counted_where_the_lm_does_not_reason() -> None:
-    prediction, lm = talk(ARAG(shelf(), reasoning_effort="low"), FINISH)
-    assert prediction.counts["reasoning_effort_ignored"] == 1
-    assert "reasoning" not in str(lm.asked[0].request.config.extensions)
 
 
 def test_one_search_must_be_on() -> None:

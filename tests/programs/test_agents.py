@@ -75,18 +75,6 @@ def test_the_notes_of_a_failed_step_reach_the_new_plan_and_the_summary(bad: Any)
     assert failed in shown(lm, "PlanSteps")["history"]
 
 
-SETTLED: dict[str, Any] = {"AnswerTask": [answered("Dunmoor")], "SynthesizeAnswer": DUNMOOR}
-
-
-def test_ablations_leave_out_planner_and_extractor_or_note_each_passage() -> None:
-    off: dict[str, Any] = {"k": 2, "planner": False, "extract": "off", **ASKED}
-    _, lm = check(MARAG, SETTLED, searched=[COUNTY], **off)
-    assert "[2] Salt Road" in lm.asked[0].inputs["notes"]
-    failed = {**SETTLED, "AnswerTask": [answered("", success=False)]}
-    check(MARAG, failed, stop="no_progress", **off)
-    check(MARAG, {**SETTLED, "TakeNotes": notes(["It."], [])}, **{**off, "extract": "each"})
-
-
 # -- rag_enta
 
 NOTHING: dict[str, Any] = {"drop": [], "unanswered": [], "follow_ups": []}
@@ -100,37 +88,24 @@ def holds(confidence: float) -> dict[str, Any]:
     return {"holds": confidence >= 0.5, "confidence": max(confidence, 1 - confidence)}
 
 
-@pytest.mark.parametrize(
-    ("sure", "n", "kept"),
-    [
-        (
-            {"Salt Road": 0.6, "Orla Venn": 0.9, "Harwick": 0.1, "Eastmere": 0.1},
-            0.5,
-            ["Orla Venn", "Salt Road", "Tam Quill"],
-        ),
-        ({}, 0, ["Orla Venn", "Salt Road", "Tam Quill", "Harwick", "Eastmere"]),  # equal scores
-    ],
-)
-def test_passages_below_mean_less_n_deviations_are_dropped_and_the_rest_ranked(
-    sure: dict[str, float], n: float, kept: list[str]
-) -> None:
+def test_passages_below_mean_less_n_deviations_are_dropped_and_the_rest_ranked() -> None:
+    sure = {"Salt Road": 0.6, "Orla Venn": 0.9, "Harwick": 0.1, "Eastmere": 0.1}
+
     def script(asked: Asked) -> Reply:
         if asked.signature == "HoldsAnswer":
             return holds(sure.get(asked.inputs["passage"].partition(" | ")[0], 0.5))
         return {**plausible(asked), **(NOTHING if asked.signature == "AuditClaims" else {})}
 
-    prediction, lm, _ = ask(RAGentA(shelf(), k=5, n=n), script, COUNTY)
+    prediction, lm, _ = ask(RAGentA(shelf(), k=5, n=0.5), script, COUNTY)
     judged = [step for step in prediction.steps if step.action == "judge"]
     scores = {step.pids[0]: step.notes["score"] for step in judged}
     filtered = step(prediction, "filter")
     mean = sum(scores.values()) / len(scores)
     deviation = (sum((s - mean) ** 2 for s in scores.values()) / len(scores)) ** 0.5
-    assert filtered.notes["threshold"] == pytest.approx(mean - n * deviation, abs=1e-3)
-    assert [pid for pid in kept if pid in scores] == sorted(filtered.pids, key=kept.index)
-    if sure:
-        assert filtered.pids == tuple(kept)  # best first
-        assert scores["Orla Venn"] == pytest.approx(log(0.9) - log(0.1), abs=1e-4)
-        assert "Harwick is a town" not in shown(lm, "CitedAnswer")["context"]
+    assert filtered.notes["threshold"] == pytest.approx(mean - 0.5 * deviation, abs=1e-3)
+    assert filtered.pids == ("Orla Venn", "Salt Road", "Tam Quill")  # best first
+    assert scores["Orla Venn"] == pytest.approx(log(0.9) - log(0.1), abs=1e-4)
+    assert "Harwick is a town" not in shown(lm, "CitedAnswer")["context"]
 
 
 def audited(replies: dict[str, Any], **more: Any) -> Any:

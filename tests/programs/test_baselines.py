@@ -48,13 +48,6 @@ def test_multi_query_searches_with_the_question_and_each_query_then_reads_once()
     assert [asked.request.config.temperature for asked in lm.asked] == [0.3, 0.0]
 
 
-def test_multi_query_cleans_queries_and_counts_them_off() -> None:
-    replies = written(" Harwick\n town ", "?", "harwick Town.", "Eastmere")
-    check(MultiQueryRAG, replies, searched=["Harwick town"], include_original=False)
-    unreadable = {**replies, "ExpandQueries": ["I cannot."]}
-    check(MultiQueryRAG, unreadable, searched=[TOWN], include_original=False)
-
-
 def test_multi_query_reads_the_fused_ranking() -> None:
     # Eastmere leads three lists and Harwick one.
     replies = written("Eastmere town Tollen", "Eastmere", "Tollen")
@@ -91,9 +84,3 @@ def test_adaptive_rag_has_the_published_k_and_takes_the_loop_if_unreadable() -> 
     assert [(knobs.k, knobs.loop_k) for knobs in ways] == [(6, 3), (15, 6)]
     prediction, _, _ = ask(AdaptiveRAG(shelf()), never_parses, TOWN)
     assert prediction.steps[0].observation == "multi"
-
-
-def test_adaptive_rags_budget_spent_in_the_loop_ends_in_its_forced_answer() -> None:
-    choice = {"QuestionComplexity": [{"effort": "multi"}]}
-    loop = {**choice, "CoTStep": [THOUGHT], "AnswerWithHints": [HARWICK]}
-    check(AdaptiveRAG, loop, stop="budget", max_calls=3)

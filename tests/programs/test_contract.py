@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, get_args
 
 import dspy
@@ -318,11 +317,7 @@ def test_calls_and_searches_at_the_most(of: str) -> None:
 #: The first is answered from memory, the second at once, the third after all a program can do.
 TRAINSET = [
     dspy.Example(question=question, answer="some answer").with_inputs("question")
-    for question in (
-        "Is Salt Road a novel?",
-        "Who wrote Salt Road?",
-        COUNTY,
-    )
+    for question in ("Is Salt Road a novel?", "Who wrote Salt Road?", COUNTY)
 ]
 
 
@@ -380,7 +375,7 @@ def _planned(tree: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_bootstrapping_collects_a_demonstration_for_every_predictor(
-    name: str, variant: str, tmp_path: Path
+    name: str, variant: str
 ) -> None:
     program, lm = make(name, variant), ScriptedLM(succeeds)
     knobs: dict[str, Any] = {"max_bootstrapped_demos": 8, "max_labeled_demos": 0, "max_errors": 0}
@@ -390,19 +385,6 @@ def test_bootstrapping_collects_a_demonstration_for_every_predictor(
     demos = {path: len(predictor.demos) for path, predictor in compiled.named_predictors()}
     assert demos
     assert [path for path, count in demos.items() if not count] == []
-
-    for _, predictor in compiled.named_predictors():
-        changed = f"{predictor.signature.instructions} A rule."
-        predictor.signature = predictor.signature.with_instructions(changed)
-    compiled.save(tmp_path / "program.json")
-    loaded = make(name, variant)
-    loaded.load(tmp_path / "program.json")
-    assert prompts_of(loaded) == prompts_of(compiled)
-    assert "A rule." in "".join(prompts_of(loaded))
-
-
-def prompts_of(program: RAGProgram) -> list[str]:
-    lm = ScriptedLM(_short)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        program(question="Who wrote Salt Road?")
-    return sorted(asked.prompt for asked in lm.asked)
+    again = make(name, variant)
+    again.load_state(json.loads(json.dumps(compiled.dump_state())))
+    assert again.dump_state() == compiled.dump_state()

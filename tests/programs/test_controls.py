@@ -5,7 +5,6 @@ from pathlib import Path
 
 import dspy
 import pytest
-from hypothesis import given, strategies as st
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.compile import make_plan
@@ -24,7 +23,7 @@ from ragbench.programs.wrappers import (
 )
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
-from tests.fakes import Asked, Reply, ScriptedLM, plausible
+from tests.fakes import Asked, Reply, ScriptedLM
 from tests.optimizers.world import EXAMPLES, program
 from tests.programs.test_contract import ALL
 
@@ -48,13 +47,6 @@ def test_bare_answer(given: str, bare: str) -> None:
     assert bare_answer("Yes, both are American.", "Are both American?") == "Yes"
 
 
-@given(st.text(), st.sampled_from(["Is it so?", "Who is it?", ""]))
-def test_a_bare_answer_is_a_piece_of_the_answer(answer: str, question: str) -> None:
-    bare = bare_answer(answer, question)
-    assert bare in answer
-    assert bool(bare) == bool(answer)
-
-
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_the_form_arm_changes_nothing_but_instructions_of_answering_predictors(
     name: str, variant: str
@@ -70,20 +62,6 @@ def test_the_form_arm_changes_nothing_but_instructions_of_answering_predictors(
         assert b.signature.instructions == a.signature.instructions + added
         changed += bool(added)
     assert changed
-
-
-def test_every_prompt_of_the_form_arm_is_the_plain_one_but_for_the_instruction() -> None:
-    prompts: dict[bool, list[str]] = {}
-    for form in (False, True):
-        lm = ScriptedLM(lambda asked: {**plausible(asked), "answer": "The answer is Ann 2."})
-        made = program("self_rag")
-        with dspy.context(lm=lm):
-            answer = (repair_form(made) if form else made)(question=QUESTION).answer
-        assert answer == ("Ann 2" if form else "The answer is Ann 2.")
-        prompts[form] = sorted(asked.prompt for asked in lm.asked)
-    words = [[" ".join(p.split()) for p in prompts[form]] for form in (False, True)]
-    assert [p.replace(f" {FORM_INSTRUCTION}", "") for p in words[1]] == words[0]
-    assert sum(FORM_INSTRUCTION in p for p in words[1]) == 5
 
 
 def _voters(*answers: str) -> ScriptedLM:
@@ -140,10 +118,7 @@ def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
 
 
 def test_votes_between_whole_numbers_are_spread_over_the_questions() -> None:
-    assert vote_counts(1) == (1, 3, 0.0)
-    assert vote_counts(2) == (1, 3, 0.5)
-    assert vote_counts(3) == (3, 4, 0.0)
-    assert vote_counts(4.25) == pytest.approx((4, 5, 0.25))
+    assert (vote_counts(1), vote_counts(2)) == ((1, 3, 0.0), (1, 3, 0.5))
     asked = [f"q{i}" for i in range(40)]
     for votes in (1.3, 2.5, 3.7, 5.0):
         few, many, _ = vote_counts(votes)

@@ -1,8 +1,6 @@
 """What programs stand on: the state of a question, prompts, texts, probabilities of labels."""
 
-import copy
 import math
-import pickle
 import threading
 from collections import Counter
 from types import SimpleNamespace
@@ -15,7 +13,7 @@ from ragbench.errors import LMSetupError
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.core import fuse, predict, render
 from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
-from ragbench.programs.core.prompts import halved, render_one
+from ragbench.programs.core.prompts import halved
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
 from ragbench.retrievers.base import Passage
@@ -87,11 +85,6 @@ def test_what_could_be_read_of_a_reply_is_kept() -> None:
     )
     assert (reply.answer, reply.confidence, reply.label) == ("Harwick", 0.0, False)
     assert trace.counts == {"partial_reply": 1}
-    replies = iter([{"answer": "Harwick", "sure": "so so"}, {"sure": True}])
-    trace = new_trace()
-    reply = asking(trace, lambda asked: next(replies), "question -> answer, sure: bool", "chat")
-    assert (reply.answer, reply.sure) == ("Harwick", True)  # of both replies
-    assert trace.counts == {"adapter_fallback": 1}
 
 
 def read(lm: ScriptedLM, trace: Trace, context: Any, *, last: bool = False) -> str:
@@ -156,9 +149,6 @@ def test_an_answer_notes_what_the_reader_was_shown() -> None:
     (step,) = trace.steps
     assert (step.input, step.pids) == (trace.question, ("a", "b"))
     assert step.notes == {"context": ["[3] No passage | at all"]}
-    line = render_one(Passage("a", "A town", "It is old. " * 50), max_tokens=100)
-    assert [one.pid for one in cut(context=[line, line])["context"]] == ["a"]
-    assert copy.deepcopy(line).pid == pickle.loads(pickle.dumps(line)).pid == "a"
 
 
 # -- texts and rankings
@@ -171,9 +161,9 @@ PARTS = {1: "Who wrote it?", 2: "Where was {1} born?"}
     [
         *(
             (f"Where was {form} born?", {1: "Orla"}, "Where was Orla born?", {})
-            for form in ("{1}", "{ 1 }", "{n1}", "{answer_1}", "#1")
+            for form in ("{1}", "{n1}", "#1")
         ),
-        *((text, {1: "Orla"}, text, {}) for text in ("the {author} of it", "item # 1", "C#1a")),
+        ("the {author} of it", {1: "Orla"}, "the {author} of it", {}),
         (PARTS[2], {1: "unknown"}, "Where was (Who wrote it) born?", {"unfilled_placeholder": 1}),
         (PARTS[2].replace("1", "7"), {}, "Where was born?", {"bad_placeholder": 1}),
     ],

@@ -10,13 +10,7 @@ from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import KnowledgeGraph
-from ragbench.retrievers.lm_index.knowledge import (
-    Report,
-    chosen_passages,
-    chosen_reports,
-    communities_of,
-    tables,
-)
+from ragbench.retrievers.lm_index.knowledge import Report, chosen_reports, communities_of, tables
 from ragbench.retrievers.lm_index.light import Entity, Extraction, Relation, degrees, merged
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import TEXTS, ask, shelf
@@ -129,21 +123,6 @@ def test_entities_are_added_until_the_tables_are_full(tokens: int, lines: int, a
     assert named == [f"{name} (t): what it is" for name in "ABC"][:lines]
     assert len(related) == around
     assert around != 3 or related == ["A - B: a", "A - C: b", "A - E: f"]
-
-
-@pytest.mark.parametrize(
-    ("entities", "tokens", "texts"),
-    [
-        ([0, 3], 100, [0, 1, 2, 3]),  # of 0: text 0 states relations 0 and 5, 1 and 2 state 1
-        # Of 2: text 1 states relations 1 and 2, 2 states 1, 3 states 3; text 0 comes with 0.
-        ([2, 0], 100, [1, 2, 3, 0]),
-        ([2, 0], 29, [1, 2]),
-    ],
-)
-def test_texts_by_entity_then_by_the_relations_that_they_state(
-    entities: list[int], tokens: int, texts: list[int]
-) -> None:
-    assert chosen_passages(entities, ENTITIES, RELATIONS, [10] * 4, tokens=tokens) == texts
 
 
 REPORTS = [

@@ -8,7 +8,6 @@ import pytest
 
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.hippo_rag import HippoRAG
-from ragbench.programs.linear_rag import LinearRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import by_pattern
 from ragbench.retrievers.lm_index.hippo import HippoIndex, cleaned, facts_of
@@ -123,14 +122,3 @@ def test_ablations(knobs: dict[str, Any], signatures: list[str]) -> None:
     prediction, lm, _ = ask(HippoRAG(shelf(), **knobs), script, COUNTY)
     assert lm.signatures[10:] == signatures
     assert "walk" in [step.action for step in prediction.steps]
-
-
-def test_another_system_shares_what_was_read() -> None:
-    lm = ScriptedLM(script)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        LinearRAG(shelf()).prepare()
-        program = HippoRAG(shelf())
-        program.prepare()
-    assert lm.signatures.count("ExtractEntities") == 5  # asked for by the first alone
-    assert lm.signatures.count("ExtractTriples") == 5
-    assert program.index_facts()["index_calls"] == 10  # as if it had asked for all

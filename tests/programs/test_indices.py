@@ -11,7 +11,7 @@ from ragbench.context import current, use
 from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.programs import PROGRAMS, RAPTOR, LightRAG, LinearRAG, MemoRAG, TreeRAG
+from ragbench.programs import PROGRAMS, LightRAG, LinearRAG, MemoRAG, TreeRAG
 from ragbench.programs.core import IndexProgram
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from ragbench.retrievers.lm_index import GistIndex, by_pattern
@@ -254,12 +254,6 @@ def test_one_search_one_call(variant: str) -> None:
     assert [step.action for step in prediction.steps] == ["index", "search", "answer"]
     assert [p.pid for p in prediction.passages] == [pid for pid, _ in prediction.searches[0].hits]
     assert prediction.passages[0].pid == "Orla Venn"
-
-
-def test_raptor_is_tree_rag_under_its_own_name() -> None:
-    one, other = (ask(program(shelf()), tree, BORN)[1] for program in (RAPTOR, TreeRAG))
-    assert one.asked[0].prompt == other.asked[0].prompt
-    assert RAPTOR(shelf(), variant="arag").knobs.k == 5
 
 
 def test_summaries_are_made_once_and_found_beside_passages() -> None:

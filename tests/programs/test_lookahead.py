@@ -7,10 +7,10 @@ import pytest
 
 from ragbench.programs.lookahead.evidence import LookedUp, assemble, reformulations, triggers
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph, Source, fill, read_plan, utility
-from ragbench.programs.lookahead.program import LookaheadRAG, read_bindings
+from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.record import Ledger
 from ragbench.retrievers.base import Passage
-from ragbench.signatures.types import Binding, PlanNode
+from ragbench.signatures.types import PlanNode
 from ragbench.tokens import estimate_tokens
 from tests.fakes import ScriptedLM
 from tests.programs.shelf import COUNTY, converse, ended, queries, shelf, step
@@ -79,18 +79,6 @@ def test_engine_takes_two_calls_and_sends_the_variable_as_it_stands() -> None:
     assert queries(answer)[1:] == ["birthplace of {author}", "county of the town {town}"]
     assert answer.counts["unresolved_variable"] == 2
     assert len(lm.asked) == ledger.path.calls == 2
-
-
-@pytest.mark.parametrize(("parallel", "path"), [(True, 3), (False, 4)])
-def test_levels_run_at_once_and_one_by_one_if_told_so(parallel: bool, path: int) -> None:
-    wide = plan(
-        node("n1", "author of Salt Road", produces=["a"]),
-        node("n2", "writer Tam Quill", produces=["b"]),
-        node("n3", "did {a} know {b}"),
-    )
-    found = bound(x="Orla"), bound(x="Orla")
-    _, lm, ledger = follow(wide, *found, parallel=parallel)
-    assert (len(lm.asked), ledger.path.calls) == (4, path)
 
 
 def test_a_comparison_is_made_by_the_answer_and_never_searched_for() -> None:
@@ -245,12 +233,6 @@ def test_the_ways_to_name_a_variable(query: str, after: tuple[str, ...], source:
     name = source.partition(".")[2]
     assert plan.wanted(plan.nodes[0]) == (name,)
     assert fill(node, {Source("n1", name): ["Orla"]}, {}) == (["birthplace of Orla"], 0)
-
-
-def test_values_are_read_by_name_once_each_and_without_evasions() -> None:
-    given = [("Author", "Orla Venn."), ("author", "orla venn"), ("author", "Tam Quill")]
-    rows = [Binding(variable=n, value=v) for n, v in [*given, ("year", "unknown"), ("other", "x")]]
-    assert read_bindings(rows, ["author", "year"]) == {"author": ("Orla Venn", "Tam Quill")}
 
 
 def test_utility_by_hand() -> None:

@@ -153,12 +153,6 @@ def test_what_is_searched_for(drafted: str, knobs: dict[str, Any], query: str) -
     assert prediction.steps[0].input == query
 
 
-def test_never_searches_the_question_alone_and_asks_for_no_doubt() -> None:
-    replies = {"DraftSentence": [{"thought": "It is.", "next_step": "answer", "answer": "Harwick"}]}
-    _, lm = check(FLARE, replies, searched=[TOWN], variant="never")
-    assert "confidence" not in lm.asked[0].fields
-
-
 @pytest.mark.parametrize(
     ("drafts", "limit", "reason"),
     [

@@ -12,10 +12,8 @@ from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.a_rag import ARAG
-from ragbench.programs.core import RAGProgram, Trace
-from ragbench.programs.core.tools import ToolLoop
-from ragbench.programs.core.trace import Budget
-from ragbench.programs.react import CorpusTools, ReActKnobs, ReActRAG
+from ragbench.programs.core import RAGProgram
+from ragbench.programs.react import ReActRAG
 from ragbench.signatures import ANSWER_STYLES
 from tests.fake_server import Calls, FakeServer
 from tests.fakes import ScriptedLM
@@ -157,10 +155,3 @@ def test_an_lm_without_tool_calls_is_refused_in_one_line(program: type[RAGProgra
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError):
         ask(native, lambda asked: {})
-
-
-def test_a_server_of_ones_own_is_asked_for_typed_turns() -> None:
-    own = make_lm("hosted_vllm/some-model", api_base="http://127.0.0.1:9/v1", cache=False)
-    with dspy.context(lm=own):
-        box = CorpusTools(Trace(TOWN, shelf(), Budget(9, 9)), ReActKnobs())
-        assert not ToolLoop(ReActRAG(shelf()).act, box, "auto", 100, 7).native

@@ -125,27 +125,6 @@ def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
     assert [node["status"] for node in prediction.tree] == ["open", "pruned", "solved"]
 
 
-@pytest.mark.parametrize(
-    ("actions", "confidence", "steps", "more"),
-    [
-        # At the root nothing is given up; two idle actions solve the deepest node.
-        (
-            [do("BACKTRACK"), do("BACKTRACK"), do("STOP")],
-            0.7,
-            ["gate", "plan", "plan", "solve", "plan"],
-            {},
-        ),
-        # Not twice from the same knowledge.
-        ([do("TRAVERSE")] * 3, 0.5, ["gate", "plan", "solve"], {"stop": "no_progress"}),
-        # What was solved is used when the budget ends.
-        ([do("TRAVERSE")], 0.5, ["gate", "plan", "solve"], {"stop": "budget", "max_calls": 4}),
-    ],
-)
-def test_what_leads_nowhere(actions: Any, confidence: float, steps: Any, more: Any) -> None:
-    prediction, _ = explore(solved("Dunmoor", confidence), actions=actions, **more)
-    assert [step.action for step in prediction.steps][: len(steps)] == steps
-
-
 def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> None:
     parts = solved("Orla Venn", 0.5), solved("in Dunmoor", 0.7)
     replies = {"RefineAnswer": [{"answer": "the author of Salt Road"}]}

@@ -79,13 +79,6 @@ def test_where_an_answer_may_stand() -> None:
     assert prediction.counts["finish_without_answer"] == 1
 
 
-def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
-    steps = [act("search", f"Salt Road {n}", f"Thought {n}. {'so ' * 60}") for n in (1, 2, 3)]
-    _, lm = talk(*steps, read=READ, context_tokens=150, max_steps=3)
-    assert "Thought 2." in trajectories(lm)[2]
-    assert "Thought 1." not in trajectories(lm)[2]
-
-
 # -- guards
 
 
@@ -237,16 +230,3 @@ def test_tree_takes_steps_that_differ_and_selects_over_the_paths() -> None:
     assert {asked.request.config.temperature for asked in lm.asked} == {0.0, 0.7}
     assert grown(steps, width=4, select="first")[0].answer == "Eastmere"
     assert grown(steps, width=4, select="read")[0].answer == "Tollen"
-
-
-def test_tree_prunes_steps_like_a_sibling_or_an_earlier_one() -> None:
-    prediction, _ = grown(
-        {
-            "": [act("search", "Orla Venn born"), act("search", "born: Orla Venn!")],
-            "Orla Venn born": [act("search", "Orla Venn born"), act("search", "town of Harwick")],
-            "town of Harwick": [act("search", "Harwick of town"), act("search", "Orla Venn born")],
-        }
-    )
-    assert prediction.counts["pruned_similar"] == 4
-    assert ended(prediction) == ("Tollen", "no_progress")
-    assert queries(prediction) == ["Orla Venn born", "town of Harwick"]

@@ -46,23 +46,6 @@ def test_children_without_placeholders_run_at_once() -> None:
     assert [len(s.hits) > 0 for s in answer.searches] == [True] * 3
 
 
-@pytest.mark.parametrize(
-    ("part", "first", "filled", "event"),
-    [
-        ("Where was {1} born?", "Orla Venn", "Where was Orla Venn born?", ""),
-        ("Where was {2} born?", "unknown", "Where was born?", "bad_placeholder"),
-        ("Born in {1}?", "unknown", "Born in (Who wrote it)?", "unfilled_placeholder"),
-    ],
-)
-def test_placeholders_are_filled_in_order(part: str, first: str, filled: str, event: str) -> None:
-    given = split("Who wrote it?", part), direct(first), direct("x")
-    answer, _ = recurse(*given, combined=["Dunmoor"], calls=4, path=4)
-    assert answer.tree[2]["question"] == filled
-    assert dict(answer.counts) == ({event: 1} if event else {})
-    at_once, _ = recurse(*given, combined=["Dunmoor"], path=3, sequential_children=False)
-    assert "Orla" not in at_once.tree[2]["question"]
-
-
 def test_two_hops_take_three_calls_where_the_last_answer_is_the_answer() -> None:
     first = split("Who wrote Salt Road?", "Where was {1} born?", combine="Last.", answer="unknown")
     # A refusal beside parts is no answer.

@@ -1,16 +1,11 @@
 """RLM over a corpus in a sandbox: real code in the real sandbox, by scripted turns."""
 
 import ast
-from dataclasses import replace
 from typing import Any
 
 import dspy
 import pytest
 
-from ragbench.context import current, use
-from ragbench.errors import UnknownNameError
-from ragbench.experiments.runs.context import check_roles
-from ragbench.programs import RLM
 from ragbench.programs.rlm_repl.program import RLMRepl
 from ragbench.signatures import ANSWER_STYLES
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, rate_limited
@@ -64,20 +59,8 @@ def test_llm_query_is_in_the_ledger_and_in_the_budget() -> None:
     assert [s.observation for s in answer.steps if s.action == "sub"] == ["Dunmoor"] * 3
 
 
-def test_the_models_code_can_have_an_lm_of_its_own() -> None:
-    program = RLMRepl(shelf())
-    check_roles(program, ["reason", "answer", "sub"])
-    with pytest.raises(UnknownNameError, match="sub"):
-        check_roles(RLM(shelf()), ["sub"])
-    own = ScriptedLM(lambda asked: "Dunmoor", name="own")
-    with use(replace(current(), role_lms={"sub": own})):
-        turn = code("SUBMIT(llm_query('Which county?'))")
-        answer, usual, _ = ask(program, lambda asked: turn, COUNTY)
-    assert answer.answer == "Dunmoor"
-    assert (usual.signatures, own.signatures) == (["WriteCode"], ["llm_query"])
-
-
 CAUGHT = "n = 0\nwhile n < 99:\n  try:\n    llm_query('x')\n  except Exception: pass\n  n = n + 1"
+MANY = "for i in range(9): llm_query('x')"
 
 
 @pytest.mark.parametrize(
@@ -85,18 +68,8 @@ CAUGHT = "n = 0\nwhile n < 99:\n  try:\n    llm_query('x')\n  except Exception: 
     [
         ([CAUGHT], {"max_calls": 7}, 5, ("forced", "budget")),
         # 7 less this turn's and the one kept back
-        (
-            ["print(llm_query_batched(['x'] * 9))", "SUBMIT('a')"],
-            {"max_calls": 7},
-            5,
-            ("forced", "budget"),
-        ),
-        (
-            ["for i in range(9): llm_query('x')", "SUBMIT('a')"],
-            {"max_sub_calls": 3},
-            3,
-            ("a", "answered"),
-        ),
+        ([MANY, "SUBMIT('a')"], {"max_calls": 7}, 5, ("forced", "budget")),
+        ([MANY, "SUBMIT('a')"], {"max_sub_calls": 3}, 3, ("a", "answered")),
     ],
 )
 def test_budget_holds_inside_the_sandbox(turns: Any, limit: Any, calls: int, answer: Any) -> None:
@@ -136,19 +109,6 @@ def test_loop_without_new_code_is_given_up() -> None:
     assert (*ended(answer), len(lm.asked)) == ("noanswer", "parse_fallback", 4)
     answer, lm, _ = explore("print(1)")
     assert (*ended(answer), len(lm.asked)) == ("forced", "no_progress", 5)
-
-
-def test_failing_code_goes_on() -> None:
-    failing = {
-        "1 / 0": "ZeroDivisionError",
-        "def f(:": "Expected a parameter",
-        "open('/etc/passwd')": "Permission",
-        "x = []\nwhile True: x.append('a' * 1_000_000)": "were lost",
-    }
-    answer, lm, _ = explore(*failing, "SUBMIT(len(context))")
-    assert answer.answer == str(len(TEXTS))
-    for number, said in enumerate(failing.values(), start=1):
-        assert said in lm.asked[number].prompt
 
 
 def test_provider_error_in_the_sandbox_leaves_the_program() -> None:
