@@ -22,7 +22,7 @@ from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.metrics import tokens
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, tools
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, tools
 from ragbench.retrievers import GranularIndex, Match, Passage, Retriever
 from ragbench.signatures import ToolStep
 
@@ -64,7 +64,7 @@ class ARAGKnobs(ProgramKnobs):
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")
     guards: tuple[tools.Guard, ...] = Field(
-        tools.DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all"
+        tools.GUARDS, description="help for a model, by name; false: none, true: all"
     )
     reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
         "", description="passed to LMs that reason; blank leaves it to the LM"
@@ -154,10 +154,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
             config=config,
         )
         answer, reason = loop.run()
-        answer = answer or loop.conclude()
-        if loop.guess and not is_answer(answer):
-            answer = loop.guess
-        return trace.prediction(answer, reason)
+        return trace.prediction(answer or loop.conclude(), reason)
 
 
 class ChunkTools(tools.Toolbox):

@@ -38,7 +38,7 @@ class ReActKnobs(ProgramKnobs):
     force_answer: bool = Field(True, description="answer from the passages at the limit")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     guards: tuple[tools.Guard, ...] = Field(
-        tools.DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all"
+        tools.GUARDS, description="help for a model, by name; false: none, true: all"
     )
     branching: int = Field(2, ge=1, le=10, description="next steps sampled of a path (tree)")
     width: int = Field(3, ge=1, le=20, description="paths open or finished at the most (tree)")
@@ -88,11 +88,8 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         loop = self._loop(box, guards=knobs.guards)
         answer, reason = loop.run()
         if not answer and knobs.force_answer:
-            if loop.native and not loop.guess:
-                answer = loop.conclude()
+            answer = loop.conclude() if loop.native else ""
             answer = answer or self._read(trace, loop.thoughts)
-        if loop.guess and not is_answer(answer):
-            answer = loop.guess
         return trace.prediction(answer, reason)
 
     def _loop(self, box: ReActTools, **more: Any) -> tools.ToolLoop:
@@ -123,19 +120,7 @@ class ReActTools(tools.Toolbox):
 
     def __init__(self, trace: Trace, knobs: ReActKnobs) -> None:
         super().__init__(trace, knobs.names)
-        self.k, self.words, self.guard = knobs.k, knobs.snippet_words, "lookup" in knobs.guards
-
-    @property
-    def can_look_up(self) -> bool:
-        return bool(self.trace.passages)
-
-    @property
-    def offered(self) -> Mapping[str, dspy.Tool]:
-        """The tools; with the guard, `lookup` once there is something to look in."""
-        if self.guard and "lookup" in self.tools and not self.can_look_up:
-            self.trace.count("hidden_tool")
-            return {"search": self.tools["search"]}
-        return self.tools
+        self.k, self.words = knobs.k, knobs.snippet_words
 
     def question_search(self) -> tools.ToolUse:
         return tools.ToolUse("search", {next(iter(self.tools["search"].args)): self.trace.question})
@@ -168,10 +153,6 @@ class PageTools(ReActTools):
 
     page: Passage | None = None
     _sought, _cursor = "", 0
-
-    @property
-    def can_look_up(self) -> bool:
-        return self.page is not None
 
     def search(self, entity: str) -> str:
         """Open the page of this name."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ragbench.metrics import normalise_answer
 from ragbench.tokens import estimate_tokens, first_tokens
 
 #: Shown in place of what a step found that did the same as an earlier one, with the same result.
@@ -83,11 +82,6 @@ def idle(done: Sequence[Done]) -> list[Done]:
         elif not done[index].empty:
             break
     return steps
-
-
-def alike(one: str, other: str) -> bool:
-    """Whether two texts say the same, by their normalised words; never for a blank."""
-    return bool(one) and normalise_answer(one) == normalise_answer(other)
 
 
 def rendered(done: Sequence[Done]) -> str:

@@ -4,12 +4,12 @@ Tools are plain methods of a `Toolbox` that take one text or a list of texts, an
 the model is shown. A turn is asked for in one of two forms: typed (a step with named fields, for
 any LM, which can be compiled with demonstrations) or native (the provider's own tool calls).
 
-What is added to the published loop to help a model is a guard: it has a name, an event that counts
-it, and a switch (the knob `guards`). None but `DEFAULT_GUARDS` is on by itself.
+What is added to the published loop is a guard, which acts on a turn that is none: it has a name, an
+event that counts it, and a switch (the knob `guards`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_args
@@ -23,27 +23,19 @@ from ragbench.programs.core import tool_steps
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.text import is_answer
 from ragbench.programs.core.tool_steps import Done as Done, ToolUse as ToolUse
-from ragbench.programs.core.trace import RESAMPLING, BudgetSpentError, StopReason, Trace, role_lm
+from ragbench.programs.core.trace import BudgetSpentError, StopReason, Trace, role_lm
 from ragbench.signatures import ToolTurn
 
 Backend = Literal["auto", "typed", "native"]
 
-#: The guards. They act on a turn that is none:
+#: The guards:
 #: - `unreadable`: one that cannot be read searches the question, once (`parse_fallback`).
 #: - `copied`: an answer that only copies an observation, a step, the question or a long thought is
 #:   none (`copied_observation`, `copied_step`, `echoed_question`, `echoed_thought`).
 #: - `repeated`: a step that does and shows the same as an earlier one says so, and a second one
 #:   ends the loop (`no_progress`); a passage that was shown before is named alone.
-#: Or they help a model along:
-#: - `lookup`: react's lookup is offered once there is something to look in (`hidden_tool`).
-#: - `withdraw`: a tool that showed what was seen before is withdrawn (`withdrawn_tool`).
-#: - `resample`: a thought that repeats one is asked for once more, warmer (`resampled`).
-#: - `reader`: an answer beside another tool ends the loop, and the reader of the forced answer
-#:   settles it (`guess_beside_tool`).
-Guard = Literal["unreadable", "copied", "repeated", "lookup", "withdraw", "resample", "reader"]
+Guard = Literal["unreadable", "copied", "repeated"]
 GUARDS: tuple[Guard, ...] = get_args(Guard)
-#: Those that act where a turn is none; the others change what a model would search or answer.
-DEFAULT_GUARDS: tuple[Guard, ...] = ("unreadable", "copied", "repeated")
 
 FINISH = "finish"
 
@@ -69,11 +61,10 @@ class Seen(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A model's turn: uses of tools, or else an answer; a guess is one that came with a tool."""
+    """A model's turn: uses of tools, or else an answer."""
 
     thought: str = ""
     answer: str = ""
-    guess: bool = False
     uses: tuple[ToolUse, ...] = ()
     unreadable: bool = False
 
@@ -84,11 +75,6 @@ class Toolbox:
     def __init__(self, trace: Trace, names: Iterable[str]) -> None:
         self.trace = trace
         self.tools = {name: dspy.Tool(getattr(self, name)) for name in names}
-
-    @property
-    def offered(self) -> Mapping[str, dspy.Tool]:
-        """The tools that the model is told of now; by default all."""
-        return self.tools
 
     def question_search(self) -> ToolUse:
         raise NotImplementedError
@@ -154,7 +140,7 @@ class ToolLoop:
 
     The loop ends with an answer, after `max_steps` turns, once the steps have `token_budget`
     tokens, or by a guard. `parallel` runs all tools that a turn asks for, otherwise the first
-    alone. `guess` is an answer beside a tool, which the reader is to settle.
+    alone.
     """
 
     predictor: dspy.Module
@@ -167,7 +153,6 @@ class ToolLoop:
     token_budget: float = float("inf")
     config: Mapping[str, Any] = field(default_factory=dict)
     done: list[Done] = field(default_factory=list)
-    guess: str = ""
 
     def __post_init__(self) -> None:
         self.trace = self.box.trace
@@ -202,7 +187,11 @@ class ToolLoop:
                 if "copied" in self.guards and (event := self._copied(turn)):
                     self.trace.count(event)
                     return "", "no_progress"
-                return self._answered(turn), "answered"
+                self.trace.step("answer", thought=turn.thought, observation=turn.answer)
+                if is_answer(turn.answer):
+                    return turn.answer, "answered"
+                self.trace.count("finish_without_answer")
+                return "", "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
                 self._use(use, turn.thought, number)
             if "repeated" in self.guards and len(tool_steps.idle(self.done)) >= 2:
@@ -230,18 +219,6 @@ class ToolLoop:
             notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
         )
 
-    def _answered(self, turn: Turn) -> str:
-        """The turn's answer, blank where it is for a reader to give."""
-        self.trace.step("answer", thought=turn.thought, observation=turn.answer)
-        if turn.guess:
-            self.trace.count("guess_beside_tool")
-            self.guess = turn.answer
-        elif is_answer(turn.answer):
-            return turn.answer
-        else:
-            self.trace.count("finish_without_answer")
-        return ""
-
     def _copied(self, turn: Turn) -> str:
         """The event of an answer that is none: a copy of what was there."""
         answer = normalise_answer(turn.answer)
@@ -258,100 +235,56 @@ class ToolLoop:
     def conclude(self) -> str:
         """The answer that the same conversation gives when no tool is left."""
         if self.native:
-            reply = self._converse(self.done, self.box.offered, last=True)
+            reply = self._converse(self.done, last=True)
             text = tool_steps.argument_text(reply.answer)
         else:
-            text = _answer_of(self._typed(self.done, 0, {}, last=True))
+            text = _answer_of(self._typed(self.done, 0, last=True))
         if text:
             self.trace.step("answer", input=self.trace.question, observation=text)
         return text
 
     def turn(self, done: Sequence[Done], left: int) -> Turn:
         """The next turn, after what was `done`, of those that are `left`."""
-        offered = self._offered(done)
         if self.native:
-            reply = self._converse(done, offered)
+            reply = self._converse(done)
             text = tool_steps.argument_text(reply.answer)
             calls = reply.tool_calls.tool_calls if reply.get("tool_calls") else []
             if uses := tuple(ToolUse(call.name, call.args or {}) for call in calls):
                 return Turn(text, uses=uses)
             return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
-        reply = self._typed(done, left, offered)
-        turn = self._read(reply, done, offered)
-        thought = tool_steps.argument_text(reply.get("thought"))
-        again = (turn.uses or turn.unreadable) and any(
-            tool_steps.alike(thought, s.thought) for s in done
-        )
-        if "resample" in self.guards and again and (turn.uses or turn.unreadable):
-            self.trace.count("resampled")
-            turn = self._read(self._typed(done, left, offered, copied=thought), done, offered)
-        return turn
-
-    def _offered(self, done: Sequence[Done]) -> Mapping[str, dspy.Tool]:
-        """The tools but, with `withdraw`, those last used for what had been seen."""
-        offered = self.box.offered
-        gone = (
-            {step.use.tool for step in tool_steps.idle(done)}
-            if "withdraw" in self.guards
-            else set()
-        )
-        left = {name: tool for name, tool in offered.items() if name not in gone}
-        if left and len(left) < len(offered):
-            self.trace.count("withdrawn_tool", len(offered) - len(left))
-        return left or offered
-
-    def _shown(self, done: Sequence[Done]) -> list[Done]:
-        return tool_steps.shown_again(done, self.context_tokens, mark="repeated" in self.guards)
-
-    def _read(
-        self, reply: dspy.Prediction, done: Sequence[Done], offered: Mapping[str, dspy.Tool]
-    ) -> Turn:
+        reply = self._typed(done, left)
         thought, answer = tool_steps.argument_text(reply.get("thought")), _answer_of(reply)
-        guess = "reader" in self.guards and bool(done) and is_answer(answer)
-        if reply.tool == FINISH or guess:
-            return Turn(thought, answer, guess=reply.tool != FINISH)
+        if reply.tool == FINISH:
+            return Turn(thought, answer)
         if not reply.tool:
             return Turn(unreadable=True)
         if is_answer(answer):  # beside another tool, it is what the model thinks so far
             thought = f"{thought} Answer so far: {answer}".strip()
-        name = next(iter(offered[reply.tool].args), "") if reply.tool in offered else ""
+        tool = self.box.tools.get(reply.tool)
+        name = next(iter(tool.args), "") if tool else ""
         value = reply.get("arguments") or reply.get("argument") or ""
         return Turn(thought, uses=(ToolUse(reply.tool, {name: value}),))
 
-    def _typed(
-        self,
-        done: Sequence[Done],
-        left: int,
-        offered: Mapping[str, dspy.Tool],
-        *,
-        copied: str = "",
-        last: bool = False,
-    ) -> dspy.Prediction:
-        """The reply of a typed turn; `copied` is a thought that an earlier reply only repeated."""
-        shown, config = self._shown(done), dict(self.config)
-        trajectory = tool_steps.rendered(shown)
-        if copied:
-            config["temperature"] = RESAMPLING
-            fresh = [
-                replace(s, thought="") if tool_steps.alike(s.thought, copied) else s for s in shown
-            ]
-            trajectory = f"{tool_steps.rendered(fresh)}\n\nSay what the last step shows."
-        others: dict[str, Any] = {"config": config} if config else {}
-        if len(offered) < len(self.box.tools):
-            others["signature"] = _choosing(self.predictor.signature, tuple(offered))
+    def _shown(self, done: Sequence[Done]) -> list[Done]:
+        return tool_steps.shown_again(done, self.context_tokens, mark="repeated" in self.guards)
+
+    def _typed(self, done: Sequence[Done], left: int, *, last: bool = False) -> dspy.Prediction:
+        """The reply of a typed turn, which may only finish if it is the `last`."""
+        tools = {} if last else self.box.tools
+        others: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
+        if last:
+            others["signature"] = _choosing(self.predictor.signature, ())
         return self.trace.ask(
             self.predictor,
             otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
             last=last,
-            tools=[f"{name}({next(iter(t.args))}): {t.desc}" for name, t in offered.items()],
-            trajectory=trajectory,
+            tools=[f"{name}({next(iter(t.args))}): {t.desc}" for name, t in tools.items()],
+            trajectory=tool_steps.rendered(self._shown(done)),
             steps_left=left,
             **others,
         )
 
-    def _converse(
-        self, done: Sequence[Done], offered: Mapping[str, dspy.Tool], *, last: bool = False
-    ) -> dspy.Prediction:
+    def _converse(self, done: Sequence[Done], *, last: bool = False) -> dspy.Prediction:
         """The reply of a native turn, which is the answer if it is the `last`."""
         history: list[dict[str, Any]] = []
         for _, steps in groupby(self._shown(done), key=lambda step: step.turn):
@@ -366,7 +299,7 @@ class ToolLoop:
                 otherwise={"answer": "", "tool_calls": None},
                 last=last,
                 signature=ToolTurn.with_instructions(self.predictor.signature.instructions),
-                tools=list(offered.values()),
+                tools=list(self.box.tools.values()),
                 history=dspy.History(messages=history),
                 config={**self.config, **({"tool_choice": "none"} if last else {})},
             )
