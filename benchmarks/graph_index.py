@@ -25,7 +25,7 @@ from pathlib import Path
 import dspy
 
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers import Corpus, Passage
 from ragbench.retrievers.lm_index import (
     HippoIndex,

@@ -9,7 +9,7 @@ import dspy
 import pytest
 
 from ragbench.kept import KeptRows
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers.lm_index.replies import IndexLM
 from ragbench.signatures import ExtractEntities
 from tests.fakes import ScriptedLM

@@ -15,7 +15,7 @@ from ragbench.experiments.runs import Progress, reopen
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import summarize
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.record import Record
 from ragbench.retrievers.factory import make_retriever

@@ -26,7 +26,7 @@ from ragbench.experiments.runs import ask, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import read_card
 from ragbench.lms import make_lm
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever

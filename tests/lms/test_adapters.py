@@ -1,29 +1,39 @@
 """Adapters: what is read, mended, counted, and asked for again."""
 
+import json
 from collections import Counter
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import dspy
 import pytest
+from hypothesis import given, strategies as st
+from pydantic import BaseModel
 
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_adapter, make_lm
-from ragbench.lms.adapters.lenient import bound_lists
+from ragbench.lms.adapters import UnreadableError, bound_lists, read_value
 from ragbench.lms.factory import MAX_ITEMS
 from ragbench.signatures import DraftPlanGraph
 from ragbench.signatures.types import SubTask
 from tests.fake_server import FakeServer
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses
 
+Support = Literal["full", "partial", "none"]
+Relevance = Literal["relevant", "irrelevant"]
+Graded = Literal["fully supported", "partially supported", "not supported"]
+Verdict = Literal["yes", "no"]
+Utility = Literal[1, 2, 3, 4, 5]
+Step = Literal["accept_partial", "reword", "restructure"]
+
 
 class Grade(dspy.Signature):
     """Grade the passage."""
 
     passage: str = dspy.InputField()
-    support: Literal["full", "partial", "none"] = dspy.OutputField()
+    support: Support = dspy.OutputField()
     useful: bool = dspy.OutputField()
     score: float = dspy.OutputField()
     queries: list[str] = dspy.OutputField()
@@ -31,10 +41,9 @@ class Grade(dspy.Signature):
     answer: str = dspy.OutputField()
 
 
-GRADE = dspy.Predict(Grade)
 ALMOST = {
-    "support": "Fully supported.",
-    "useful": "The answer is True",
+    "support": "**Full.**",
+    "useful": "True, it is",
     "score": "85%",
     "queries": "- one\n- two",
     "note": "None",
@@ -45,7 +54,7 @@ ALMOST = {
 def graded(lm: dspy.LM, adapter: str) -> tuple[dspy.Prediction, Counter[str]]:
     counts: Counter[str] = Counter()
     with use(replace(current(), counts=counts), lm=lm, adapter=make_adapter(adapter)):
-        return GRADE(passage="p"), counts
+        return dspy.Predict(Grade)(passage="p"), counts
 
 
 @pytest.mark.parametrize("name", ["json", "chat"])
@@ -53,21 +62,22 @@ def test_almost_right_values_are_mended_and_each_is_counted(name: str) -> None:
     out, counts = graded(ScriptedLM(lambda asked: ALMOST), name)
     assert (out.support, out.useful, out.score) == ("full", True, 0.85)
     assert (out.queries, out.note, out.answer) == (["one", "two"], None, "Paris")
-    assert counts["label_repair"] == 5
-    assert counts["adapter_fallback"] == 0
+    assert (counts["label_repair"], counts["adapter_fallback"]) == (5, 0)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("kind", "text"),
     [
-        "**[[ ## answer ## ]]** Paris [[ ## completed ## ]]",
-        "[[## answer ##]]\nParis\n[[ ## completed ## ]]",
-        "Sure!\n\n[[ ## answer ## ]]\nParis\n\n[[ ## completed ##",
-        "[[ ## answer ## ]] Paris\n[[ ## answer ## ]] London",
+        ("chat", "**[[ ## answer ## ]]** Paris [[ ## completed ## ]]"),
+        ("chat", "[[## answer ##]]\nParis\n[[ ## completed ## ]]"),
+        ("chat", "Sure!\n\n[[ ## answer ## ]]\nParis\n\n[[ ## completed ##"),
+        ("chat", "[[ ## answer ## ]] Paris\n[[ ## answer ## ]] London"),
+        ("json", '```json\n{"answer": "Paris"}\n```'),
+        ("json", 'Sure! {"answer": "Paris", } as asked'),
     ],
 )
-def test_sections_of_a_chat_answer_are_found_where_they_are(text: str) -> None:
-    with dspy.context(lm=ScriptedLM(lambda asked: text), adapter=make_adapter("chat")):
+def test_an_answer_is_found_where_it_is(kind: str, text: str) -> None:
+    with dspy.context(lm=ScriptedLM(lambda asked: text), adapter=make_adapter(kind)):
         assert dspy.Predict("question -> answer")(question="x").answer == "Paris"
 
 
@@ -91,24 +101,11 @@ def test_a_chat_answer_that_cannot_be_read_is_asked_for_again_as_json() -> None:
     assert lm.asked[1].request.config.response_format is not None
 
 
-def test_a_fallback_that_fails_too_is_a_parse_error_after_two_calls() -> None:
+@pytest.mark.parametrize(("name", "calls"), [("chat", 2), ("json", 1)])
+def test_a_reply_that_never_parses_is_an_error(name: str, calls: int) -> None:
     with open_ledger() as ledger, pytest.raises(dspy.AdapterParseError):
-        graded(ScriptedLM(never_parses), "chat")
-    assert len(ledger.calls) == 2
-    with open_ledger() as ledger, pytest.raises(dspy.AdapterParseError):
-        graded(ScriptedLM(never_parses), "json")
-    assert len(ledger.calls) == 1
-
-
-def test_the_schema_that_is_sent_stays_strict() -> None:
-    lm = ScriptedLM()
-    graded(lm, "json")
-    sent = lm.asked[0].request.config.response_format
-    assert sent is not None
-    fields = sent["schema"]["properties"]
-    assert fields["support"]["enum"] == ["full", "partial", "none"]
-    assert (fields["useful"]["type"], fields["score"]["type"]) == ("boolean", "number")
-    assert sent["schema"]["additionalProperties"] is False
+        graded(ScriptedLM(never_parses), name)
+    assert len(ledger.calls) == calls
 
 
 def test_the_format_that_is_asked_for_is_dspys_own_for_each_signature_and_lm() -> None:
@@ -173,7 +170,97 @@ def test_nested_types_are_shown_in_the_order_written_and_without_defaults(kind: 
     shown = adapter.format_system_message(DraftPlanGraph).replace('\\"', '"')
     schema = shown.partition('"properties": ')[2]
     names = ["id", "query", "op", "depends_on", "confidence", "cost", "produces"]
-    assert [schema.index(f'"{name}": {{') for name in names] == sorted(
-        schema.index(f'"{name}": {{') for name in names
-    )
+    places = [schema.index(f'"{name}": {{') for name in names]
+    assert places == sorted(places)
     assert '"default"' not in shown
+
+
+#: What was said, its type, the value (`...`: an error), and whether it was mended.
+SAID: list[tuple[Any, Any, Any, bool]] = [
+    ("full", Support, "full", False),
+    ('"full"', Support, "full", False),
+    ("3", int, 3, False),
+    (4, Utility, 4, False),
+    ("4", Utility, 4, False),
+    (True, bool, True, False),
+    ("yes", bool, True, False),
+    ("['a', 'b']", list[str], ["a", "b"], False),
+    (["a, b"], list[str], ["a, b"], False),
+    ("Paris", str | None, "Paris", False),
+    ("not [[ a marker", str, "not [[ a marker", False),
+    ("**Full**", Support, "full", True),
+    ("IRRELEVANT", Relevance, "irrelevant", True),
+    ("Irrelevant: the passage is about another film", Relevance, "irrelevant", True),
+    ("Partially Supported.", Graded, "partially supported", True),
+    ("Not supported", Graded, "not supported", True),
+    ("Accept partial", Step, "accept_partial", True),
+    ("No, it is not.", Verdict, "no", True),
+    ("No, that is false.", bool, False, True),
+    ("4/5", Utility, 4, True),
+    ("Score: 4", Utility, 4, True),
+    ("3 hops", int, 3, True),
+    ("85%", float, 0.85, True),
+    ("- a\n- b", list[str], ["a", "b"], True),
+    ("1. first\n2. second, with a comma", list[str], ["first", "second, with a comma"], True),
+    ("Queries:\n- a\n- b", list[str], ["a", "b"], True),
+    ("a, b", list[str], ["a", "b"], True),
+    ("None", list[str], [], True),
+    ("[1] and [3]", list[int], [1, 3], True),
+    ("null", str | None, None, True),
+    ("Partial.", Support | None, "partial", True),
+    ("Paris\n[[ ## completed", str, "Paris", True),
+    ("full [[ ## completed ## ]]", Support, "full", True),
+    *((raw, kind, ..., True) for raw, kind in [
+        ("   ", Support), (None, Support), (None, str), (None, bool), ("", int), ("", list[str]),
+        ("[[ ## completed ## ]]", Support), ("full or partial", Support),
+        ("relevant, not irrelevant", Relevance), ("relevant: not at all", Relevance),
+        ("not relevant", Relevance), ("Is it relevant?", Relevance), ("supported", Support),
+        ("The passage is full of detail but says little else", Support), ("yes and no", bool),
+        ("yes, or no", bool), ("maybe", bool), ("between 3 and 5", int), ("3.5", int),
+        ("not 3", int), ("six", Utility), ("9", Utility), ("85% or 90%", float), ("7/10", float),
+        ("1-3", list[int]), ("the first two", list[int]), ("nan", float), (float("inf"), float),
+        ("anything", dict[str, int]),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "annotation", "value", "mended"), SAID)
+def test_a_value_is_read_as_it_is_mended_where_it_is_plain_or_refused(
+    raw: Any, annotation: Any, value: Any, mended: bool
+) -> None:
+    if value is ...:
+        with pytest.raises(UnreadableError):
+            read_value(raw, annotation)
+    else:
+        assert read_value(raw, annotation) == (value, mended)
+
+
+class Node(BaseModel):
+    id: str
+    cost: int = 1
+
+
+WHOLE, CUT = {"id": "n1", "cost": 2}, {"id": "n2", "cost": ", "}
+
+
+@pytest.mark.parametrize("raw", [[WHOLE, CUT], [CUT, WHOLE, None, []], json.dumps([WHOLE, CUT])])
+def test_objects_of_a_list_that_cannot_be_read_are_left_out(raw: Any) -> None:
+    assert read_value(raw, list[Node]) == ([Node(id="n1", cost=2)], True)
+
+
+@pytest.mark.parametrize("raw", [[CUT], {"id": "n1"}, "[{'id': 'n1', 'cost'", "n1 and n2"])
+def test_a_list_without_a_readable_object_is_an_error(raw: Any) -> None:
+    with pytest.raises(UnreadableError):
+        read_value(raw, list[Node])
+
+
+KINDS = [Support, Relevance, Verdict, Utility, bool, int, float, list[str], list[int], str | None]
+
+
+@given(st.one_of(st.text(max_size=60), st.none(), st.integers()), st.sampled_from(KINDS))
+def test_any_text_is_read_or_refused_never_a_crash(raw: Any, annotation: Any) -> None:
+    try:
+        value, _ = read_value(raw, annotation)
+    except UnreadableError:
+        return
+    assert read_value(value, annotation)[0] == value

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import dspy
 import pytest
 
-from ragbench.lms.adapters.lenient import LenientChat, LenientJSON, read_value
+from ragbench.lms.adapters import LenientChat, LenientJSON, read_value
 
 PIECES = [
     " ", "\n", "\t", "\u00a0", "_", "`", "*", "[", "]", "#", "{", "}", '"', "'", "<", ">", "7", ".",

@@ -8,7 +8,7 @@ from typing import Any
 import dspy
 
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Ledger
 from ragbench.retrievers.base import Corpus, Passage, Retriever

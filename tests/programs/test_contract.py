@@ -7,7 +7,7 @@ from typing import Any, get_args
 import dspy
 import pytest
 
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import StopReason
 from ragbench.programs.core.program import RAGProgram, calls_of

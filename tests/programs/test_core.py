@@ -10,7 +10,7 @@ import dspy
 import pytest
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs.core import fuse, predict, render
 from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
 from ragbench.programs.core.prompts import halved

@@ -6,7 +6,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import KnowledgeGraph

@@ -10,7 +10,7 @@ import pytest
 from ragbench.context import current, use
 from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS, LightRAG, LinearRAG, MemoRAG, TreeRAG
 from ragbench.programs.core import IndexProgram
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever

@@ -10,7 +10,7 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.react import ReActRAG

@@ -11,7 +11,7 @@ import ragbench as rb
 from ragbench.errors import LMUnavailableError
 from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers import store as index_store
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.lm_index import base as lm_index

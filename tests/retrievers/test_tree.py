@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import SummaryTree, base
 from ragbench.retrievers.lm_index.tree import Shape, collapsed, group, hiro, traversal
