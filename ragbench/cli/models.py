@@ -18,12 +18,12 @@ def models_command() -> None:
 @output_options
 def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
-    from ragbench.lms.local import cache_root, installed_models
+    from ragbench.lms.local import CATALOGUE, cache_root, is_installed
 
     rows = [
-        {"model": m.name, "mb": m.size / 1e6, "installed": "yes" if here else "no",
-         "about": m.about, "licence": m.licence}
-        for m, here in installed_models()
+        {"model": name, "mb": model.size / 1e6, "about": model.about, "licence": model.licence,
+         "installed": "yes" if is_installed(name) else "no"}
+        for name, model in CATALOGUE.items()
     ]  # fmt: skip
     columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"),
                Column("about"), Column("licence"))  # fmt: skip
@@ -51,11 +51,11 @@ def pull_models(names: tuple[str, ...]) -> None:
 def path_of_model(name: str) -> None:
     """Print the path of each file of the model NAME."""
     from ragbench.errors import ModelError
-    from ragbench.lms.local import is_installed, paths
+    from ragbench.lms.local import find, is_installed
 
     if not is_installed(name):
         raise ModelError(f"{name} is not here; fetch it with: ragbench models pull {name}")
-    for path in paths(name).values():
+    for path in find(name).paths().values():
         click.echo(str(path))
 
 

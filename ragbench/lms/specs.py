@@ -156,7 +156,7 @@ def _local(name: str) -> LocalSpec:
         if not path.is_file():
             raise LMSetupError(f"no GGUF file {name!r}; give the path of one, or local")
         return LocalSpec(path.stem, path.resolve())
-    names = [model.name for model in CATALOGUE.values() if model.kind == "lm"]
+    names = [name for name, model in CATALOGUE.items() if "gguf" in model.paths()]
     if name not in names:
         raise LMSetupError(
             f"no local model {name!r}; choose from {', '.join(names)}, or a .gguf path"

@@ -1,12 +1,12 @@
 """The real local model, by the store, the server and the metered LM."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 from urllib.error import HTTPError
@@ -18,8 +18,7 @@ from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM, make_adapter, make_lm
 from ragbench.lms.calls.other_clients import LocalClient
-from ragbench.lms.local.server import LocalServer, ServerSettings
-from ragbench.lms.local.store import ensure
+from ragbench.lms.local import LocalServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,24 +51,18 @@ def gone(pid: int, within_s: float = 10.0) -> bool:
     return False
 
 
-def test_it_answers_a_question_and_the_call_is_measured(local_lm: RagbenchLM) -> None:
+def test_it_answers_and_decoding_is_held_to_the_schema(local_lm: RagbenchLM) -> None:
     with dspy.context(lm=local_lm, adapter=make_adapter("auto", local_lm)), open_ledger() as ledger:
         answer = dspy.Predict("question -> answer")(question="What is the capital of France?")
-    assert "Paris" in answer.answer
-    call = ledger.calls[0]
-    assert call.model.startswith("llamacpp/qwen2.5-coder-0.5b-instruct-q4_k_m@")
-    assert call.prompt_tokens > 50
-    assert 0 < call.completion_tokens < 512
-    assert call.cost_usd == 0.0
-    assert call.latency_s > 0
-
-
-def test_decoding_is_held_to_the_schema(local_lm: RagbenchLM) -> None:
-    with dspy.context(lm=local_lm, adapter=make_adapter("auto", local_lm)), open_ledger() as ledger:
-        for passage in ("Paris is the capital of France.", "Bananas are yellow.", "", "!!!"):
+        for passage in ("Paris is the capital of France.", "", "!!!"):
             out = dspy.Predict(Judge)(question="What is the capital of France?", passage=passage)
             assert out.relevance in ("relevant", "irrelevant")
             assert isinstance(out.confidence, float)
+    assert "Paris" in answer.answer
+    call = ledger.calls[0]
+    assert call.model.startswith("llamacpp/qwen2.5-coder-0.5b-instruct-q4_k_m@")
+    assert (call.prompt_tokens > 50, 0 < call.completion_tokens < 512) == (True, True)
+    assert (call.cost_usd, call.latency_s > 0) == (0.0, True)
     assert [call.fallback for call in ledger.calls] == [False] * 4
 
 
@@ -80,8 +73,7 @@ def test_an_overlong_prompt_is_a_context_window_error(local_lm: RagbenchLM) -> N
         pytest.raises(dspy.ContextWindowExceededError),
     ):
         dspy.Predict("question -> answer")(question="hello there " * 9000)
-    assert ledger.calls[0].error == "ContextWindowExceededError"
-    assert ledger.calls[0].attempts == 1
+    assert (ledger.calls[0].error, ledger.calls[0].attempts) == ("ContextWindowExceededError", 1)
 
 
 def test_the_server_listens_on_loopback_only_with_a_key_that_is_in_no_argument(
@@ -103,25 +95,31 @@ def test_the_server_listens_on_loopback_only_with_a_key_that_is_in_no_argument(
     ]
 
 
-def test_a_server_that_was_killed_is_started_again(local_lm: RagbenchLM) -> None:
+def test_a_server_that_was_killed_is_started_again_and_calls_wait_for_a_slot(
+    local_lm: RagbenchLM,
+) -> None:
     server = server_of(local_lm)
     server.url()
     assert server.pid is not None
     old = server.pid
     os.kill(old, signal.SIGKILL)
     assert gone(old)
-    with dspy.context(lm=local_lm), open_ledger() as ledger:
-        dspy.Predict("question -> answer")(question="What is the capital of France?")
+    n = 3 * server.settings.slots
+    lm = local_lm.copy(max_tokens=8)
+    with ThreadPoolExecutor(n) as pool:
+        assert len(list(pool.map(lambda number: lm(f"Count to {number}."), range(n)))) == n
     assert server.pid not in (None, old)
-    assert ledger.calls[0].error is None
 
 
-def test_a_file_that_is_no_model_is_a_setup_error(tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_a_setup_error_each_time(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF" + b"\0" * 100)
-    with pytest.raises(LMSetupError, match="cannot serve") as caught:
-        make_lm(f"local:{path}").check()
-    assert "\n" not in str(caught.value)
+    lm = make_lm(f"local:{path}")
+    for _ in range(2):
+        with pytest.raises(LMSetupError, match="cannot serve") as caught:
+            lm.check()
+        assert "\n" not in str(caught.value)
+    lm.close()
 
 
 def test_a_gguf_of_ones_own_is_told_apart_by_its_bytes(tmp_path: Path) -> None:
@@ -135,16 +133,15 @@ def test_a_gguf_of_ones_own_is_told_apart_by_its_bytes(tmp_path: Path) -> None:
 
 PARENT = """
 import os, sys, time
-from pathlib import Path
-from ragbench.lms.local.server import LocalServer, ServerSettings, shared_server
-server = shared_server(ServerSettings(Path(sys.argv[1]), "m", slots=1, context=512))
+from ragbench.lms.local import LocalSpec, ServerSettings, shared_server
+server = shared_server(ServerSettings(LocalSpec("qwen2.5-coder-0.5b"), slots=1, context=512))
 url = server.url()
-if sys.argv[2] == "fork":
+if sys.argv[1] == "fork":
     if os.fork() == 0:
         time.sleep(60)
         os._exit(0)
 print(server.pid, flush=True)
-if sys.argv[2] == "exit":
+if sys.argv[1] == "exit":
     sys.exit()
 time.sleep(60)
 """
@@ -162,9 +159,8 @@ time.sleep(60)
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_server_ends_with_its_parent(mode: str, sent: signal.Signals | None) -> None:
-    gguf = ensure("qwen2.5-coder-0.5b")["gguf"]
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(gguf), mode],
+        [sys.executable, "-c", PARENT, mode],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
@@ -181,23 +177,3 @@ def test_the_server_ends_with_its_parent(mode: str, sent: signal.Signals | None)
             assert gone(pid)
         finally:
             os.killpg(parent.pid, signal.SIGKILL) if mode == "fork" else parent.kill()
-
-
-def test_a_server_says_why_it_does_not_start_again_and_again(tmp_path: Path) -> None:
-    server = LocalServer(ServerSettings(tmp_path / "none.gguf", "none", slots=1, context=512))
-    for _ in range(6):
-        with pytest.raises(LMSetupError):
-            server.url()
-    assert server.pid is None
-    server.stop()
-
-
-def test_the_wire_waits_for_a_free_slot(local_lm: RagbenchLM) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    slots = server_of(local_lm).settings.slots
-    lm = local_lm.copy(max_tokens=8)
-    with ThreadPoolExecutor(3 * slots) as pool:
-        replies = list(pool.map(lambda n: lm(f"Count to {n}."), range(3 * slots)))
-    assert len(replies) == 3 * slots
-    assert json.dumps(replies)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragbench.errors import ConfigError, ModelError
-from ragbench.lms.local.store import is_installed, paths
+from ragbench.lms.local import find, is_installed
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.local import LocalEmbedder
 
@@ -48,7 +48,7 @@ def test_long_texts_are_read_in_windows() -> None:
 @needs_model
 def test_a_folder_holds_a_model_of_ones_own(tmp_path: Path) -> None:
     for name in ("model.onnx", "tokenizer.json"):
-        (tmp_path / name).symlink_to(paths("minilm-int8")["model"].parent / name)
+        (tmp_path / name).symlink_to(find("minilm-int8").paths()["model"].parent / name)
     own = LocalEmbedder(str(tmp_path))
     assert np.array_equal(own.embed(["x"]), make_embedder("local").embed(["x"]))
 

