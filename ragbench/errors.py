@@ -107,7 +107,6 @@ EXTRA_OF = {
     "faiss": "dense",
     "huggingface_hub": "data",
     "igraph": "graph",
-    "inspect_ai": "inspect",
     "lancedb": "lance",
     "numba": "fast",
     "onnxruntime": "dense",

@@ -35,7 +35,7 @@ COMMANDS = {
     "doctor": ("results", "Check run folders for damage."),
     "errors": ("scoring", "Explain wrong answers, with examples."),
     "eval": ("answering", "Run a program over questions and print the table."),
-    "export": ("results", "Write runs for pandas or inspect_ai."),
+    "export": ("results", "Write runs for pandas and other tools."),
     "import": ("answering", "Make a run of another system's predictions."),
     "index": ("searching", "Build, list and delete search indexes."),
     "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),

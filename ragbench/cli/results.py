@@ -235,14 +235,13 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
     examples=[
         "ragbench export runs/* --to parquet -o runs.parquet",
         "ragbench export runs/A --to csv -o a.csv --metric recall@5",
-        "ragbench export runs/A runs/B --to inspect -o logs/",
     ],
 )
 @runs_argument
-@option("--to", "target", type=click.Choice(["parquet", "csv", "jsonl", "inspect"]),
-        required=True, group="Output", help="Format to write.")  # fmt: skip
+@option("--to", "target", type=click.Choice(["parquet", "csv", "jsonl"]), required=True,
+        group="Output", help="Format to write.")  # fmt: skip
 @option("-o", "--output", type=click.Path(path_type=Path), group="Output",
-        help="File to write; for inspect also a folder.")  # fmt: skip
+        help="File to write.")  # fmt: skip
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
 def export_command(
@@ -250,8 +249,7 @@ def export_command(
 ) -> None:
     """Write RUNS in the format of another tool, failed questions and their errors included.
 
-    Parquet and CSV have a row per question, JSON lines each record whole; `inspect` makes logs of
-    inspect_ai. docs/export.md describes each.
+    Parquet and CSV have a row per question, JSON lines each record whole (docs/export.md).
     """
     from ragbench.cli.main import one_line
     from ragbench.experiments.export import export_runs

@@ -1,11 +1,10 @@
 """Predictions of another system as a run: scored, compared and shown beside our own.
 
-A file has one record per question: `id` (or `qid`, `_id`, or the `question` itself), `answer` (or
-`prediction`, `predicted_answer`), and where they are known `passages` (texts, titles, ids, or
-objects with `title` and `text`), `supporting_facts`, `tokens` (or `prompt_tokens` and
-`completion_tokens`), `calls`, `cost_usd` and `latency_s`. HotpotQA's official prediction file
-(`{"answer": {id: text}, "sp": {id: [[title, index]]}}`) and a plain `{id: text}` are read too.
-A question without a prediction counts as failed, as in the official scripts.
+A file has one record per question: `id` (or the `question` itself), `answer`, and where they are
+known `passages` (texts, titles or ids, best first), `supporting_facts`, `tokens`, `calls`,
+`cost_usd` and `latency_s`. HotpotQA's official prediction file (`{"answer": {id: text}, "sp": {id:
+[[title, index]]}}`) is read too. A question without a prediction counts as failed, as in the
+official scripts.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import dspy
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 import ragbench
 from ragbench.data import Dataset, load_dataset, question_key
@@ -39,20 +38,11 @@ from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, w
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.retrievers import Corpus, Passage
 
-#: What is unknown of a system's spending unless its file says it, by column of the table.
-SPENDING = ("calls", "path", "searches", "tokens", "cost_usd", "p50_s", "p95_s")
-#: Column -> what says it, where that is not a field of its name.
-_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "path": (),
-    "searches": (),
-    "tokens": ("tokens", "prompt_tokens"),
-    "p50_s": ("latency_s",),
-    "p95_s": ("latency_s",),
-}
-
-
-def _names(*names: str) -> Any:
-    return Field(None, validation_alias=AliasChoices(*names))
+#: Column of a table of runs -> the field of a prediction that says it; no field says the blank.
+_SPENDING = {
+    "calls": "calls", "path": "", "searches": "", "tokens": "tokens", "cost_usd": "cost_usd",
+    "p50_s": "latency_s", "p95_s": "latency_s",
+}  # fmt: skip
 
 
 def _blank_is_none(value: Any) -> Any:
@@ -71,49 +61,28 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_
 
 
 class PredictionRecord(DataRecord):
-    """One record of a file of predictions."""
+    """One record of a file of predictions; a blank answer is none."""
 
-    renamed = True
-
-    id: Id | None = _names("id", "qid", "_id")
+    id: Id | None = None
     question: Text | None = None
-    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = _names(
-        "answer", "prediction", "predicted_answer", "pred"
-    )
-    passages: Annotated[tuple[Any, ...], BeforeValidator(as_answers)] = Field(
-        (), validation_alias=AliasChoices("passages", "contexts", "retrieved", "titles")
-    )
+    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = None
+    passages: Annotated[tuple[Text, ...], BeforeValidator(as_answers)] = ()
     supporting_facts: tuple[tuple[Text, int], ...] = ()
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
     tokens: Count | None = None
     calls: Count | None = None
-    cost_usd: Amount | None = _names("cost_usd", "cost", "usd")
-    latency_s: Amount | None = _names("latency_s", "seconds")
-
-    @property
-    def key(self) -> str:
-        """The id, or else the normalised question; blank where neither is given."""
-        return self.id or (question_key(self.question) if self.question else "")
+    cost_usd: Amount | None = None
+    latency_s: Amount | None = None
 
     def ledger(self, model: str) -> Ledger:
         """Calls that come to the totals given; none where nothing is known."""
-        known = (self.tokens, self.prompt_tokens, self.completion_tokens, self.calls, self.cost_usd)
-        if all(value is None for value in known):
+        if self.tokens is None and self.calls is None and self.cost_usd is None:
             return Ledger([], CriticalPath())
-        replied = self.completion_tokens or 0
-        sent = self.prompt_tokens or max(0, (self.tokens or 0) - replied)
         whole = Call(
-            model=model, prompt_tokens=sent, completion_tokens=replied, cost_usd=self.cost_usd,
+            model=model, prompt_tokens=self.tokens or 0, cost_usd=self.cost_usd,
             latency_s=self.latency_s or 0.0,
         )  # fmt: skip
         rest = Call(model=model, cost_usd=None if self.cost_usd is None else 0.0)
         return Ledger([whole, *[rest] * ((self.calls or 1) - 1)], CriticalPath())
-
-    def knows(self, column: str) -> bool:
-        """Whether it says what stands in this column of a table."""
-        fields = _FIELDS.get(column, (column,))
-        return any(getattr(self, name) is not None for name in fields)
 
 
 def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Path) -> Evaluation:
@@ -148,7 +117,11 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         data_card=dict(dataset.card),
         versions={"ragbench": ragbench.__version__},
-        unknown=[name for name in SPENDING if not all(each.knows(name) for each in given)],
+        unknown=[
+            column
+            for column, name in _SPENDING.items()
+            if not name or any(getattr(each, name) is None for each in given)
+        ],
     )
     with locked(folder):
         if is_run(folder):
@@ -170,10 +143,11 @@ def read_predictions(file: Path) -> dict[str, PredictionRecord]:
     predictions: dict[str, PredictionRecord] = {}
     for row in _rows(file):
         record = validate(PredictionRecord, row)
-        if not record.key:
+        key = record.id or (question_key(record.question) if record.question else "")
+        if not key:
             raise DataError(f"{row.where}: has neither an id nor a question")
-        if predictions.setdefault(record.key, record) is not record:
-            raise DataError(f"{row.where}: {record.key!r} has a prediction already")
+        if predictions.setdefault(key, record) is not record:
+            raise DataError(f"{row.where}: {key!r} has a prediction already")
     return predictions
 
 
@@ -182,26 +156,25 @@ def _rows(file: Path) -> Iterator[Row]:
     if not isinstance(content, Mapping):
         yield from read_rows(file)
         return
-    official = isinstance(content.get("answer"), Mapping)
-    answers = content["answer"] if official else content
-    facts = content.get("sp") if official else {}
-    facts = facts if isinstance(facts, Mapping) else {}
+    answers, facts = content.get("answer"), content.get("sp") or {}
+    if not isinstance(answers, Mapping) or not isinstance(facts, Mapping):
+        raise DataError(
+            f"{file}: is neither a list of records nor HotpotQA's prediction file, an object of "
+            '"answer" and "sp" by id'
+        )
     for qid, answer in answers.items():
-        named = facts.get(qid, ())
+        named = facts.get(qid, [])
         pairs = named if isinstance(named, list) else []  # whose shape the record checks
-        titles = [str(fact[0]) for fact in pairs if isinstance(fact, list) and fact]
-        data = {"id": qid, "answer": answer, "passages": list(dict.fromkeys(titles))}
-        yield Row(f"{file}: {qid}", {**data, "supporting_facts": named})
+        titles = dict.fromkeys(str(fact[0]) for fact in pairs if isinstance(fact, list) and fact)
+        data = {"id": qid, "answer": answer, "passages": [*titles], "supporting_facts": named}
+        yield Row(f"{file}: {qid}", data)
 
 
 def _record(
-    example: dspy.Example,
-    predictions: Mapping[str, PredictionRecord],
-    dataset: Dataset,
-    model: str,
+    example: dspy.Example, predictions: Mapping[str, PredictionRecord], dataset: Dataset, model: str
 ) -> Record:
     found = predictions.get(str(example.qid)) or predictions.get(question_key(example.question))
-    found = found or PredictionRecord.model_validate({})
+    found = found or PredictionRecord()
     prediction, failure = None, None
     if found.answer is None:
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
@@ -219,25 +192,18 @@ def _record(
             citations=[list(fact) for fact in found.supporting_facts] or None,
         )
     return make_record(
-        example,
-        prediction,
-        found.ledger(model),
-        latency_s=found.latency_s or 0.0,
-        failure=failure,
-        alignment=dataset.corpus.alignment,
-    )
+        example, prediction, found.ledger(model), latency_s=found.latency_s or 0.0,
+        failure=failure, alignment=dataset.corpus.alignment,
+    )  # fmt: skip
 
 
-def _passages(given: Sequence[Any], corpus: Corpus) -> list[Passage]:
+def _passages(given: Sequence[str], corpus: Corpus) -> list[Passage]:
     """The passages named by id, title or text; one that the corpus has not stands for itself."""
     passages = {}
-    for number, item in enumerate(given):
-        named = item if isinstance(item, Mapping) else dict.fromkeys(("id", "title", "text"), item)
-        name, title, text = (str(named.get(key, "")) for key in ("id", "title", "text"))
+    for number, name in enumerate(given):
         place = corpus.positions.get(name)
-        if place is None and title:
-            place = corpus.titled(title)
-        missing = Passage(f"imported-{number}", title if title != text else "", text)
+        place = corpus.titled(name) if place is None else place
+        missing = Passage(f"imported-{number}", "", name)
         passage = missing if place is None else corpus[place]
         passages[passage.pid] = passage
     return list(passages.values())

@@ -150,7 +150,7 @@ def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> N
     extras = project["optional-dependencies"]
     assert {*EXTRA_OF.values()} <= {*extras}
     [everything] = extras["all"]
-    apart = {"inspect", "lance", "qdrant", "ray", "stem", "spacy"}
+    apart = {"lance", "qdrant", "ray", "stem", "spacy"}
     for extra in {*EXTRA_OF.values()} - apart:
         assert extra in everything
     brought = " ".join(extra for listed in extras.values() for extra in listed)

@@ -103,41 +103,6 @@ def test_to_pandas_has_the_columns_of_the_export(run: Path) -> None:
     assert int(frame["failed"].sum()) == 1
 
 
-def test_inspect_reads_its_log_back(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("inspect_ai")
-    from inspect_ai.log import list_eval_logs, read_eval_log
-
-    assert "inspect view --log-dir" in export(run, "--to", "inspect", "-o", tmp_path / "logs")
-    [info] = list_eval_logs(str(tmp_path / "logs"))
-    log = read_eval_log(info, resolve_attachments=True)
-    evaluation = reopen(run)
-    assert (log.status, log.eval.model) == ("success", evaluation.card.model)
-    assert log.results is not None
-    assert (log.results.total_samples, log.results.completed_samples) == (N, N - 1)
-    means = {score.name: score.metrics["mean"].value for score in log.results.scores}
-    assert means["em"] == pytest.approx(evaluation.summary.scores["em"])
-    samples = {sample.id: sample for sample in log.samples or []}
-    bad = samples.pop(failed_question(run))
-    assert bad.error is not None
-    assert "scripted 400" in bad.error.message
-    assert bad.scores is not None
-    assert bad.scores["em"].value == 0.0
-    assert bad.metadata["error"] in bad.error.message
-    for qid, sample in samples.items():
-        record = evaluation.records[str(qid)]
-        assert sample.error is None
-        assert (sample.input, sample.target) == (record.question, record.answers)
-        assert sample.output.completion == record.answer
-        calls = [event for event in sample.events if event.event == "model"]
-        assert len(calls) == record.ledger.as_if.calls
-        assert record.question in str(calls[0].input[-1].content)
-        assert record.answer_text in calls[0].output.completion
-        steps = [event.source for event in sample.events if event.event == "info"]
-        assert steps == [step.action for step in record.steps]
-    usage = log.stats.model_usage[evaluation.card.model]
-    assert usage.input_tokens == evaluation.summary.as_if.prompt_tokens
-
-
 def test_lines_of_json_hold_whole_records(run: Path, tmp_path: Path) -> None:
     export(run, "--to", "jsonl", "-o", tmp_path / "one.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]

@@ -1,5 +1,10 @@
-"""Runs as rows, one per question: the same columns in Parquet, CSV and pandas (docs/export.md)."""
+"""Finished runs as rows, one per question, and as files: Parquet, CSV, JSON lines.
 
+The columns are the same in Parquet, CSV and pandas (docs/export.md).
+"""
+
+import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,8 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ragbench.errors import ConfigError, UnknownNameError
+from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
+from ragbench.experiments.report.table import safe_cell
 from ragbench.experiments.runs import Evaluation, reopen
+from ragbench.experiments.store import check_output, write_whole
 from ragbench.metrics import get_metric
 from ragbench.record import Record
 
@@ -133,3 +140,83 @@ def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
             row = {column.name: column.of(run, record) for column in COLUMNS}
             row |= {name: column[place] for name, column in run.scores.items()}
             yield {name: row.get(name) for name in names}
+
+
+def to_csv(runs: Sequence[ExportedRun], path: Path) -> str:
+    """Write the table as CSV, lists as JSON, and say what was written."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns_of(runs))
+    rows = list(rows_of(runs))
+    for row in rows:
+        writer.writerow(
+            safe_cell(json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value)
+            for value in row.values()
+        )
+    write_whole(path, out.getvalue().encode("utf-8", "replace"))
+    return f"{path}: {len(rows)} questions"
+
+
+def to_jsonl(runs: Sequence[ExportedRun], path: Path) -> str:
+    """Write each record whole, a line of JSON each with the name of its run."""
+    lines = [
+        json.dumps({"run": run.name, **record.to_dict()}, ensure_ascii=False, default=str)
+        for run in runs
+        for record in run.records
+    ]
+    write_whole(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+    return f"{path}: {len(lines)} questions"
+
+
+def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
+    """Write the table as Parquet, lists as lists, and say what was written."""
+    with needs_extra("Parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    types = {
+        "text": pa.string(),
+        "texts": pa.list_(pa.string()),
+        "integer": pa.int64(),
+        "number": pa.float64(),
+        "boolean": pa.bool_(),
+        "json": pa.string(),
+    }
+    schema = pa.schema([(name, types[kind]) for name, kind in columns_of(runs).items()])
+    table = pa.Table.from_pylist(list(rows_of(runs)), schema=schema)
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    write_whole(path, out.getvalue())
+    return f"{path}: {table.num_rows} questions"
+
+
+#: Format -> what writes a file of it.
+TARGETS: dict[str, Callable[[Sequence[ExportedRun], Path], str]] = {
+    "parquet": to_parquet,
+    "csv": to_csv,
+    "jsonl": to_jsonl,
+}
+
+
+def export_runs(
+    folders: Sequence[Path], target: str, output: Path | None, metrics: Sequence[str] = ()
+) -> str:
+    """Write the runs in `folders` as `target` to `output`, and say in a line what was written.
+
+    `metrics` are given beside the scores that are stored.
+
+    Raises:
+        RunError: a folder is no run, or the output cannot be written.
+        ConfigError: no output, or one that the format cannot be written to.
+        MissingExtraError: the format's package is not installed.
+    """
+    runs = open_runs(folders, metrics)
+    try:
+        if output is None:
+            raise ConfigError(f"--to {target} writes to a path; name it with -o PATH")
+        if output.is_dir():
+            raise ConfigError(f"{output} is a folder; name a file, such as {output}/runs.{target}")
+        check_output(output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        return TARGETS[target](runs, output)
+    except OSError as error:
+        raise RunError(f"cannot write {output}: {error.strerror or error}") from None
