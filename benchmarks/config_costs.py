@@ -23,11 +23,11 @@ def line_of(name: str, data: Path) -> str:
     """What a question takes by the config `name`."""
     given = {"data_file": data, "split": "all", "limit": None}
     config = make_config(given, base=load_config(name))
-    found = estimate_run(ready(config), afresh=True)
-    n = found.questions
-    low, high = round(found.calls.low / n), round(found.calls.high / n)
+    context = ready(config)
+    found, n = estimate_run(context, afresh=True), len(context.examples)
+    low, high = round(found.low.calls / n), round(found.high.calls / n)
     calls = f"{low} to {high} calls" if low < high else f"{high} call{'s' * (high != 1)}"
-    tokens = f"{found.tokens.low / n:,.0f} to {found.tokens.high / n:,.0f} tokens"
+    tokens = f"{found.low.tokens / n:,.0f} to {found.high.tokens / n:,.0f} tokens"
     return f"# The whole split. A question takes {calls} and {tokens} (estimated by --dry-run)."
 
 

@@ -54,8 +54,6 @@ def compile_calls(folder: Path) -> list[str]:
 
 def holds(found: Estimate, *, calls: int, tokens: int, cost: float | None) -> bool:
     """Whether what was spent lies in the range that was expected."""
-    inside = found.calls.low <= calls <= found.calls.high
-    inside = inside and found.tokens.low <= tokens <= found.tokens.high
-    if cost is None or found.cost is None:
-        return inside
-    return inside and found.cost[0] <= cost <= found.cost[1]
+    took = (calls, tokens, found.low.cost if cost is None else cost)
+    ends = zip(found.low, took, found.high, strict=True)
+    return all(low <= x <= high for low, x, high in ends)

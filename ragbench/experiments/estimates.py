@@ -16,14 +16,14 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import MethodType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ragbench.context import current, use
 from ragbench.errors import RunError
@@ -34,7 +34,6 @@ from ragbench.lms.adapters import LenientJSON
 from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.wrappers import Around
-from ragbench.ranges import Range
 from ragbench.retrievers import Retriever, make_retriever
 from ragbench.tokens import estimate_tokens
 
@@ -48,59 +47,87 @@ ASKED_TWICE = "the upper ends have every reply asked for twice, as an unreadable
 _SHORTEST, _USUAL, _MANY = 2, 50, 5
 
 
-class Estimate(BaseModel):
-    """What is expected, if no reply is cached; `cost` in US dollars, None where not known."""
+class Spend(NamedTuple):
+    """What calls take; `cost` in US dollars, infinite where a price is not known."""
 
-    model_config = ConfigDict(frozen=True)
+    calls: float = 0
+    tokens: float = 0
+    cost: float = 0
 
-    title: str
-    calls: Range = Range()
-    tokens: Range = Range()
-    cost: tuple[float, float] | None = (0.0, 0.0)
-    #: Tokens and dollars within these ranges that are likely; dollars 0 where not known.
-    likely: tuple[int, float] | None = None
-    notes: tuple[str, ...] = ()
-    questions: int = 0
+    def times(self, n: float, margin: float = 1.0) -> Spend:
+        """This `n` times; `margin` is of what a prompt's estimate may be off."""
+        return Spend(n * self.calls, n * margin * self.tokens, n * margin * self.cost)
+
+
+NOTHING = Spend()
+
+
+def each_of(pick: Callable[[Any], float], spends: Iterable[Spend]) -> Spend:
+    """`pick` of the calls of all, of their tokens and of their costs."""
+    return Spend(*map(pick, zip(*spends, strict=True)))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The least, the likely and the most that something takes if no reply is cached."""
+
+    title: str = ""
+    low: Spend = NOTHING
+    likely: Spend = NOTHING
+    high: Spend = NOTHING
+    notes: Sequence[str] = ()
     #: Of the program's own index, which comes in addition and is no question's.
     index: Estimate | None = None
 
+    def times(
+        self, low: float, likely: float, high: float, *, tries: int = 1, **other: Any
+    ) -> Estimate:
+        """So many of this one, every reply asked for up to `tries` times; `other` are fields."""
+        return Estimate(
+            low=self.low.times(low, MARGIN[0]),
+            likely=self.likely.times(likely),
+            high=self.high.times(tries * high, MARGIN[1]),
+            **other,
+        )
+
     def lines(self) -> list[str]:
         """The estimate for people."""
-        tokens, money = self.likely or (0, 0.0)
-        lines = [
-            self.title,
-            f"  calls   {self.calls}",
-            f"  tokens  {self.tokens}" + (f", likely about {tokens:,}" if tokens else ""),
-            f"  cost    {self._cost}" + (f", likely about {usd(money)}" if money else ""),
-            *(f"  {note}" for note in self.notes),
-        ]
-        if index := self.index:
-            parts = (f"{index.calls} calls", f"{index.tokens} tokens", index._cost, *index.notes)
-            lines.append(f"  {index.title}: {', '.join(parts)}")
-        return lines
-
-    @property
-    def _cost(self) -> str:
-        if self.cost is None:
-            return "unknown: no price is known for an LM; give --price"
-        return f"{usd(self.cost[0])} to {usd(self.cost[1])}" if self.cost[1] else "$0"
+        lines = [self.title]
+        for name, low, likely, high in zip(
+            Spend._fields, self.low, self.likely, self.high, strict=True
+        ):
+            shown = usd if name == "cost" else lambda n: f"{n:,.0f}"
+            text = shown(low) if low == high else f"{shown(low)} to {shown(high)}"
+            text += f", likely about {shown(likely)}" if likely and low < high else ""
+            unknown = "unknown: no price is known for an LM; give --price"
+            lines.append(f"  {name:<7} {text if math.isfinite(high) else unknown}")
+        inner = self.index.lines() if self.index else []
+        return [*lines, *(f"  {line}" for line in (*self.notes, *inner))]
 
 
 def in_all(title: str, parts: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:
-    """The sum of what `parts` are expected to spend; the cost None where one is not known."""
-    costs = [part.cost for part in parts if part.cost is not None]
-    low, high = (sum(cost[end] for cost in costs) for end in (0, 1))
-    likely = [part.likely for part in parts if part.likely]
-    return Estimate(
-        title=title,
-        likely=(sum(n for n, _ in likely), sum(money for _, money in likely))
-        if len(likely) == len(parts)
-        else None,
-        calls=sum((part.calls for part in parts), Range()),
-        tokens=sum((part.tokens for part in parts), Range()),
-        cost=(low, high) if len(costs) == len(parts) else None,
-        notes=tuple(notes),
+    """The sum of what `parts` are expected to spend."""
+    low, likely, high = (
+        each_of(sum, (getattr(part, end) for part in parts)) for end in ("low", "likely", "high")
     )
+    return Estimate(title, low, likely, high, notes)
+
+
+def one_call(prompt: int, lm: RagbenchLM | None) -> Estimate:
+    """What a call with a prompt of so many tokens takes."""
+    pricing, replies = lm.pricing if lm else Pricing(), (_SHORTEST, _USUAL, _longest(lm))
+    low, likely, high = (_spend(pricing, 1, prompt, reply) for reply in replies)
+    return Estimate("", low, likely, high)
+
+
+def _spend(pricing: Pricing, calls: int, prompt: int, reply: int) -> Spend:
+    price = pricing.cost(prompt, reply)
+    return Spend(calls, prompt + reply, math.inf if price is None else price)
+
+
+def _longest(lm: RagbenchLM | None) -> int:
+    """Tokens that a reply of `lm` may have."""
+    return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY) if lm else 512
 
 
 def usd(amount: float) -> str:
@@ -123,35 +150,25 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
     """
     finished = set() if afresh else read_records(run_context.config.folder()).finished
     todo = [example for example in run_context.examples if example.qid not in finished]
-    title = f"{run_context.title}: {len(todo)} questions"
-    if len(todo) < len(run_context.examples):
-        title += f" ({len(run_context.examples) - len(todo)} finished before)"
+    n, tries, notes = len(todo), most_tries(run_context), []
+    title = f"{run_context.title}: {n} questions"
+    if n < len(run_context.examples):
+        title += f" ({len(run_context.examples) - n} finished before)"
     if not todo:
-        return Estimate(title=title)
+        return Estimate(title)
     index = _estimate_index(run_context, todo)  # first: questions are rehearsed over what it makes
-    each = rehearse_questions(run_context, todo)
-    retry, notes = most_tries(run_context), []
     if not isinstance(run_context.program, Around):
         most = run_context.program.knobs.max_calls
         notes.append(f"never more than {most} calls a question (knob max_calls)")
-    if retry > 1:
+    if tries > 1:
         notes.append(ASKED_TWICE)
     if takes_tokens(run_context.retriever):
         tokens = sum(estimate_tokens(str(passage)) for passage in run_context.dataset.corpus)
         notes.append(
             f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
         )
-    low, high = MARGIN[0] * len(todo), MARGIN[1] * retry * len(todo)
-    return Estimate(
-        title=title,
-        calls=Range(*each.calls).times(len(todo), retry * len(todo)),
-        tokens=Range(int(low * each.tokens[0]), int(high * each.tokens[1])),
-        cost=each.cost and (low * each.cost[0], high * each.cost[1]),
-        likely=each.likely_of(len(todo)),
-        notes=tuple(notes),
-        questions=len(todo),
-        index=index,
-    )
+    each = rehearse_questions(run_context, todo)
+    return each.times(n, n, n, tries=tries, title=title, notes=notes, index=index)
 
 
 def most_tries(run_context: RunContext) -> int:
@@ -159,7 +176,7 @@ def most_tries(run_context: RunContext) -> int:
     return 1 if isinstance(run_context.adapter, LenientJSON) else 2
 
 
-def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Rehearsed:
+def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Estimate:
     """What one question takes, by a rehearsal over some of `questions`.
 
     Raises:
@@ -195,46 +212,17 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
         ahead = run_context.program.index_ahead()
     parts = []
     for part in ahead:
-        lm = run_context.role_lms.get(part.role, run_context.lm)
-        prompt, reply = part.prompt_tokens, part.reply_tokens
-        prompt = Range(int(MARGIN[0] * prompt.low), int(MARGIN[1] * prompt.high))
-        low = lm.pricing.cost(prompt.low, reply.low)
-        high = lm.pricing.cost(prompt.high, reply.high)
-        likely, notes = lm.pricing.cost(*part.likely), []
-        if any(part.likely):
-            money = f", {usd(likely)}" if likely else ""
-            notes.append(f"likely {sum(part.likely):,} tokens{money}")
-        if part.kept:
-            notes.append(f"{part.kept:,} replies are kept from before")
-        parts.append(
-            Estimate(
-                title="the index, in addition",
-                calls=part.calls,
-                tokens=prompt + reply,
-                cost=None if low is None or high is None else (low, high),
-                notes=tuple(notes),
-            )
+        pricing = run_context.role_lms.get(part.role, run_context.lm).pricing
+        calls, prompt, reply = part.calls, part.prompt_tokens, part.reply_tokens
+        ends = (
+            (calls.low, int(MARGIN[0] * prompt.low), reply.low),
+            (calls.low, *part.likely),
+            (calls.high, int(MARGIN[1] * prompt.high), reply.high),
         )
-    return in_all(parts[0].title, parts, [n for p in parts for n in p.notes]) if parts else None
-
-
-@dataclass(frozen=True)
-class Rehearsed:
-    """Fewest and most that one question takes, over kinds of replies.
-
-    `tokens` are of prompts and replies; `cost` in US dollars is None where a price is not known.
-    `likely` is the middle one of the runs whose values were drawn, with replies of usual length.
-    """
-
-    calls: tuple[int, int]
-    tokens: tuple[int, int]
-    cost: tuple[float, float] | None
-    likely: tuple[float, float]
-
-    def likely_of(self, times: float) -> tuple[int, float]:
-        """Tokens and dollars of so many runs."""
-        tokens, money = self.likely
-        return int(times * tokens), times * money if self.cost else 0.0
+        low, likely, high = (_spend(pricing, *end) for end in ends)
+        parts.append(Estimate("", low, likely, high))
+    notes = [f"{part.kept:,} replies are kept from before" for part in ahead if part.kept]
+    return in_all("the index, in addition", parts, notes) if parts else None
 
 
 @dataclass(frozen=True)
@@ -259,24 +247,13 @@ _KINDS = [
 ]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    prompt: int  # tokens
-    longest: int  # tokens that the reply may have
-    pricing: Pricing
-
-    def cost(self, reply: int) -> float:
-        usd = self.pricing.cost(self.prompt, reply)
-        return math.inf if usd is None else usd
-
-
 def rehearse(
     program: RAGProgram,
     examples: Sequence[dspy.Example],
     adapter: dspy.Adapter,
     lm: RagbenchLM | None = None,
-) -> Rehearsed | None:
-    """The range over `examples` and kinds of replies; tokens are a quarter of the characters.
+) -> Estimate | None:
+    """What one question takes over `examples` and kinds of replies; likely: those drawn at random.
 
     `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
     embeddings: a run that would need one ends there. None where the program reaches no LM call.
@@ -291,23 +268,15 @@ def rehearse(
         with use(made_up, **settings), spending(Limits(calls=0)), contextlib.suppress(Exception):
             program(question=example.question)
         if stand_in.asked:
-            runs.append(stand_in.asked)
-            drawn += [stand_in.asked] * (kind.seed is not None)
+            runs.append(in_all("", stand_in.asked))
+            drawn += runs[-1:] if kind.seed is not None else []
     if not runs:
         return None
-    calls = [len(run) for run in runs]
-    low_cost = min(sum(asked.cost(_SHORTEST) for asked in run) for run in runs)
-    high_cost = max(sum(asked.cost(asked.longest) for asked in run) for run in runs)
-    prompts = [sum(asked.prompt for asked in run) for run in runs]
-    longest = max(sum(asked.longest for asked in run) for run in runs)
-    return Rehearsed(
-        calls=(min(calls), max(calls)),
-        tokens=(min(prompts) + _SHORTEST * min(calls), max(prompts) + longest),
-        cost=(low_cost, high_cost) if math.isfinite(high_cost) else None,
-        likely=(
-            statistics.median(sum(one.prompt + _USUAL for one in run) for run in drawn or runs),
-            statistics.median(sum(one.cost(_USUAL) for one in run) for run in drawn or runs),
-        ),
+    return Estimate(
+        "",
+        each_of(min, (run.low for run in runs)),
+        each_of(statistics.median, (run.likely for run in drawn or runs)),
+        each_of(max, (run.high for run in runs)),
     )
 
 
@@ -329,10 +298,10 @@ class _StandIn(dspy.Adapter):
 
     def __init__(self, real: dspy.Adapter, kind: _Kind, lm: RagbenchLM | None) -> None:
         super().__init__()
-        self.asked: list[_Asked] = []
+        self.asked: list[Estimate] = []
         self._real, self._kind, self._lm = real, kind, lm
         self._numbers, self._chance = itertools.count(1), random.Random(kind.seed)
-        self._longest = _longest(lm) if lm else 512
+        self._longest = _longest(lm)
 
     def __call__(
         self,
@@ -361,10 +330,7 @@ class _StandIn(dspy.Adapter):
 
     def note(self, prompt: int, lm: Any) -> None:
         """Count a call of `prompt` tokens; `lm` is that of a role, if it is not the main one."""
-        other = lm if isinstance(lm, RagbenchLM) else None
-        priced_by = other or self._lm
-        pricing = priced_by.pricing if priced_by else Pricing()
-        self.asked.append(_Asked(prompt, _longest(other) if other else self._longest, pricing))
+        self.asked.append(one_call(prompt, lm if isinstance(lm, RagbenchLM) else self._lm))
 
     def text(self, share: int) -> str:
         """A text that ends what can be ended, or one that fills its share of a long reply."""
@@ -403,8 +369,3 @@ class _StandIn(dspy.Adapter):
 
     def _yes(self, given: bool) -> bool:
         return given if self._kind.seed is None else self._chance.random() < 0.5
-
-
-def _longest(lm: RagbenchLM) -> int:
-    """Tokens that a reply of `lm` may have."""
-    return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)

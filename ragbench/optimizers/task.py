@@ -45,10 +45,6 @@ class Budget:
     def runs(self) -> Range:
         return self.teacher_runs + self.student_runs
 
-    def lm_calls(self, low: int, high: int) -> Range:
-        """LM calls in all, where one run of the program takes between `low` and `high`."""
-        return self.runs.times(low, high) + self.prompt_calls
-
 
 @dataclass(frozen=True)
 class Needs:

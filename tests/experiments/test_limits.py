@@ -168,7 +168,7 @@ def test_tune_under_a_limit_ends_at_the_same_front(world: World) -> None:
         config = world.config(
             program="self_rag", split="validation", limit=6, out=world.folder / folder
         )
-        how = TuneConfig(objectives=("f1",), trials=4, prune=False)
+        how = TuneConfig(objectives=("f1",), trials=4)
         with limited(Limits(calls=limit), config.folder()):
             return tune(config, how, on_message=quiet)
 

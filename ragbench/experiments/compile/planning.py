@@ -1,7 +1,8 @@
 """What is to be compiled, all of it checked before anything is spent, and what it is to take."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
 from ragbench.experiments.config import CompileConfig, RunConfig, plain_name
 from ragbench.experiments.estimates import (
     ASKED_TWICE,
-    MARGIN,
     Estimate,
+    Spend,
+    each_of,
+    in_all,
     most_tries,
     rehearse_questions,
 )
@@ -161,36 +164,30 @@ def estimate_compile(plan: Plan) -> Estimate:
     optimizer, size = plan.optimizer, plan.size
     search, both = optimizer.estimate(size), Range.exactly(2 * size.n_val)  # before it and after
     budget = Budget(search.teacher_runs, search.student_runs + both, search.prompt_calls)
-    retry = most_tries(plan.run_context)
+    retry, runs, prompts = most_tries(plan.run_context), budget.runs, budget.prompt_calls
     run = rehearse_questions(plan.run_context, plan.val)
+    calls = Range(round(run.low.calls), round(run.high.calls))
     names = ("bootstrapped", "labeled", "demos", "k")
     most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
     a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD if most else 0
-    demos = run.calls[1] * most * a_demo
-    demos_cost = plan.run_context.lm.pricing.cost(demos, 0)
-    high = int(MARGIN[1] * retry * (run.tokens[1] + demos))
-    calls = budget.lm_calls(run.calls[0], retry * run.calls[1])
+    tokens = calls.high * most * a_demo
+    price = plan.run_context.lm.pricing.cost(tokens, 0)
+    demos = Spend(tokens=tokens, cost=math.inf if price is None else price)
     notes = [
-        f"program runs: {budget.runs}, that is {optimizer.formula}, and 2 x V to score before and "
-        "after",
-        f"LM calls of one run: {Range(*run.calls)}",
+        f"program runs: {runs}, that is {optimizer.formula}, and 2 x V to score before and after",
+        f"LM calls of one run: {calls}",
     ]
     if retry > 1:
         notes.append(ASKED_TWICE)
-    if budget.prompt_calls != Range():
-        notes.append(f"tokens and cost are without those of {budget.prompt_calls} calls that write "
+    if prompts != Range():
+        notes.append(f"tokens and cost are without those of {prompts} calls that write "
                      "instructions")  # fmt: skip
-    return Estimate(
-        title=f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
-        f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}",
-        calls=calls,
-        tokens=budget.runs.times(int(MARGIN[0] * run.tokens[0]), high),
-        cost=None
-        if run.cost is None or demos_cost is None
-        else (
-            MARGIN[0] * budget.runs.low * run.cost[0],
-            MARGIN[1] * retry * budget.runs.high * (run.cost[1] + demos_cost),
-        ),
-        likely=run.likely_of((budget.runs.low + budget.runs.high) / 2),
-        notes=tuple(notes),
+    title = (
+        f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
+        f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}"
     )
+    longest = replace(run, high=each_of(sum, (run.high, demos)))
+    programs = longest.times(runs.low, (runs.low + runs.high) / 2, runs.high, tries=retry)
+    middle = Spend((prompts.low + prompts.high) / 2)
+    written = Estimate("", Spend(prompts.low), middle, Spend(prompts.high))
+    return in_all(title, [programs, written], notes)

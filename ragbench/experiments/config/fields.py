@@ -217,9 +217,6 @@ class TuneConfig(Knobs):
         "results are ranked by the first",
     )
     trials: int = Field(20, ge=1, le=100_000, description="combinations of parameters to try")
-    sampler: Literal["tpe", "nsga2", "random"] = Field(
-        "tpe", description="Optuna sampler that proposes them"
-    )
     space: Annotated[dict[str, str], Option(metavar="KNOB=LOW:HIGH|A,B")] = Field(
         {}, description="range or choices of one parameter; repeat for more"
     )
@@ -227,7 +224,6 @@ class TuneConfig(Knobs):
         (), description="parameters to search, separated by commas"
     )
     tune_seed: int = Field(0, ge=0, description="seed of the search")
-    prune: bool = Field(True, description="stop poor trials early, where there is one objective")
 
 
 def option_of(field: FieldInfo) -> Option:

@@ -131,6 +131,6 @@ def print_tuned(tuned: Tuned) -> None:
 def _point(point: Point, name: str) -> dict[str, Any]:
     row: dict[str, Any] = {"point": name, "n": point.n, "failed": point.failed}
     for objective, value in point.values.items():
-        row |= with_interval(objective, value, point.intervals.get(objective))
+        row |= with_interval(objective, value, point.interval(objective))
     shown = {k: f"{v:.3g}" if isinstance(v, float) else str(v) for k, v in point.knobs.items()}
     return row | {"knobs": ", ".join(f"{knob}={value}" for knob, value in shown.items())}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragbench.errors import RunError
-from ragbench.experiments.estimates import ASKED_TWICE, MARGIN, Estimate
+from ragbench.experiments.estimates import ASKED_TWICE, Estimate, in_all, one_call
 from ragbench.experiments.score.annotation import Annotation, annotate
 from ragbench.experiments.score.asking import Asking, key_of, read_journal
 from ragbench.experiments.score.attribution import Attribution, Evidence
@@ -28,7 +28,6 @@ from ragbench.experiments.store import (
     read_scores,
     write_json,
 )
-from ragbench.lms.calls import UNBOUNDED_REPLY
 from ragbench.metrics import (
     ASKED,
     BREAKDOWN_METRICS,
@@ -39,7 +38,6 @@ from ragbench.metrics import (
     score_columns,
     summarize,
 )
-from ragbench.ranges import Range
 from ragbench.record import Record
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.tokens import estimate_tokens
@@ -176,8 +174,7 @@ def _annotations(
 def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     """What the judge and the attributor of `request` would take on the run in `folder`.
 
-    What is in the run's journal is not asked again. A reply has one token at the least, and what
-    the LM is allowed at the most.
+    What is in the run's journal is not asked again.
 
     Raises:
         RagbenchError: something the user can mend.
@@ -191,28 +188,17 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
         for record in records
         for unit in annotation.units(record)
     ]
-    calls = 0
-    tokens, prices = [0, 0], [0.0, 0.0]
+    asked = []
     for lm, annotation, unit in units:
         key = key_of(annotation.name, lm.model, *unit.parts)
         if key in known:
             continue
         known.add(key)
-        calls += unit.calls
         inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
         prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
-        for end, reply in enumerate((1, int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY))):
-            usd = lm.pricing.cost(prompt, reply)
-            tokens[end] += unit.calls * (prompt + reply)
-            prices[end] += float("nan") if usd is None else unit.calls * usd
-    known_price = prices[1] == prices[1]
-    return Estimate(
-        title=f"scoring {folder}: {calls} questions to models",
-        calls=Range(calls, 2 * calls),
-        tokens=Range(int(MARGIN[0] * tokens[0]), int(2 * MARGIN[1] * tokens[1])),
-        cost=(MARGIN[0] * prices[0], 2 * MARGIN[1] * prices[1]) if known_price else None,
-        notes=(ASKED_TWICE,),
-    )
+        asked += [one_call(prompt, lm)] * unit.calls
+    title = f"scoring {folder}: {len(asked)} questions to models"
+    return in_all("", asked).times(1, 1, 1, tries=2, title=title, notes=[ASKED_TWICE])
 
 
 _KINDS: Mapping[str, type[Annotation]] = {

@@ -19,13 +19,13 @@ from pydantic.fields import FieldInfo
 
 from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.compare.paired import MEASURES
-from ragbench.experiments.config import RunConfig, TuneConfig
+from ragbench.experiments.config import TuneConfig
 from ragbench.experiments.runs import RunContext, run
 from ragbench.experiments.store import read_records
 from ragbench.experiments.watch import Watch
 from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
 from ragbench.programs.core import RAGProgram
-from ragbench.record import Failure, Record
+from ragbench.record import Record
 
 #: Objectives of cost, all to be made small: name -> measure of a record.
 COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
@@ -57,14 +57,9 @@ class Point:
         """The mean of each objective."""
         return {name: sum(each) / len(each) for name, each in self.scores.items()}
 
-    @property
-    def intervals(self) -> dict[str, Interval]:
-        """The 95 % intervals of the means, where there are two questions or more."""
-        found = {
-            name: mean_interval(each, bounds_of(name), self.clusters)
-            for name, each in self.scores.items()
-        }
-        return {name: interval for name, interval in found.items() if interval}
+    def interval(self, name: str) -> Interval | None:
+        """The 95 % interval of a mean, where there are two questions or more."""
+        return mean_interval(self.scores[name], bounds_of(name), self.clusters)
 
 
 @dataclass(frozen=True)
@@ -77,25 +72,20 @@ class Search:
     space: Space
     watch: Watch
 
-    def config(self, params: Mapping[str, Any]) -> RunConfig:
-        """The run of one combination, in a folder that the knobs decide."""
-        knobs = {**self.run_context.config.set, **params}
-        resolved = type(self.run_context.program).resolve_knobs(knobs).model_dump(mode="json")
-        digest = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
-        out = self.folder / "trials" / digest[:10]
-        return self.run_context.config.but(set=resolved, out=out)
-
-    def made(self, params: Mapping[str, Any]) -> RunContext:
-        """What one combination runs on.
+    def made(self, knobs: Mapping[str, Any]) -> RunContext:
+        """What one combination runs on, its records in a folder that the knobs decide.
 
         Raises:
             KnobError: knobs that do not go together.
         """
-        config = self.config(params)
-        program = type(self.run_context.program)(self.run_context.retriever, **config.set)
-        return replace(self.run_context, config=config, program=program)
+        context = self.run_context
+        kind = type(context.program)
+        resolved = kind.resolve_knobs({**context.config.set, **knobs}).model_dump(mode="json")
+        digest = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
+        config = context.config.but(set=resolved, out=self.folder / "trials" / digest[:10])
+        return replace(context, config=config, program=kind(context.retriever, **config.set))
 
-    def ask(self, params: Mapping[str, Any], n: int | None = None) -> Point:
+    def ask(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
         """What the combination comes to over the first `n` questions; asks those not asked yet.
 
         Raises:
@@ -103,48 +93,45 @@ class Search:
             RunError: the LM answers no question, or a price is not known.
             StoppedError: a limit of spending is reached.
         """
+        examples = self.run_context.examples[:n]
         done = run(
-            replace(self.made(params), examples=self.run_context.examples[:n]),
+            replace(self.made(knobs), examples=examples),
             on_start=lambda title, todo, done: self.watch.start("", todo, done),
             on_record=self.watch.update,
             on_prepare=self.watch.prepare,
         )
         if done.stopped_by:
             raise StoppedError(f"{done.stopped_by} within a trial")
-        records = self._records(params, n)
-        down = [r.failure for r in records if r.failure and _lm_is_down(r.failure)]
-        if down and len(down) == len(records):
+        failures = [record.failure for record in self._records(knobs, n)]
+        # A prompt too long is the knobs' doing, and a bad score; an LM that is down is neither.
+        too_long = ContextWindowExceededError.__name__
+        down = [f for f in failures if f and f.boundary == "provider" and f.error != too_long]
+        if down and len(down) == len(failures):
             raise RunError(
                 f"every question failed by the LM ({down[0].message[:160]}); when it answers, "
                 "give the same command again"
             )
-        return self.point(params, n)
+        return self.point(knobs, n)
 
-    def point(self, params: Mapping[str, Any], n: int | None = None) -> Point:
+    def point(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
         """What the records of a combination come to.
 
         Raises:
             RunError: an objective is unknown for one of them.
         """
-        records = self._records(params, n)
+        records = self._records(knobs, n)
         return Point(
-            knobs=params,
+            knobs=knobs,
             scores={name: _each(name, records) for name in self.settings.objectives},
             tokens=sum(_each("tokens", records)),
             failed=sum(record.failed for record in records),
-            folder=self.config(params).folder(),
+            folder=self.made(knobs).config.folder(),
             clusters=usable_clusters([cluster_of(record) for record in records]),
         )
 
-    def _records(self, params: Mapping[str, Any], n: int | None) -> list[Record]:
-        kept = read_records(self.config(params).folder())
+    def _records(self, knobs: Mapping[str, Any], n: int | None) -> list[Record]:
+        kept = read_records(self.made(knobs).config.folder())
         return [kept[e.qid] for e in self.run_context.examples[:n] if e.qid in kept]
-
-
-def _lm_is_down(failure: Failure) -> bool:
-    """Whether the LM's server failed, and not by a prompt too long, which is the knobs' doing."""
-    too_long = ContextWindowExceededError.__name__
-    return failure.boundary == "provider" and failure.error != too_long
 
 
 def _each(name: str, records: Sequence[Record]) -> list[float]:
@@ -164,9 +151,9 @@ def bounds_of(name: str) -> tuple[float, float] | None:
     return None if name in COSTS else get_metric(name).score_range
 
 
-def direction(name: str) -> Literal["minimize", "maximize"]:
-    """Which way the objective `name` is to go."""
-    return "maximize" if name not in COSTS and get_metric(name).higher_is_better else "minimize"
+def is_rising(name: str) -> bool:
+    """Whether more of the objective `name` is better."""
+    return name not in COSTS and get_metric(name).higher_is_better
 
 
 def make_space(
@@ -186,38 +173,23 @@ def make_space(
         KnobError: an unknown knob, or a value that it does not allow.
         ConfigError: a knob that cannot be searched, or none is left.
     """
-    defaults = program.resolve_knobs(given)
+    defaults, fields = program.resolve_knobs(given), program.Knobs.model_fields
     for name in (*only, *narrowed):
         if name in given:
             raise ConfigError(f"knob {name} is fixed by --set {name}={given[name]}; leave one out")
         program.resolve_knobs({**given, name: getattr(defaults, name, None)})  # names the near ones
-    fields = program.Knobs.model_fields
     wanted = {*(only or fields.keys() - LEFT_OUT), *narrowed} - given.keys()
     space: Space = {}
     for name in (name for name in fields if name in wanted):
         if name in narrowed:
-            found: Any = _narrowed(program, given, name, narrowed[name])
-        else:
-            found = _of_field(fields[name], getattr(defaults, name))
-        if found is None and name in only:
-            raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
-        if found is not None:
-            for value in getattr(found, "choices", None) or (found.low, found.high):
-                program.resolve_knobs({**given, name: value})
+            space[name] = _narrowed(program, given, name, narrowed[name])
+        elif found := _of_field(fields[name], getattr(defaults, name)):
             space[name] = found
+        elif only:
+            raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
     if not space:
         raise ConfigError(f"no knob of {program.name} is left to search; leave out a --set")
     return space
-
-
-def describe(space: Mapping[str, Any]) -> list[str]:
-    """One line per knob."""
-    return [
-        f"  {name}: {', '.join(map(str, values.choices))}"
-        if isinstance(values, CategoricalDistribution)
-        else f"  {name}: {values.low} to {values.high}{' (log)' if values.log else ''}"
-        for name, values in space.items()
-    ]
 
 
 def _of_field(field: FieldInfo, default: Any) -> BaseDistribution | None:
@@ -246,16 +218,14 @@ def _numbers(kind: Any, low: float, high: float) -> BaseDistribution:
 def _narrowed(
     program: type[RAGProgram], given: Mapping[str, Any], name: str, text: str
 ) -> BaseDistribution:
-    kind: Any = program.Knobs.model_fields[name].annotation
     low, colon, high = text.partition(":")
+    ends = [low, high] if colon else text.split(",")
+    allowed = [program.resolve_knobs({**given, name: value.strip()}) for value in ends]
+    values = [getattr(knobs, name) for knobs in allowed]
+    kind: Any = program.Knobs.model_fields[name].annotation
     if not colon:
-        resolved = (program.resolve_knobs({**given, name: v.strip()}) for v in text.split(","))
-        return CategoricalDistribution([getattr(knobs, name) for knobs in resolved])
-    if kind not in (int, float):
-        raise ConfigError(f"knob {name} is no number; give --space {name}=A,B")
-    try:
-        return _numbers(kind, kind(low), kind(high))
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is no range of knob {name}; give --space {name}=LOW:HIGH"
-        ) from None
+        return CategoricalDistribution(values)
+    if kind not in (int, float) or values[0] > values[1]:
+        raise ConfigError(f"{text!r} is no range of knob {name}; give --space {name}=LOW:HIGH, or "
+                          f"{name}=A,B")  # fmt: skip
+    return _numbers(kind, *values)

@@ -10,13 +10,16 @@ same knobs as one that was not. Training or validation questions alone are asked
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
+from numpy.typing import ArrayLike
+from optuna.distributions import CategoricalDistribution, distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
 from ragbench.errors import (
@@ -27,16 +30,32 @@ from ragbench.errors import (
     StoppedError,
     UnknownNameError,
 )
+from ragbench.experiments.artifacts import (
+    FORMAT,
+    PROGRAM,
+    Sidecar,
+    cards_of,
+    data_card,
+    save_program,
+    versions,
+    write_sidecar,
+)
 from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import RunConfig, TuneConfig
-from ragbench.experiments.estimates import Estimate, estimate_run, in_all
+from ragbench.experiments.estimates import Estimate, each_of, estimate_run, in_all
 from ragbench.experiments.runs import build
-from ragbench.experiments.store import is_claimed, locked, write_json
-from ragbench.experiments.tune.front import best_of_all, save_point
-from ragbench.experiments.tune.search import COSTS, Point, Search, describe, direction, make_space
+from ragbench.experiments.store import is_claimed, locked, read_records, write_json
+from ragbench.experiments.tune.search import COSTS, Point, Search, bounds_of, is_rising, make_space
 from ragbench.experiments.watch import Watch
-from ragbench.metrics import Best, metric_names
-from ragbench.ranges import Range
+from ragbench.metrics import (
+    Best,
+    Interval,
+    corrected_best,
+    estimate_mean,
+    metric_names,
+    paired_interval,
+)
+from ragbench.record import billed, total
 
 ASKED, STUDY, FRONT = "tune.json", "study.db", "front"
 #: Trials whose knobs depend on no result, and those that are not given up early.
@@ -71,23 +90,19 @@ def tune(
         RagbenchError: something else the user can mend, such as the test split given.
     """
     watch = watch or Watch()
-    search = prepare(config, settings, watch)
+    search, stopped = prepare(config, settings, watch), ""
     with locked(search.folder):
-        if not _is_begun(search):
+        if not is_claimed(search.folder / ASKED, _asked(search), "a search"):
             write_json(search.folder / ASKED, _asked(search), sealed=True)
-        for line in describe(search.space):
-            on_message(line)
+        on_message(f"knobs: {', '.join(search.space)}")
         default = search.ask({})
         study = _study(search)
-        stopped = ""
         try:
             while (number := _told(study)) < settings.trials:
                 trial = _step(search, study, number)
-                on_message(f"trial {number + 1} of {settings.trials}: {_words(trial, settings)}")
-                values = [t.values[0] for t in _in_state(study, TrialState.COMPLETE)]
-                better = max if direction(settings.objectives[0]) == "maximize" else min
-                best = f"best {settings.objectives[0]} {better(values):.4g}" if values else ""
-                watch.count("trials", number + 1, settings.trials, best)
+                said = _words(trial, settings)
+                on_message(f"trial {number + 1} of {settings.trials}: {said}")
+                watch.count("trials", number + 1, settings.trials, said)
         except StoppedError as stop:
             if not _in_state(study, TrialState.COMPLETE):
                 raise
@@ -124,72 +139,44 @@ def tune_folder(config: RunConfig) -> Path:
     return config.out or Path("tuned") / config.name()
 
 
-def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
-    settings, questions = search.settings, len(search.run_context.examples)
-    study.sampler = _sampler(settings, number)
-    trial = study.ask(search.space)
-    rungs = _rungs(questions) if _prunes(settings) else [questions]
-    try:
-        for rung in rungs:
-            point = search.ask(trial.params, rung)
-            if len(rungs) > 1:
-                trial.report(point.values[settings.objectives[0]], rung)
-                if rung < rungs[-1] and trial.should_prune():
-                    return study.tell(trial, state=TrialState.PRUNED)
-    except KnobError as error:
-        trial.set_user_attr("refused", str(error))
-        return study.tell(trial, state=TrialState.FAIL)
-    return study.tell(trial, [point.values[name] for name in settings.objectives])
-
-
-def _prunes(settings: TuneConfig) -> bool:
-    return settings.prune and len(settings.objectives) == 1
-
-
-def _rungs(n: int) -> list[int]:
-    """Numbers of questions after which a bad trial is given up."""
-    return sorted({max(1, n // 4), max(1, n // 2), n})
-
-
-def _sampler(settings: TuneConfig, number: int) -> optuna.samplers.BaseSampler:
-    """Who proposes the knobs of trial `number`, from 0; of the first `STARTUP` by a seed alone."""
-    seed = settings.tune_seed * 100_003 + number
-    if settings.sampler == "tpe":
-        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
-    if settings.sampler == "nsga2":
-        return optuna.samplers.NSGAIISampler(seed=seed, population_size=STARTUP)
-    return optuna.samplers.RandomSampler(seed=seed)
-
-
 def _study(search: Search) -> optuna.Study:
     study = optuna.create_study(
         study_name="tune",
-        storage=_storage(search.folder),
+        storage=f"sqlite:///{search.folder / STUDY}",
         load_if_exists=True,
-        directions=[direction(name) for name in search.settings.objectives],
+        directions=["maximize" if is_rising(n) else "minimize" for n in search.settings.objectives],
         pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),
     )
     for trial in _in_state(study, TrialState.RUNNING):  # a kill cut it off
         study.tell(trial.number, state=TrialState.FAIL)
     if not _told(study) and not _in_state(study, TrialState.WAITING):
-        _enqueue_first(search, study)
+        # The knobs as given are tried first, if the space holds them.
+        defaults = type(search.run_context.program).resolve_knobs(search.run_context.config.set)
+        first = {name: getattr(defaults, name) for name in search.space}
+        with suppress(ValueError):  # a choice that the space does not have
+            if all(d._contains(d.to_internal_repr(first[n])) for n, d in search.space.items()):
+                study.enqueue_trial(first)
     return study
 
 
-def _storage(folder: Path) -> str:
-    return f"sqlite:///{folder / STUDY}"
-
-
-def _enqueue_first(search: Search, study: optuna.Study) -> None:
-    """Let the knobs as given be tried first, if the space holds them."""
-    defaults = type(search.run_context.program).resolve_knobs(search.run_context.config.set)
-    first = {name: getattr(defaults, name) for name in search.space}
+def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
+    settings, n = search.settings, len(search.run_context.examples)
+    seed = settings.tune_seed * 100_003 + number
+    study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+    trial = study.ask(search.space)
+    # With one objective a bad trial is given up after a quarter or half of the questions.
+    rungs = sorted({max(1, n // 4), max(1, n // 2), n}) if len(settings.objectives) == 1 else [n]
     try:
-        within = (d._contains(d.to_internal_repr(first[name])) for name, d in search.space.items())
-        if all(within):
-            study.enqueue_trial(first)
-    except ValueError:  # a choice that the space does not have
-        return
+        for rung in rungs:
+            point = search.ask(trial.params, rung)
+            if len(rungs) > 1:
+                trial.report(point.values[settings.objectives[0]], rung)
+                if rung < n and trial.should_prune():
+                    return study.tell(trial, state=TrialState.PRUNED)
+    except KnobError as error:
+        trial.set_user_attr("refused", str(error))
+        return study.tell(trial, state=TrialState.FAIL)
+    return study.tell(trial, [point.values[name] for name in settings.objectives])
 
 
 def _in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
@@ -203,37 +190,6 @@ def _told(study: optuna.Study) -> int:
     return len(_in_state(study, TrialState.COMPLETE, TrialState.PRUNED)) + sum(refused)
 
 
-def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
-    points = {t.number: search.point(t.params) for t in _in_state(study, TrialState.COMPLETE)}
-    if not points:
-        raise RunError("no combination of knobs was allowed; narrow them with --space")
-    shutil.rmtree(search.folder / FRONT, ignore_errors=True)
-    front = []
-    for place, number in enumerate(_front(study.best_trials, points, search.settings)):
-        folder = search.folder / FRONT / f"{place:02d}"
-        save_point(search, points[number], default, folder=folder, number=number)
-        front.append(replace(points[number], folder=folder))
-    best = best_of_all(list(points.values()), search.settings.objectives[0])
-    pruned = len(_in_state(study, TrialState.PRUNED))
-    return Tuned(search.folder, front, default, _told(study), pruned, best)
-
-
-def _front(
-    trials: Iterable[FrozenTrial], points: Mapping[int, Point], settings: TuneConfig
-) -> list[int]:
-    """Numbers of the trials that none beats, best first; of equals that with the fewest tokens."""
-    kept: dict[tuple[float, ...], int] = {}
-    for trial in sorted(trials, key=lambda t: (points[t.number].tokens, t.number)):
-        kept.setdefault(tuple(trial.values), trial.number)
-    sign = -1 if direction(settings.objectives[0]) == "maximize" else 1
-    return [number for _, number in sorted(kept.items(), key=lambda one: (sign * one[0][0], one))]
-
-
-def _is_begun(search: Search) -> bool:
-    """Whether the search was begun in its folder; RunError where that holds another search."""
-    return is_claimed(search.folder / ASKED, _asked(search), "a search")
-
-
 def _asked(search: Search) -> dict[str, Any]:
     run_context, settings = search.run_context, search.settings
     return {
@@ -241,57 +197,167 @@ def _asked(search: Search) -> dict[str, Any]:
         "limit": run_context.config.data.limit,
         "data": run_context.dataset.digest,
         "how": settings.model_dump(mode="json", exclude={"trials"}),
-        "space": {k: optuna.distributions.distribution_to_json(d) for k, d in search.space.items()},
+        "space": {name: distribution_to_json(each) for name, each in search.space.items()},
     }
 
 
 def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
     knobs = ", ".join(f"{name}={value}" for name, value in trial.params.items())
-    if trial.state == TrialState.PRUNED:
-        return f"given up early ({knobs})"
-    if trial.state == TrialState.FAIL:
-        return f"not allowed ({knobs})"
-    pairs = zip(settings.objectives, trial.values, strict=True)
-    return ", ".join(f"{name} {value:.4g}" for name, value in pairs) + f" ({knobs})"
+    if trial.state == TrialState.COMPLETE:
+        pairs = zip(settings.objectives, trial.values, strict=True)
+        return ", ".join(f"{name} {value:.4g}" for name, value in pairs) + f" ({knobs})"
+    return f"{'given up early' if trial.state == TrialState.PRUNED else 'not allowed'} ({knobs})"
+
+
+def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
+    points = {t.number: search.point(t.params) for t in _in_state(study, TrialState.COMPLETE)}
+    if not points:
+        raise RunError("no combination of knobs was allowed; narrow them with --space")
+    shutil.rmtree(search.folder / FRONT, ignore_errors=True)
+    first = search.settings.objectives[0]
+    # Trials that none beats, the best first; of equals the one with the fewest tokens.
+    kept: dict[tuple[float, ...], int] = {}
+    for trial in sorted(study.best_trials, key=lambda t: (points[t.number].tokens, t.number)):
+        kept.setdefault(tuple(trial.values), trial.number)
+    sign = -1 if is_rising(first) else 1
+    front = []
+    for place, (_, number) in enumerate(sorted(kept.items(), key=lambda o: (sign * o[0][0], o))):
+        folder = search.folder / FRONT / f"{place:02d}"
+        save_point(search, points[number], default, folder=folder, number=number)
+        front.append(replace(points[number], folder=folder))
+    best = best_of_all(list(points.values()), first)
+    pruned = len(_in_state(study, TrialState.PRUNED))
+    return Tuned(search.folder, front, default, _told(study), pruned, best)
+
+
+def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
+    """Write trial `number` to `folder` as a compiled program."""
+    run_context, settings = search.run_context, search.settings
+    made, name = search.made(point.knobs), settings.objectives[0]
+    split = run_context.config.data.split
+    asked = {"train": [], "validation": [], split: run_context.examples}
+    gain = paired_interval(
+        default.scores[name], point.scores[name], bounds_of(name), point.clusters
+    )
+    calls = [
+        call
+        for trial in sorted((search.folder / "trials").iterdir())
+        for record in read_records(trial).values()
+        for call in record.ledger.calls
+    ]
+    sidecar = Sidecar(
+        format=FORMAT,
+        program=made.program.name,
+        variant=made.program.knobs.variant,
+        knobs=made.program.knobs.model_dump(mode="json"),
+        predictors=cards_of(made.program),
+        program_sha256=save_program(made.program, folder / PROGRAM),
+        data=data_card(
+            run_context.dataset.name,
+            run_context.dataset.digest,
+            asked["train"],
+            asked["validation"],
+        ),
+        optimizer={"name": "tune", "seed": settings.tune_seed, **settings.model_dump(mode="json")},
+        config=made.config.identity(),
+        given=run_context.config.sources(),
+        lms={"student": run_context.lm.model, "adapter": type(run_context.adapter).__name__},
+        versions=versions(),
+        scores={
+            "metric": name,
+            "split": split,
+            "n": point.n,
+            "zero_shot": _scored(default, name),
+            "compiled": _scored(point, name),
+            "difference": point.values[name] - default.values[name],
+            "interval": asdict(gain) if gain else None,
+            "selected_on_these_questions": True,
+        },
+        cost={"as_if": {"all": asdict(total(calls))}, "billed": {"all": asdict(billed(calls))}},
+        inflation={},
+        notes={"trial": number, "objectives": point.values},
+    )
+    write_sidecar(folder, sidecar)
+
+
+def _scored(point: Point, name: str) -> dict[str, Any]:
+    ends = asdict(interval) if (interval := point.interval(name)) else None
+    return {"mean": point.values[name], "failed": point.failed, "interval": ends}
+
+
+def best_of_all(points: Sequence[Point], name: str) -> Best | None:
+    """The best of `points` by the objective `name`, without the luck of being chosen.
+
+    Points of one run count once. None for one run, or one question.
+    """
+    sign = 1 if is_rising(name) else -1
+    runs = list({point.folder: point for point in points}.values())
+    rows = np.array([point.scores[name] for point in runs])
+    if len(rows) < 2 or rows.shape[1] < 2:
+        return None
+    best = corrected_best(sign * rows)
+    luck = sign * (best.seen - best.corrected)
+    found = without_luck(rows[best.index], luck, bounds_of(name), runs[best.index].clusters)
+    return replace(
+        best,
+        seen=sign * best.seen,
+        corrected=sign * best.corrected,
+        interval=found or best.interval,
+    )
+
+
+def without_luck(
+    scores: ArrayLike,
+    luck: float,
+    bounds: tuple[float, float] | None,
+    clusters: Sequence[Hashable] | None = None,
+) -> Interval | None:
+    """The interval of the mean of `scores`, of which `luck` is ahead by chance.
+
+    It holds the plus-two intervals with the luck taken off and left in, for how much of it there
+    is is itself an estimate (which takes off too much where many candidates are nearly always
+    right). None for fewer than two scores.
+    """
+    estimate = estimate_mean(scores, bounds, clusters)
+    if estimate is None:
+        return None
+    ends = [estimate.interval(), replace(estimate, centre=estimate.centre - luck).interval()]
+    return Interval(min(end.low for end in ends), max(end.high for end in ends))
 
 
 def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     """What the trials still to come are expected to spend; asks no server.
 
-    The first trials are drawn whatever comes of them: they are drawn here too and rehearsed, and no
-    trial is taken to be dearer than the dearest of them. It may cost nothing: a combination that
-    comes again is not asked again, and a poor one is given up early.
+    No trial is taken to be dearer than the dearest of three: the knobs as given, all at the lower
+    end of their range, all at the upper one. It may cost nothing: a combination that comes again is
+    not asked again, and a poor one is given up early.
 
     Raises:
         RagbenchError: something that the user can mend.
     """
-    search = prepare(config, settings, Watch())
-    done = 0
-    if _is_begun(search) and (search.folder / STUDY).is_file():
-        done = _told(optuna.load_study(study_name="tune", storage=_storage(search.folder)))
-    given = search.made({})
-    sample = [estimate_run(given, afresh=True)]
-    study = optuna.create_study(directions=[direction(name) for name in settings.objectives])
-    _enqueue_first(search, study)
-    for number in range(min(settings.trials, STARTUP)):
-        study.sampler = _sampler(settings, number)
-        trial = study.ask(search.space)
-        study.tell(trial, [0.0] * len(settings.objectives))
+    search, done = prepare(config, settings, Watch()), 0
+    path = search.folder / STUDY
+    if is_claimed(search.folder / ASKED, _asked(search), "a search") and path.is_file():
+        done = _told(optuna.load_study(study_name="tune", storage=f"sqlite:///{path}"))
+    sample = [estimate_run(search.made({}), afresh=True)]
+    for end in (0, -1):
+        knobs: Mapping[str, Any] = {
+            name: each.choices[end]
+            if isinstance(each, CategoricalDistribution)
+            else (each.low, each.high)[end]
+            for name, each in search.space.items()
+        }
         with suppress(KnobError):
-            sample.append(estimate_run(search.made(trial.params), afresh=True))
-    left, costs = max(0, settings.trials - done), [each.cost for each in sample]
-    known = [cost[1] for cost in costs if cost is not None]
+            sample.append(estimate_run(search.made(knobs), afresh=True))
+    left, likely = max(0, settings.trials - done), each_of(max, (each.likely for each in sample))
     trials = Estimate(
-        title="",
-        calls=Range(0, left * max(each.calls.high for each in sample)),
-        tokens=Range(0, left * max(each.tokens.high for each in sample)),
-        cost=(0.0, left * max(known)) if len(known) == len(sample) else None,
+        likely=likely.times(left), high=each_of(max, (each.high for each in sample)).times(left)
     )
     title = f"{settings.trials} trials of {len(search.run_context.examples)} questions each"
     notes = [
         *sample[0].notes,
         "a combination of knobs that comes again is not asked again",
-        f"a trial is taken to be as dear as the dearest of the first {STARTUP} at the most",
+        "a trial is taken to be as dear as with all knobs at one end, or as given, at the most",
     ]
-    parts = [estimate_run(given), trials]
+    parts = [estimate_run(search.made({})), trials]
     return in_all(f"{title}, {done} done before" if done else title, parts, notes)
