@@ -15,24 +15,24 @@ def labels(sweep: Sweep) -> list[str]:
     return [cell.label for cell in sweep.cells]
 
 
-def test_the_cells_are_the_product_and_what_is_included_without_what_is_excluded(load: Any) -> None:
+def test_the_cells_are_the_product_and_what_is_included(load: Any) -> None:
     sweep = load(
         matrix={"program": ["vanilla", "ircot"], "retriever": ["bm25", "distracting"]},
-        include=[{"program": "a_rag", "set.max_steps": [2, 4]}, {"program": "vanilla"}],
-        exclude=[{"program": "ircot", "retriever": ["distracting", "dense"]}],
+        include=[{"program": "a_rag", "set.max_steps": [2, 4]}],
     )
     assert labels(sweep) == [
         "vanilla, bm25",
         "vanilla, distracting",
-        "ircot, bm25, max_steps=5",
-        "a_rag, bm25, max_steps=2",
-        "a_rag, bm25, max_steps=4",
+        "ircot, bm25",
+        "ircot, distracting",
+        "a_rag, max_steps=2",
+        "a_rag, max_steps=4",
     ]
     assert [c.config.set for c in sweep.cells[-2:]] == [
         {"k": 1, "max_steps": 2},
         {"k": 1, "max_steps": 4},
     ]
-    assert len({cell.folder for cell in sweep.cells}) == 5
+    assert len({cell.folder for cell in sweep.cells}) == 6
 
 
 def test_a_value_may_set_several_fields(load: Any) -> None:
@@ -69,9 +69,9 @@ def test_the_example_of_the_docs_is_a_sweep(tmp_path: Path) -> None:
     assert found
     (tmp_path / "which.yaml").write_text(found[1])
     sweep = load_sweep(tmp_path / "which.yaml")
-    assert len(sweep.cells) == 2 * 3 * 2 - 2 + 6
+    assert len(sweep.cells) == 2 * 3 * 2 + 6
     assert all(not cell.config.data.hub for cell in sweep.cells)
-    assert set(sweep.pairs.values()) == {"vanilla, bm25"}
+    assert set(sweep.pairs.values()) == {"vanilla, bm25", "vanilla, hybrid"}
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,18 @@ def test_the_example_of_the_docs_is_a_sweep(tmp_path: Path) -> None:
         ({"matrix": {"program": ["vanilla", "ircott"]}}, "cell program=ircott: no program"),
         ({"matrix": {"program": "ircot", "set.max_steps": [0]}}, "give int >= 1 and <= 50"),
         ({"matrix": {"program": "ircot", "variant": ["spek"]}}, "did you mean spec"),
-        ({"matrix": {"retriever": [{"retreiver": "bm25"}]}}, "did you mean retriever"),
-        ({"matrix": {"retriever": [{"k": 3}]}}, "must set retriever"),
+        ({"matrix": {"retriever": [{"retreiver": "bm25"}]}}, "must set retriever"),
         ({"matrix": {"seed": []}}, "seed has no values"),
         ({"matrix": {"seed": [*range(2001)]}}, "2,001 combinations, and a sweep at most 2,000"),
         ({"compile": 5}, "compile=5 is no mapping"),
-        ({"matrix": {"limit": [2, 4]}}, r"differ in nothing but limit \(2 and 4\)"),
+        ({"matrix": {"limit": [2, 4]}}, "cells limit=2 and limit=4 would be one run"),
         ({"matrix": {"optimizer": ["bootstrp"]}}, "did you mean bootstrap"),
         ({"optimizer": "bootstrap", "matrix": {"compile.presett": ["light"]}}, "compile.preset"),
-        ({"optimizer": "bootstrap", "compile": {"presett": "light"}}, "compile.preset"),
+        ({"optimizer": "bootstrap", "compile": {"presett": "light"}}, "did you mean preset"),
         ({"optimizer": "bootstrap", "compile": {"preset": "lihgt"}}, "light | medium | heavy"),
         ({"optimizer": "bootstrap", "compile.opt_set.round": 2}, "did you mean rounds"),
         ({"optimizer": "bootstrap", "split": "validation"}, "ask those of split: test"),
-        ({"exclude": [{"program": "react"}]}, "leaves out no cell"),
-        ({"exclude": [{"program": "vanilla"}], "matrix": {"seed": [1]}}, "nothing is left"),
         ({"baseline": {"program": "react"}}, "is no cell; the cells: vanilla"),
-        ({"baseline": {"progam": "react"}}, "did you mean program"),
         ({"metrics": ["f2"]}, "no metric named 'f2'"),
         ({"margin": -1}, "margin=-1"),
         ({"matrix": ["program"]}, "matrix="),

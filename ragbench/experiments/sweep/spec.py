@@ -8,14 +8,10 @@ a mapping (`set.max_steps`, `retriever_set.k1`, `lm_for.plan`), `variant`, `opti
 of a compile (`compile.preset`, `compile.opt_set.rounds`).
 """
 
-from __future__ import annotations
-
 import itertools
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,25 +37,23 @@ Fields = Mapping[str, Any]
 #: Addresses whose values need no name beside them in a label; they also come first in one.
 _PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
 #: Fields that hold a mapping, whose keys are addresses.
-MAPPINGS = ("set", "retriever_set", "lm_for", "compile", "compile.opt_set")
+_MAPPINGS = ("set", "retriever_set", "lm_for", "compile", "compile.opt_set")
 #: Names that are another address.
 _SAME = {"variant": "set.variant", "k": "set.k"}
-_COMPILE = [n for n in CompileConfig.model_fields if n not in ("out", "optimizer")]
-#: Every address without a key of its own. A sweep decides by itself where its folders are.
-_ADDRESSES = (
-    *(name for name in FLAT if name != "out"),
-    *("variant", "optimizer", "compile"),
-    *(f"compile.{name}" for name in _COMPILE),
-)
+_MOST_CELLS = 2_000
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep; with `settings` its program is compiled first, into `settings.out`."""
+    """One run of a sweep; with `settings` its program is compiled first, into `settings.out`.
+
+    `given` is all that the file says of it, by address.
+    """
 
     label: str
     config: RunConfig
-    settings: CompileConfig | None = None
+    settings: CompileConfig | None
+    given: Fields
 
     @property
     def folder(self) -> Path:
@@ -71,122 +65,15 @@ class Cell:
         """The folder of the program that it compiles first, if it does."""
         return self.settings.out if self.settings else None
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Address -> value, of everything that decides the cell, knobs resolved."""
-        mine = {name: value for name, value in self.config.flat().items() if name != "out"}
-        mine["set"] = check(self.config).resolve_knobs(self.config.set).model_dump(mode="json")
-        mine["optimizer"] = self.settings.optimizer if self.settings else None
-        if self.settings:
-            del mine["compiled"]
-            mine["compile"] = self.settings.model_dump(mode="json", include=set(_COMPILE))
-        return flat(mine)
-
-    def matches(self, wanted: Fields) -> bool:
-        """Whether the cell has every value of `wanted`, or one of several where that is a list."""
-        for address, values in wanted.items():
-            choices = listed(values)
-            if address == "optimizer":
-                choices = [None if value == "none" else value for value in choices]
-            if self.facts.get(address) not in choices:
-                return False
-        return True
-
-    def alike(self, other: Cell, addresses: Iterable[str]) -> bool:
-        """Whether both have one value at each of `addresses`, or one of them has no such thing."""
-        pairs = ((self.facts.get(a), other.facts.get(a)) for a in addresses)
-        return all(x == y or x is None or y is None for x, y in pairs)
-
-
-def labelled(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells, each labelled by as few of the things that differ as tell all apart."""
-    addresses = dict.fromkeys([*_PLAIN, *(a for cell in cells for a in cell.facts)])
-    kept, told = list[str](), [""] * len(cells)  # cells that are not told apart have one text
-    for address in addresses:
-        finer = [
-            f"{text}, {cell.facts.get(address)}" for text, cell in zip(told, cells, strict=True)
-        ]
-        if not kept or len({*finer}) > len({*told}):
-            kept.append(address)
-            told = finer
-    named = []
-    for cell in cells:
-        words = (_word(address, cell.facts.get(address)) for address in kept)
-        named.append(replace(cell, label=", ".join(filter(None, words))))
-        named[-1].__dict__["facts"] = cell.facts  # which no label changes
-    return named
-
-
-def _word(address: str, value: Any) -> str:
-    if value is None or (address == "set.variant" and value in ("", "default")):
-        return ""
-    return str(value) if address in _PLAIN else f"{address.rpartition('.')[2]}={value}"
-
-
-def flat(fields: Fields, under: str = "") -> dict[str, Any]:
-    """`fields` by address: those that hold a mapping are taken apart."""
-    by_address: dict[str, Any] = {}
-    for name, value in fields.items():
-        address = _SAME.get(under + name, under + name)
-        if address in MAPPINGS and isinstance(value, dict):
-            by_address |= flat(value, f"{address}.")
-        else:
-            by_address[address] = value
-    return by_address
-
-
-def addressed(fields: Fields, where: str, *, also: Iterable[str] = ()) -> dict[str, Any]:
-    """`fields` by address.
-
-    Raises:
-        UnknownNameError: a key is no address, nor in `also`; names the near ones.
-    """
-    by_address = flat(fields)
-    keyed = tuple(f"{name}." for name in MAPPINGS if name != "compile")
-    for address in by_address:
-        if address not in {*_ADDRESSES, *also} and not address.startswith(keyed):
-            choices = [*_ADDRESSES, *also, *(f"{prefix}KEY" for prefix in keyed)]
-            raise UnknownNameError(f"key of {where}", address, choices)
-    return by_address
-
-
-def nested(by_address: Fields) -> dict[str, Any]:
-    """The fields of a run that stand at these addresses."""
-    fields: dict[str, Any] = {}
-    for address, value in by_address.items():
-        head, dot, key = address.partition(".")
-        if dot and head != "compile":
-            fields.setdefault(head, {})[key] = value
-        elif head not in ("compile", "optimizer"):
-            fields[head] = value
-    return fields
-
-
-def nested_compile(by_address: Fields) -> dict[str, Any]:
-    """The fields of a compile that stand at these addresses."""
-    inner = {
-        a.removeprefix("compile."): v for a, v in by_address.items() if a.startswith("compile.")
-    }
-    return nested(inner)
-
-
-def listed(values: Any) -> list[Any]:
-    """`values` as a list, which it is where there are several."""
-    return values if isinstance(values, list) else [values]
-
 
 class SweepFields(Knobs):
     """The keys of a sweep file beside the fields of a run, which all cells share."""
 
     matrix: dict[str, Any] = Field({}, description="address -> values; every combination is a cell")
     include: tuple[dict[str, Any], ...] = Field((), description="more cells, or small matrices")
-    exclude: tuple[dict[str, Any], ...] = Field((), description="combinations to leave out")
     baseline: dict[str, Any] | None = Field(None, description="the cells to compare others with")
     metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="what is compared")
     margin: float | None = Field(None, gt=0, description="difference too small to matter")
-
-
-_MOST_CELLS = 2_000
 
 
 @dataclass(frozen=True)
@@ -214,145 +101,176 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     """
     fields = flatten(load_config(path))
     own = {key: fields.pop(key) for key in list(fields) if key in SweepFields.model_fields}
-    folder = Path(out or fields.pop("out", None) or Path("sweeps") / Path(path).stem)
-    fields.pop("out", None)
-    shared = {**addressed(fields, str(path), also=SweepFields.model_fields), **(over or {})}
     spec = resolve(SweepFields, f"sweep {path}", own)
+    given_out = fields.pop("out", None)
+    folder = Path(out or given_out or Path("sweeps") / Path(path).stem)
+    shared = {**_flat(fields), **(over or {})}
+    choices = [*FLAT, *SweepFields.model_fields, *_SAME, "optimizer", *_MAPPINGS]
+    for address in shared:
+        if address not in choices and address.partition(".")[0] not in _MAPPINGS:
+            raise UnknownNameError(f"key of {path}", address, choices)
     for name in spec.metrics:
         get_metric(name)
-    cells = _distinct(_cells(spec, shared, folder))
-    data = [cell.config.data_spec() for cell in cells]
+    blocks = [spec.matrix, *spec.include] if spec.matrix or not spec.include else spec.include
+    cells: dict[Path, Cell] = {}
+    for cell in (_cell(shared, each, folder) for block in blocks for each in _product(block)):
+        other = cells.setdefault(cell.folder, cell)  # cells that come to the same are one
+        one, two = (c.config.but(set={}, retriever_set={}) for c in (other, cell))
+        if one != two:
+            raise ConfigError(
+                f"cells {other.label} and {cell.label} would be one run: what differs changes no "
+                "answer; give all cells the same"
+            )
     # Cells of one data set stand next to each other, so that it is loaded once.
-    cells = labelled(sorted(cells, key=lambda cell: data.index(cell.config.data_spec())))
-    return Sweep(folder, cells, _pairs(cells, spec), spec.metrics, spec.margin)
+    data = [cell.config.data_spec() for cell in cells.values()]
+    every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_spec()))
+    named = _labelled(every)
+    axes = {_SAME.get(name, name) for block in blocks for name in block}
+    return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
 
 
-def _cells(spec: SweepFields, shared: Fields, folder: Path) -> Iterator[Cell]:
-    blocks = [(entry, "include") for entry in spec.include]
-    if spec.matrix or not blocks:
-        blocks = [(spec.matrix, "matrix"), *blocks]
-    excluded = [addressed(entry, "exclude") for entry in spec.exclude]
-    used = set()
-    for block, where in blocks:
-        for choices in _product(block, where):
-            cell = _cell(shared, choices, folder)
-            hits = {i for i, e in enumerate(excluded) if where == "matrix" and cell.matches(e)}
-            used |= hits
-            if not hits:
-                yield cell
-    for number, entry in enumerate(spec.exclude):
-        if number not in used:
-            raise ConfigError(f"exclude {entry} leaves out no cell of the matrix; mend or drop it")
+def _flat(fields: Fields, under: str = "") -> dict[str, Any]:
+    """`fields` by address: those that hold a mapping are taken apart."""
+    by_address: dict[str, Any] = {}
+    for name, value in fields.items():
+        address = _SAME.get(under + name, under + name)
+        if address in _MAPPINGS and isinstance(value, dict):
+            by_address |= _flat(value, f"{address}.")
+        else:
+            by_address[address] = None if (address, value) == ("optimizer", "none") else value
+    return by_address
 
 
-def _product(block: Fields, where: str) -> Iterator[dict[str, Any]]:
-    """Every combination of the values of `block`, by address."""
-    addressed(block, where)
-    axes = [[_patch(name, v, where) for v in listed(values)] for name, values in block.items()]
-    for name, axis in zip(block, axes, strict=True):
-        if not axis:
-            raise ConfigError(f"{where}: {name} has no values; give a list of them")
+def _nested(by_address: Fields) -> dict[str, Any]:
+    """The fields that stand at these addresses."""
+    fields: dict[str, Any] = {}
+    for address, value in by_address.items():
+        *above, last = address.split(".")
+        at = fields
+        for name in above:
+            at = at.setdefault(name, {})
+        at[last] = value
+    return fields
+
+
+def _product(block: Fields) -> Iterator[dict[str, Any]]:
+    """Every combination of the values of `block`, by address.
+
+    A value that is a mapping of fields sets them all, the one that it is a value of among them.
+    """
+    axes = []
+    for name, values in block.items():
+        patches = []
+        for value in values if isinstance(values, list) else [values]:
+            several = isinstance(value, dict) and name not in _MAPPINGS
+            if several and name not in value:
+                raise ConfigError(f"a value of {name} that sets several fields must set {name}")
+            patches.append(_flat(value if several else {name: value}))
+        if not patches:
+            raise ConfigError(f"{name} has no values; give a list of them")
+        axes.append(patches)
     if (combinations := math.prod(map(len, axes))) > _MOST_CELLS:
         raise ConfigError(
-            f"{where} has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"
+            f"a matrix has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"
         )
     for combination in itertools.product(*axes):
         yield {address: value for patch in combination for address, value in patch.items()}
 
 
-def _patch(name: str, value: Any, where: str) -> dict[str, Any]:
-    """One value of an axis, by address; a mapping of fields sets several at once."""
-    several = isinstance(value, dict) and name not in MAPPINGS
-    fields = value if several else {name: value}
-    by_address = addressed(fields, f"{where}, {name}")
-    if several and name not in fields:
-        raise ConfigError(f"{where}: a value of {name} that sets several fields must set {name}")
-    return by_address
-
-
 def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
-    shown = ", ".join(f"{name}={value}" for name, value in choices.items())
+    """The cell with its folders, whose names are decided by all that decides its records."""
+    shown = ", ".join(f"{name}={value}" for name, value in choices.items()) or "of the file"
+    base, over, both = map(_nested, (shared, choices, {**shared, **choices}))
+    for fields in (base, over):
+        for name in ("optimizer", "compile"):
+            fields.pop(name, None)
     try:
-        config = make_config(nested(choices), base=nested(shared))
-        settings = _compile_settings({**shared, **choices})
+        config = make_config(over, base=base)
+        settings = _compile_settings(both)
         if config.compiled is not None:
             if settings is not None:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
-            fields = compiled_fields(config.compiled)  # which a choice may not contradict
-            config = make_config(nested(choices), base={**nested(shared), **fields})
+            # A choice may not contradict what it was compiled with.
+            config = make_config(over, base={**base, **compiled_fields(config.compiled)})
         check(config)
-        return _placed(config, settings, folder)
+        out = folder / "cells" / (folder_name(config, settings) if settings else config.name())
+        if settings is not None:
+            if config.data.split != "test":
+                raise ConfigError(
+                    f"compiling uses {config.data.split} questions; ask those of split: test"
+                )
+            # What does not matter to a compile is no part of its name, so that cells share it.
+            start = config.but(split="train", form=False, votes=1)
+            program = folder / "programs" / folder_name(start, settings)
+            settings = settings.model_copy(update={"out": program})
+            config = config.but(compiled=program)
     except RagbenchError as error:
-        raise ConfigError(f"cell {shown or 'of the file'}: {error}") from None
+        raise ConfigError(f"cell {shown}: {error}") from None
+    return Cell(
+        shown, config.but(out=out), settings, {"program": config.program, **shared, **choices}
+    )
 
 
 def _compile_settings(fields: Fields) -> CompileConfig | None:
-    if fields.get("compile") is not None:  # those of a mapping stand by themselves
-        raise ConfigError(f"compile={fields['compile']!r} is no mapping of fields such as preset")
-    optimizer = fields.get("optimizer")
-    if optimizer in (None, "none"):
+    given, optimizer = fields.get("compile", {}), fields.get("optimizer")
+    if not isinstance(given, dict):
+        raise ConfigError(f"compile={given!r} is no mapping of fields such as preset")
+    if optimizer is None:
         return None
-    given = {**nested_compile(fields), "optimizer": optimizer}
-    settings = resolve(CompileConfig, "compile", given)
+    settings = resolve(CompileConfig, "compile", {**given, "optimizer": optimizer})
     OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
     return settings
 
 
-def _placed(config: RunConfig, settings: CompileConfig | None, folder: Path) -> Cell:
-    """The cell with its folders, whose names are decided by all that decides its records."""
-    if settings is None:
-        return Cell("", config.but(out=folder / "cells" / config.name()))
-    if config.data.split != "test":
-        raise ConfigError(f"compiling uses {config.data.split} questions; ask those of split: test")
-    out = folder / "cells" / folder_name(config, settings)
-    # What does not matter to a compile is no part of its name, so that cells share it.
-    start = config.but(split="train", form=False, votes=1)
-    program = folder / "programs" / folder_name(start, settings)
-    run = config.but(out=out, compiled=program)
-    return Cell("", run, settings.model_copy(update={"out": program}))
-
-
-def _distinct(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells without those that come to the same as one before."""
-    cells_of: dict[str, Cell] = {}
+def _labelled(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, each labelled by as few of the things that differ as tell all apart."""
+    kept, told = list[str](), [""] * len(cells)  # cells that are not told apart have one text
+    for address in dict.fromkeys([*_PLAIN, *(a for cell in cells for a in cell.given)]):
+        pairs = zip(told, cells, strict=True)
+        finer = [f"{text}, {cell.given.get(address)}" for text, cell in pairs]
+        if not kept or len({*finer}) > len({*told}):
+            kept.append(address)
+            told = finer
+    named = []
     for cell in cells:
-        cells_of.setdefault(json.dumps(cell.facts, sort_keys=True), cell)
-    folders: dict[Path, Cell] = {}
-    for cell in cells_of.values():
-        other = folders.setdefault(cell.folder, cell)
-        if other is not cell:
-            name = next(n for n in cell.facts if cell.facts[n] != other.facts[n])
-            raise ConfigError(
-                f"two cells differ in nothing but {name} ({other.facts[name]} and "
-                f"{cell.facts[name]}), which changes no answer, so they would be one run; give all "
-                "cells the same"
-            )
-    if not cells_of:
-        raise ConfigError("every cell is excluded; nothing is left to run")
-    return list(cells_of.values())
+        words = (_word(address, cell.given.get(address)) for address in kept)
+        named.append(replace(cell, label=", ".join(filter(None, words))))
+    return named
 
 
-def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
-    """The baseline of each cell: the only one, or of several the one alike in all else that varies.
+def _word(address: str, value: Any) -> str:
+    if value is None or (address == "set.variant" and value in ("", "default")):
+        return ""
+    return str(value) if address in _PLAIN else f"{address.rpartition('.')[2]}={value}"
+
+
+def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> dict[str, str]:
+    """The baseline of each cell: the only one, or of several the one alike on the other axes.
 
     Raises:
         ConfigError: no cell is a baseline, or several are one cell's.
     """
-    if spec.baseline is None:
+    if baseline is None:
         return {}
-    wanted = addressed(spec.baseline, "baseline")
-    bases = [cell for cell in cells if cell.matches(wanted)]
+    wanted = _flat(baseline)
+    bases = [c for c in cells if all(c.given.get(a) == value for a, value in wanted.items())]
     if not bases:
-        raise ConfigError(f"baseline {spec.baseline} is no cell; the cells: {_names(cells)}")
-    blocks = (spec.matrix, *spec.include)
-    axes = dict.fromkeys(a for block in blocks for choices in _product(block, "") for a in choices)
-    varied = [address for address in axes if address not in wanted]
+        raise ConfigError(f"baseline {baseline} is no cell; the cells: {_names(cells)}")
     pairs = {}
     for cell in (cell for cell in cells if cell not in bases):
-        like = bases if len(bases) == 1 else [base for base in bases if base.alike(cell, varied)]
+        like = [
+            base
+            for base in bases
+            if len(bases) == 1
+            or all(
+                cell.given[axis] == base.given[axis]
+                for axis in axes - wanted.keys()
+                if axis in cell.given and axis in base.given
+            )
+        ]
         if len(like) > 1:
             raise ConfigError(
-                f"baseline {spec.baseline} is {len(like)} cells for {cell.label} "
+                f"baseline {baseline} is {len(like)} cells for {cell.label} "
                 f"({_names(like)}); say more of it"
             )
         if like:

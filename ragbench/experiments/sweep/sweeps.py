@@ -10,12 +10,13 @@ sweep: finished questions and compiles are not asked again, cells that failed ar
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.compile import Plan, compile_program, make_plan
-from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs import (
     HEADLINE,
     Evaluation,
@@ -136,7 +137,14 @@ def run_sweep(sweep: Sweep, watch: Watch | None = None) -> Swept:
         for number, cell in enumerate(sweep.cells):
             outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
             _write(Swept(sweep, outcomes, ()))
-        return _finished(sweep, outcomes)
+        # What is compared and written is read from the run folders.
+        outcomes = [
+            replace(one, run=reopen(one.cell.folder) if is_run(one.cell.folder) else None)
+            for one in outcomes
+        ]
+        swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), stopped_by())
+        _write(swept)
+        return swept
 
 
 class _Runner:
@@ -144,23 +152,31 @@ class _Runner:
 
     def __init__(self, watch: Watch, benches: Benches) -> None:
         self._watch, self._benches = watch, benches
-        self._broken: dict[str, str] = {}
+        self._broken: dict[Path | None, str] = {}
 
     def run(self, cell: Cell, title: str) -> Outcome:
         outcome = self._outcome(cell, title)
         words = f" ({outcome.reason})" if outcome.reason else ""
         if outcome.run and not words:
-            means = outcome.run.summary.scores
-            scores = "".join(f", {name.upper()} {means.get(name, 0.0):.3f}" for name in HEADLINE)
-            failed = outcome.run.summary.failed
-            words = f", {outcome.run.summary.n} questions{scores}, {failed} failed"
+            summary = outcome.run.summary
+            means = (f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in HEADLINE)
+            words = f", {summary.n} questions, {', '.join(means)}, {summary.failed} failed"
         self._watch.say(f"{title}: {outcome.state}{words}")
         return outcome
 
     def _outcome(self, cell: Cell, title: str) -> Outcome:
+        watch = self._watch
         try:
             with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
-                run = self._evaluated(cell, title)
+                run_context = self._benches.build(cell)
+                self._compile(cell, run_context)
+                run = evaluate(
+                    cell.config,
+                    like=run_context,
+                    on_start=lambda _, todo, done: watch.start(title, todo, done),
+                    on_record=watch.update,
+                    on_prepare=watch.prepare,
+                )
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
@@ -173,31 +189,21 @@ class _Runner:
             return Outcome(cell, "failed", f"all {len(run.records)} questions failed", run)
         return Outcome(cell, "done", run=run)
 
-    def _evaluated(self, cell: Cell, title: str) -> Evaluation:
-        run_context, watch = self._benches.build(cell), self._watch
-        if cell.settings is not None:
-            self._compile(cell, cell.settings, run_context)
-        return evaluate(
-            cell.config,
-            like=run_context,
-            on_start=lambda _, todo, done: watch.start(title, todo, done),
-            on_record=watch.update,
-            on_prepare=watch.prepare,
-        )
-
-    def _compile(self, cell: Cell, settings: CompileConfig, run_context: RunContext) -> None:
-        watch, name = self._watch, str(settings.out)
-        if name in self._broken:
-            raise RunError(self._broken[name])
+    def _compile(self, cell: Cell, run_context: RunContext) -> None:
+        if cell.settings is None:
+            return
+        if cell.program in self._broken:
+            raise RunError(self._broken[cell.program])
+        watch = self._watch
         try:
             compile_program(
-                _as_it_is(cell), settings, on_message=lambda line: watch.say(f"  {line}"),
+                _as_it_is(cell), cell.settings, on_message=lambda line: watch.say(f"  {line}"),
                 like=run_context, on_prepare=watch.prepare,
             )  # fmt: skip
         except StoppedError:
             raise
         except Exception as error:
-            self._broken[name] = f"its compile failed: {_reason(error)}"
+            self._broken[cell.program] = f"its compile failed: {_reason(error)}"
             raise
 
 
@@ -211,37 +217,23 @@ def _reason(error: Exception) -> str:
     return redact(text if isinstance(error, RagbenchError) else f"{type(error).__name__}: {text}")
 
 
-def _finished(sweep: Sweep, outcomes: Sequence[Outcome]) -> Swept:
-    """The sweep with runs and comparisons read from the run folders; written to `sweep.json`."""
-    read = [
-        replace(one, run=reopen(one.cell.folder) if is_run(one.cell.folder) else None)
-        for one in outcomes
-    ]
-    swept = Swept(sweep, read, _contrasts(sweep, read), stopped_by())
-    _write(swept)
-    return swept
-
-
 def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
     runs = {outcome.cell.label: outcome for outcome in outcomes}
-    contrasts = [_contrast(sweep, runs[a], runs[b]) for b, a in sweep.pairs.items()]
+    contrasts = []
+    for cell, baseline in sweep.pairs.items():
+        sides, scores = [runs[baseline], runs[cell]], {}
+        undone = [f"{one.cell.label} is {one.state}" for one in sides if one.state != "done"]
+        why = "".join(undone[:1])
+        if not why:
+            try:
+                both, method = [one.run for one in sides if one.run], Method(margin=sweep.margin)
+                [result] = compare_all(both, metrics=sweep.metrics, method=method)
+                scores = dict(result.scores)
+            except CompareError as error:
+                why = str(error)
+        contrasts.append(Contrast(cell, baseline, scores, why))
     family = iter(correct([c for contrast in contrasts for c in contrast.scores.values()]))
     return [replace(c, scores={metric: next(family) for metric in c.scores}) for c in contrasts]
-
-
-def _contrast(sweep: Sweep, a: Outcome, b: Outcome) -> Contrast:
-    contrast = Contrast(b.cell.label, a.cell.label)
-    for one in (a, b):
-        if one.state != "done" or one.run is None:
-            return replace(contrast, why=f"{one.cell.label} is {one.state}")
-    assert a.run is not None
-    assert b.run is not None
-    try:
-        method = Method(margin=sweep.margin)
-        [result] = compare_all([a.run, b.run], metrics=sweep.metrics, method=method)
-    except CompareError as error:
-        return replace(contrast, why=str(error))
-    return replace(contrast, scores=result.scores)
 
 
 def _write(swept: Swept) -> None:
