@@ -49,7 +49,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --temperature nan", "not a finite number"),
         ("eval --max-cost inf", "not a finite number"),
         ("eval --rpm 0", "rpm=0"),
-        ("tune --space k=2:x --program vanilla", "no range of knob k"),
+        ("tune --space k=2:x --program vanilla", "k='x' is not allowed"),
         ("tune --space k=nan --program vanilla", "k='nan'"),
         ("eval --lm nonsense", "malformed LM spec"),
         ("eval --lm local:qwen9", "qwen2.5-coder-0.5b"),

@@ -43,7 +43,7 @@ def test_tune_then_eval(world: World) -> None:
         "--space", "k=1:3", "--only", "k", "--out", world.folder / "tuned",
     )  # fmt: skip
     assert "front/00" in tuned
-    assert "k: 1 to 3" in tuned
+    assert "knobs: k" in tuned
     done = ragbench(
         "eval", "--compiled", world.folder / "tuned" / "front" / "00", *given, "--limit", 3,
         "--out", world.folder / "run",
