@@ -1,179 +1,272 @@
-"""A run that is interrupted, or whose disk is full or read-only, ends in one line; nothing is lost.
+"""Ctrl-C ends any command soon, prints what is there so far, and loses nothing.
 
-The run is the real command in a process of its own, over a real HTTP server on loopback.
+A real SIGINT to a real process. The server on loopback answers some requests and then none, so that
+the command is interrupted in the middle of its work, and not at the end of a time.
 """
 
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ragbench.experiments.store import read_records
-from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
+from tests.kills import judge_job, script, start, timeless, write_questions
+from tests.retrievers.wire import serving
+from tests.runs import record_rows
 
-N = 10
+N = 12
+LM = ["--lm", "openai/fake"]
 
 
-class Command:
-    """The command under test, over `N` questions."""
+class Held:
+    """Answers by `otherwise` until `hold` of a request is true, and then not at all."""
 
-    def __init__(self, folder: Path, server: FakeServer, out: Path) -> None:
-        self.server, self.out, self.data = server, out, write_towns(folder)
-        self.environment = {
-            **os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(folder / "cache"),
-        }  # fmt: skip
+    def __init__(self) -> None:
+        self.hold: Callable[[Hit], bool] = lambda hit: False
+        self.otherwise: Script = script
+        self.reached = threading.Event()
 
-    def start(self, before: Callable[[], Any] | None = None) -> subprocess.Popen[str]:
-        def prepare() -> None:
-            """Take Ctrl-C also where these tests ignore it, as in the background."""
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            if before:
-                before()
+    def __call__(self, hit: Hit) -> Any:
+        if not self.hold(hit):
+            return self.otherwise(hit)
+        self.reached.set()
+        return Fault("hang", seconds=600)
 
-        command = [
-            sys.executable, "-m", "ragbench", "eval", "--program", "vanilla", "--dataset", "jsonl",
-            "--data-file", str(self.data), "--limit", str(N), "--no-cache", "--k", "1",
-            "--lm", "openai/fake", "--api-base", self.server.url, "--out", str(self.out),
-            "--workers", "2",
-        ]  # fmt: skip
-        return subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, preexec_fn=prepare,
-        )  # fmt: skip
+    def after(self, n: int, model: str = "") -> None:
+        """Hold every request to `model`, or to any, from the one after `n` further ones on."""
+        left = [n]
 
-    def interrupted(self, hits: int, times: int = 1) -> tuple[str, str]:
-        """What it prints when Ctrl-C comes after so many `hits`, and again until it has ended."""
-        process = self.start()
-        deadline = time.monotonic() + 60
-        while len(self.server.hits) < hits and time.monotonic() < deadline:
+        def hold(hit: Hit) -> bool:
+            left[0] -= hit.body["model"].endswith(model)
+            return left[0] < 0
+
+        self.hold = hold
+
+
+class Place:
+    """A folder, a server and a finished run of `N` questions in it."""
+
+    def __init__(self, folder: Path, server: FakeServer, held: Held) -> None:
+        self.folder, self.server, self.held = folder, server, held
+        self.data = ["--dataset", "jsonl", "--data-file", str(write_questions(folder, N))]
+        self.lm = ["--api-base", server.url, "--workers", "1", "--no-cache"]
+        self.run = folder / "whole"
+        self.common = ["--program", "vanilla", "--k", "1", "--adapter", "chat", *self.data]
+        self.end(self.start("eval", *self.common, *LM, *self.lm, "--out", str(self.run)))
+
+    def start(self, *argv: str) -> tuple[Any, Path]:
+        log = self.folder / f"log-{time.monotonic_ns()}"
+        log.touch()
+        return start(argv, log), log
+
+    def end(self, started: tuple[Any, Path], code: int = 0) -> str:
+        """What the command printed until it ended."""
+        process, log = started
+        process.join(120)
+        printed = log.read_text()
+        assert process.exitcode == code, printed
+        assert "Traceback" not in printed
+        return printed
+
+    def interrupted(self, *argv: str, when: Callable[[], bool], times: int = 1) -> str:
+        """What the command prints that gets a SIGINT as soon as `when` is true."""
+        self.held.reached.clear()
+        process, log = started = self.start(*argv)
+        deadline = time.monotonic() + 120
+        while not when() and process.is_alive():
+            assert time.monotonic() < deadline
             time.sleep(0.02)
+        assert process.is_alive(), log.read_text()
         for _ in range(times):
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-        assert process.returncode == 130, err
-        assert "Traceback" not in err
-        return out, err
+            os.kill(process.pid, signal.SIGINT)
+        printed = self.end(started, 130)
+        assert times > 1 or printed.count("stopped; finished work is kept") == 1
+        return printed
 
-    def finish(self) -> None:
-        """Give the same command again, and check that nothing finished is asked again."""
-        before = read_records(self.out).finished
-        asked = len(self.server.hits)
-        process = self.start()
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        prompts = "\n".join(hit.prompt for hit in self.server.hits[asked:])
-        assert not [q for q in before if f"town number {q[1:]} lies" in prompts]
-        loaded = read_records(self.out)
-        assert (len(loaded.finished), loaded.damaged) == (N, ())
+    def held_with(self, n: int, out: Path | None = None) -> Callable[[], bool]:
+        """Whether a request is held and `n` records have been written under `out`."""
+
+        def when() -> bool:
+            runs = out.rglob("run.db") if out else ()
+            written = sum(len(record_rows(path.parent)) for path in runs)
+            return self.held.reached.is_set() and written >= n
+
+        return when
 
 
-def the_line(err: str) -> str:
-    """The only line on standard error beside the title of the run."""
-    assert "Traceback" not in err
-    lines = [line for line in err.splitlines() if line.strip() and "questions to ask" not in line]
-    assert len(lines) == 1, err
-    return lines[0]
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    held = Held()
+    with FakeServer(held) as server:
+        yield Place(tmp_path_factory.mktemp("so-far"), server, held)
 
 
-def test_ctrl_c_keeps_what_is_finished_and_the_same_command_continues(tmp_path: Path) -> None:
-    with FakeServer(latency_s=0.2) as server:
-        run = Command(tmp_path, server, tmp_path / "run")
-        out, err = run.interrupted(hits=4)
-        assert "the same command continues" in the_line(err)
-        loaded = read_records(run.out)
-        done = len(loaded.finished)
-        assert f"not finished: {done} of {N} answered, {N - done} not" in out
-        assert 0 < done < N
-        assert loaded.damaged == ()
-        assert all(record.failure is None for record in loaded.values())
-        assert '"event": "interrupted"' in (run.out / "log.jsonl").read_text()
-        run.finish()
+def cells(printed: str, first: str) -> list[str]:
+    """The cells of the first row of a table that begins with `first`."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()]
+    return next(row for row in rows if row and row[0] == first)
 
 
-def flaky(hit: Hit) -> str | Fault:
-    return Fault("500") if hit.number % 2 else plausible(hit)
+def test_eval_keeps_what_is_finished_and_the_same_command_continues(place: Place) -> None:
+    out = place.folder / "run"
+    place.held.after(3)
+    argv = ["eval", *place.common, *LM, *place.lm, "--limit", "0", "--out", str(out)]
+    printed = place.interrupted(*argv, when=place.held_with(3, out))
+    assert cells(printed, "vanilla")[1] == "3"
+
+    assert f"not finished: 3 of {N} answered, 1 cut off, {N - 4} not asked" in printed
+    assert "the same command continues" in printed
+    kept = read_records(out)
+    assert (len(kept.finished), kept.damaged) == (3, ())
+    assert all(record.failure is None for record in kept.values())
+    assert '"event": "interrupted"' in (out / "log.jsonl").read_text()
+    place.held.after(10**6)
+    asked = len(place.server.hits)
+    place.end(place.start(*argv))
+    prompts = "\n".join(hit.prompt for hit in place.server.hits[asked:])
+    assert not [q for q in kept.finished if f"town number {q[1:]} lies" in prompts]
+    loaded = read_records(out)
+    assert (len(loaded.finished), loaded.damaged) == (N, ())
 
 
 @pytest.mark.parametrize(
-    ("script", "times"),
+    ("otherwise", "times"),
     [
-        (flaky, 1),
+        (lambda hit: Fault("500") if hit.number % 2 else plausible(hit), 1),
         (lambda hit: Fault("429"), 1),
         (lambda hit: Fault("drip"), 1),
-        (lambda hit: Fault("hang", seconds=60), 1),
         (lambda hit: Fault("hang", seconds=60), 2),
     ],
+    ids=["500", "429", "drip", "hang"],
 )
-def test_ctrl_c_ends_it_whatever_the_server_does(
-    script: Script, times: int, tmp_path: Path
+def test_it_ends_whatever_the_server_does(
+    otherwise: Script, times: int, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the stop each of these would go on for a minute or more."""
-    with FakeServer(script, latency_s=0.02) as server:
-        run = Command(tmp_path, server, tmp_path / "run")
-        run.interrupted(hits=2, times=times)
-    assert read_records(tmp_path / "run").damaged == ()
+    monkeypatch.setattr(place.held, "hold", lambda hit: False)
+    monkeypatch.setattr(place.held, "otherwise", otherwise)
+    asked, out = len(place.server.hits), tmp_path / "run"
+    argv = ["eval", *place.common, *LM, *place.lm, "--workers", "2", "--out", str(out)]
+    place.interrupted(*argv, when=lambda: len(place.server.hits) > asked + 1, times=times)
+    assert not out.exists() or read_records(out).damaged == ()
 
 
-def test_full_disk(tmp_path: Path) -> None:
-    """A real file system without room where one may be mounted, else a limit on files' sizes."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(small)]
-    mounted = (
-        shutil.which("mount") is not None
-        and not subprocess.run(mount, capture_output=True, check=False).returncode
-    )
+#: Command -> its options, what of it is answered before the server falls silent, how many records
+#: must have been written then, and what the table shows.
+SMALL = ["--train-limit", "4", "--val-limit", "2"]
+COMMANDS: dict[str, tuple[list[str], int, int, list[str]]] = {
+    "tune": (["--limit", "2", "--trials", "8", "--only", "k", "--objective", "f1,tokens"], 7, 2,
+             ["| vanilla"]),
+    "verdict": (["--k", "1", "--limit", "3", "--optimizer", "labeled", *SMALL], 6, 3,
+                ["| vanilla"]),
+    "compile": (["--k", "1", "--optimizer", "bootstrap", *SMALL], 3, 0,
+                ["zero-shot on validation: "]),
+}  # fmt: skip
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
-    with FakeServer(latency_s=0.2) as server:
-        run, kept = Command(tmp_path, server, small / "run"), tmp_path / "kept"
+@pytest.mark.parametrize("command", COMMANDS)
+def test_others_show_what_is_there_so_far(command: str, place: Place) -> None:
+    options, answered, records, shown = COMMANDS[command]
+    out = place.folder / command
+    place.held.after(answered)
+    program = [*place.common[:2], *place.common[4:], *LM, *place.lm, "--out", str(out)]
+    printed = place.interrupted(command, *program, *options, when=place.held_with(records, out))
+    assert [line for line in shown if line not in printed] == []
+
+
+def test_sweep(place: Place) -> None:
+    out, file = place.folder / "sweep", place.folder / "sweep.yaml"
+    fields = {
+        "program": "vanilla", "k": 1, "adapter": "chat", "dataset": "jsonl", "workers": 1,
+        "data_file": place.data[-1], "api_base": place.server.url, "cache": False, "limit": 4,
+        "matrix": {"lm": ["openai/fake-a", "openai/fake-b"]},
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(fields))
+    place.held.after(2, "fake-b")
+    when = place.held_with(6, out)
+    printed = place.interrupted("sweep", str(file), "--out", str(out), when=when)
+    rows = [line for line in printed.splitlines() if line.startswith("| vanilla")]
+    assert len(rows) == 2
+    assert "fake-a" in printed
+    assert "fake-b" in printed
+
+
+def test_score_keeps_the_replies_it_paid_for(place: Place) -> None:
+    argv = judge_job(place.folder, place.server.url, N).argv[2:]
+    place.held.after(5)
+    score = ["score", str(place.run), *argv, "--workers", "1"]
+    printed = place.interrupted(*score, when=place.held_with(0))
+    assert cells(printed, "judge")[2] == "5"
+    assert "7 not asked" in printed
+    place.held.after(10**6)
+    asked = len(place.server.hits)
+    printed = place.end(place.start(*score))
+    assert len(place.server.hits) - asked == N - 5  # what was kept is not asked again
+    assert "(n " not in cells(printed, "judge")[1]
+    assert timeless(place.run / "scores.json").count('"not_asked": 0') == 1
+
+
+def test_errors(place: Place) -> None:
+    place.held.after(1)
+    judge = ["--judge", "openai/explains", *place.lm]
+    printed = place.interrupted("errors", str(place.run), *judge, when=place.held_with(0))
+    assert cells(printed, "questions")[1] == str(N)
+    assert "by openai/explains" in printed
+
+
+@pytest.mark.parametrize("searched", [0, 5])
+def test_retrieve(place: Place, searched: int) -> None:
+    over, left = threading.Event(), [searched]
+
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if len(body["input"]) == 1:  # a query; the first is not of a question
+            left[0] -= 1
+        if left[0] < (-1 if searched else 1):
+            place.held.reached.set()
+            over.wait(600)
+        rows = [{"index": i, "embedding": [1.0, i + 1.0]} for i in range(len(body["input"]))]
+        return 200, {"data": rows, "model": "m", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+
+    with serving(answer) as wire:
+        dense = f"dense(embedder=openai/m-{searched},api_base={wire.address})"
+        argv = ["retrieve", "--limit", "9", "--retriever", f"bm25,{dense}", "--k", "1,2"]
         try:
-            process = run.start(None if mounted else limit)
-            _, err = process.communicate(timeout=60)
-            assert process.returncode == 2, err
-            [line] = [line for line in err.splitlines() if line.startswith("error: ")]
-            assert "cannot write" in line
-            assert "Traceback" not in err
-            assert read_records(run.out).damaged == ()
-            assert len(server.hits) < N, "more was asked than could be kept"
-            shutil.copytree(run.out, kept)
+            printed = place.interrupted(*argv, when=place.held_with(0))
         finally:
-            if mounted:
-                subprocess.run(["umount", str(small)], check=False)
-        run.out = kept
-        run.finish()
+            over.set()
+    assert 0 < float(cells(printed, "bm25")[1]) < 1
+    assert ("dense" in printed) == bool(searched)
+    assert (f", first {searched}" in printed) == bool(searched)
+    assert "rankings and index cards" not in printed  # nothing was kept
 
 
-def test_read_only_folder(tmp_path: Path) -> None:
-    """A folder on a read-only file system, or one that this user may not write."""
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=8k", "tmpfs", str(folder)]
-    root = os.getuid() == 0
-    mounted = root and not subprocess.run(mount, capture_output=True, check=False).returncode
-    if root and not mounted:
-        pytest.skip("root may write everything, and nothing can be mounted here")
-    folder.chmod(0o555) if not mounted else None
-    with FakeServer() as server:
-        try:
-            process = Command(tmp_path, server, folder / "run").start()
-            _, err = process.communicate(timeout=60)
-        finally:
-            subprocess.run(["umount", str(folder)], check=False) if mounted else folder.chmod(0o755)
-        assert process.returncode == 2, err
-        assert "cannot use the run folder" in the_line(err)
-        assert server.hits == []
+def test_where_no_file_may_grow_it_says_so_and_stops_asking(tmp_path: Path, place: Place) -> None:
+    """As on a full disk; `tests/disk` lets each call to a file fail."""
+    place.held.after(10**6)
+    out, asked = tmp_path / "run", len(place.server.hits)
+    argv = ["eval", *place.common, *LM, *place.lm, "--limit", "0", "--out", str(out)]
+    environment = {**os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(tmp_path / "c")}
+    done = subprocess.run(
+        [sys.executable, "-m", "ragbench", *argv], env=environment, capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (80_000, 80_000)),
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "cannot write" in line
+    assert read_records(out).damaged == ()
+    assert len(place.server.hits) - asked < N, "more was asked than could be kept"
+    place.end(place.start(*argv))
+    assert len(read_records(out).finished) == N
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:
