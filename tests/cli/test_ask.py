@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import LMSetupError
-from ragbench.experiments.runs import context as setup
+from ragbench.experiments.runs import context as setup, reopen
 from tests.cli.test_mistakes import run
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 
@@ -30,14 +29,12 @@ def reply(asked: Asked) -> Reply:
     return {**plausible(asked), **{k: v for k, v in told.items() if k in asked.fields}}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def lms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, ScriptedLM]:
-    """LM spec -> the scripted LM made for it; the spec `broken` cannot be had."""
+    """LM spec -> the scripted LM made for it."""
     made: dict[str, ScriptedLM] = {}
 
     def make_lm(spec: str, **settings: Any) -> ScriptedLM:
-        if spec == "broken":
-            raise LMSetupError("broken is not to be had")
         price = "in=10,out=20" if spec == "dear" else "in=1,out=2"
         return made.setdefault(spec, ScriptedLM(reply, name=spec, price=price))
 
@@ -47,33 +44,20 @@ def lms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, ScriptedLM
     return made
 
 
-def converse(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *lines: str, args: str = ""
-) -> str:
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
-    code, out, err = run(capsys, "ask", "--size", "100", *args.split())
-    assert (code, err) == (0, "")
-    return out
-
-
-def test_a_question_shows_plan_evidence_and_citations(
-    capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM]
-) -> None:
+def test_a_question_shows_plan_evidence_and_citations(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "ask", QUESTION, "--program", "lookahead", "--size", "100")
     assert code == 0
-    assert f"question  {QUESTION}" in out
-    plan = "    n2: birthplace of {who} (after n1), asked: birthplace of Ada"
-    assert plan in out.splitlines()
-    assert "n1: mayor town -> who = Ada" in out
-    assert "[n1.1] " in out
-    assert "answer    Oslo  (answered)" in out
-    assert "cited     [n1.1] " in out
-    assert "3 calls (path 3)" in out
+    lines = [
+        f"question  {QUESTION}", "    n2: birthplace of {who} (after n1), asked: birthplace of Ada",
+        "n1: mayor town -> who = Ada", "[n1.1] ", "answer    Oslo  (answered)", "cited     [n1.1] ",
+        "3 calls (path 3)",
+    ]  # fmt: skip
+    assert [line for line in lines if line not in out] == []
     assert "gold" not in out
 
 
 def test_example_asks_the_splits_own_question_with_its_gold(
-    capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = run(capsys, "ask", "--example", "--program", "vanilla", "--size", "100")
     assert code == 0
@@ -84,13 +68,12 @@ def test_example_asks_the_splits_own_question_with_its_gold(
 
 
 def test_questions_are_read_line_by_line(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    lms: dict[str, ScriptedLM],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lms: dict[str, ScriptedLM]
 ) -> None:
-    out = converse(
-        capsys, monkeypatch, QUESTION, "", "Where is it?", args="--lm first --program vanilla"
-    )
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTION}\n\nWhere is it?\n"))
+    args = ["--size", "100", "--lm", "first", "--program", "vanilla"]
+    code, out, err = run(capsys, "ask", *args)
+    assert (code, err) == (0, "")
     assert out.count("question  ") == 2
     assert lms["first"].signatures == ["AnswerFromContext"] * 2
 
@@ -98,28 +81,23 @@ def test_questions_are_read_line_by_line(
 def test_lm_for_a_role_answers_and_is_priced_by_itself(
     capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM], tmp_path: Path
 ) -> None:
-    from ragbench.experiments.runs import reopen
-
     args = "eval --program lookahead --size 100 --limit 2 --lm cheap --lm-for plan=dear --out run"
     code, _, err = run(capsys, *args.split())
     assert code == 0, err
-    assert set(lms["dear"].signatures) == {"DraftPlanGraph"}
-    assert set(lms["cheap"].signatures) == {"BindVariables", "AnswerFromPlan"}
     for record in reopen(tmp_path / "run").records.values():
-        ledger = record.ledger
-        assert {(c.role, c.model) for c in ledger.calls} == {
+        assert {(call.role, call.model) for call in record.ledger.calls} == {
             ("plan", "scripted/dear"),
             ("extract", "scripted/cheap"),
             ("answer", "scripted/cheap"),
         }
-        for call in ledger.calls:
+        for call in record.ledger.calls:
             per = (10, 20) if call.role == "plan" else (1, 2)
             cost = call.prompt_tokens * per[0] + call.completion_tokens * per[1]
             assert call.cost_usd == pytest.approx(cost / 1e6)
 
 
 def test_documents_of_ones_own_are_asked(
-    lms: dict[str, ScriptedLM], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "contracts").mkdir()
     (tmp_path / "contracts" / "rent.md").write_text("# Rent\n\nNotice is three months.\n")

@@ -27,7 +27,4 @@ def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None
         assert f"runs/{name}" in data
     assert demo.returncode == 0
     assert not any(tmp_path.iterdir()), "what was unpacked is gone"
-
-
-def test_the_recording_is_small() -> None:
     assert len(files("ragbench.cli").joinpath("demo.zip").read_bytes()) < 300_000

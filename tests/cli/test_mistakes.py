@@ -1,6 +1,5 @@
 """A user's mistake is one line that names the value and the cure, and exit code 2."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -41,6 +40,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --dataset hotpot", "did you mean hotpotqa"),
         ("eval --dataset hotpotqa", "--data-file"),
         ("eval --dataset hotpotqa --data-file nope.json", "no such file"),
+        ("eval --size 100 --lm ollama/x --out /dev/null/run", "cannot use the run folder"),
         ("eval --split dev", "'train', 'validation', 'test'"),
         ("eval --limt 3", "--limit"),
         ("eval --retriever bm26", "did you mean bm25"),
@@ -81,31 +81,11 @@ def test_mistake_is_one_line_with_the_cure(
     assert expected in lines[0]
 
 
-def test_malformed_data_names_record_and_field(
+def test_mistake_leaves_no_run_folder_and_shows_no_control_characters(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    good = {
-        "_id": "a", "question": "Who?", "answer": "Me", "type": "bridge", "level": "easy",
-        "supporting_facts": [["T", 0]], "context": [["T", ["One.", "Two."]]],
-    }  # fmt: skip
-    bad = {**good, "_id": "b", "answer": 7}
-    (tmp_path / "bad.json").write_text(json.dumps([good, bad]))
-    code, _, err = run(capsys, "eval", "--dataset", "hotpotqa", "--data-file", "bad.json")
-    assert code == 2
-    assert len(err.splitlines()) == 1
-    assert "bad.json" in err
-    assert "answer" in err
-    assert "b" in err
-
-
-def test_mistake_leaves_no_run_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run(capsys, "eval", "--set", "max_steps=0")
     assert not (tmp_path / "runs").exists()
-
-
-def test_control_characters_of_a_value_do_not_reach_the_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     code, _, err = run(capsys, "eval", "--program", "x\x1b[31m\ny")
     assert code == 2
     assert "\x1b" not in err

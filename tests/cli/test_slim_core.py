@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[2]
 #: All but what packages of the core need themselves.
 REFUSED = sorted({*EXTRA_OF} - {"huggingface_hub", "tokenizers", "jinja2"})
 
-#: A process in which no package of an extra can be imported.
+#: Runs commands, then Python, in a process in which no package of an extra can be imported.
 CORE = """
-import contextlib, importlib.metadata, importlib.util, io, json, sys
+import contextlib, importlib.metadata, importlib.util, io, json, pathlib, sys
 
-missing = set(json.loads(sys.argv[1]))
+missing, commands, calls = map(json.loads, sys.argv[1:])
 
 class Refuse:
     def find_spec(self, name, path=None, target=None):
@@ -37,14 +37,11 @@ def refusing(name):
         raise importlib.metadata.PackageNotFoundError(name)
     return version(name)
 importlib.metadata.version = refusing
-"""
 
-#: Runs each command of a list in that process.
-COMMANDS = """
 from ragbench.cli.main import main
 from ragbench.experiments.report.table import flush
 found = []
-for words in json.loads(sys.argv[2]):
+for words in commands:
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["ragbench", *words]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -54,6 +51,12 @@ for words in json.loads(sys.argv[2]):
             code = stop.code
     flush()
     found.append([code, out.getvalue(), err.getvalue()])
+import ragbench as rb
+for call in calls:
+    try:
+        found.append([0, "", repr(eval(call))])
+    except Exception as error:
+        found.append([type(error).__name__, "", str(error)])
 print(json.dumps(found))
 """
 
@@ -83,9 +86,20 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             "stem": ["eval", "--retriever-set", "stemmer=english", *given],
             "pdf": ["ask", "Which?", "--docs", "papers", *model[:4]],
         }
+        calls = {
+            "data": ["rb.open_run('runs/a').to_pandas()",
+                     "rb.load_dataset('jsonl', data_file=pathlib.Path('q.parquet'))",
+                     "rb.load_dataset('hotpotqa', hub=True)"],
+            "dense": ["rb.make_retriever('dense', rb.load_dataset(setting='pooled'))"
+                      ".search('x', k=1)",
+                      f"rb.evaluate('tree_rag', lm='openai/fake', api_base={server.url!r})"],
+            "tune": ["rb.compile('vanilla', optimizer='optuna', lm='openai/fake', "
+                     f"api_base={server.url!r})"],
+        }  # fmt: skip
+        typed = [call for each in calls.values() for call in each]
+        arguments = [json.dumps(each) for each in (REFUSED, [*good, *bad.values()], typed)]
         done = subprocess.run(
-            [sys.executable, "-c", CORE + COMMANDS, json.dumps(REFUSED),
-             json.dumps([*good, *bad.values()])],
+            [sys.executable, "-c", CORE, *arguments],
             capture_output=True, text=True, cwd=tmp_path, check=False,
             env={**os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(tmp_path / "c")},
         )  # fmt: skip
@@ -94,68 +108,23 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
     for words, (code, _, err) in zip(good, results, strict=False):
         assert code == 0, (words, err)
     assert "| ircot" in results[1][1]
-    for extra, (code, _, err) in zip(bad, results[len(good) :], strict=True):
+    refused = results[len(good) :]
+    for extra, (code, _, err) in zip(bad, refused, strict=False):
         assert code == 2, (extra, err)
         assert f"; run pip install 'ragbench[{extra}]'" in err, err
         assert len([line for line in err.splitlines() if "questions to ask" not in line]) == 1
-
-
-#: Each is done from Python in that process; what it raises is printed.
-CALLS = """
-import pathlib
-import ragbench as rb
-
-server = {"lm": "openai/fake", "api_base": sys.argv[2], "limit": 2}
-run = rb.evaluate("vanilla", **server)
-passages = [rb.Passage("p1", "A", "here"), rb.Passage("p2", "B", "there")]
-calls = {
-    "local": lambda: rb.evaluate("vanilla", lm="local", limit=1),
-    "data": lambda: rb.load_dataset("jsonl", data_file=pathlib.Path("q.parquet")),
-    "data ": lambda: rb.load_dataset("hotpotqa", hub=True),
-    "data  ": run.to_pandas,
-    "dense": lambda: rb.make_retriever("dense", rb.load_dataset(setting="pooled")).search("x", k=1),
-    "dense ": lambda: rb.evaluate("vanilla", retriever="dense", **server),
-    "dense  ": lambda: rb.evaluate("tree_rag", **server),
-    "tune": lambda: rb.compile("vanilla", optimizer="optuna", **server),
-}
-for extra, call in calls.items():
-    try:
-        call()
-        print("->", extra.strip(), "nothing", "was raised")
-    except Exception as error:
-        print("->", extra.strip(), type(error).__name__, error)
-"""
-
-
-def test_in_python_too_a_missing_extra_is_named(tmp_path: Path) -> None:
-    (tmp_path / "q.parquet").write_text("question,answer\nWhich town?,Town 1\n")
-    with FakeServer() as server:
-        done = subprocess.run(
-            [sys.executable, "-c", CORE + CALLS, json.dumps(REFUSED), server.url],
-            capture_output=True, text=True, cwd=tmp_path, check=False,
-            env={**os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(tmp_path / "c")},
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("-> ")]
-    assert len(lines) == 8
-    assert "zero-shot" not in done.stdout  # nothing was asked for what cannot be compiled
-    for line in lines:
-        _, extra, kind, said = line.split(" ", 3)
-        assert kind == "MissingExtraError", line
-        assert said.endswith(f"run pip install 'ragbench[{extra}]'"), line
+    named = [extra for extra, each in calls.items() for _ in each]
+    for extra, (kind, _, said) in zip(named, refused[len(bad) :], strict=True):
+        assert kind == "MissingExtraError", said
+        assert said.endswith(f"run pip install 'ragbench[{extra}]'"), said
 
 
 def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    assert {*EXTRA_OF.values()} <= {*extras}
     [everything] = extras["all"]
     apart = {"lance", "qdrant", "ray", "stem", "spacy"}
-    for extra in {*EXTRA_OF.values()} - apart:
-        assert extra in everything
-    brought = " ".join(extra for listed in extras.values() for extra in listed)
     for package, extra in EXTRA_OF.items():
-        name = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "Stemmer": "PyStemmer"}.get(
-            package, package
-        )
-        assert name.replace("_", "-") in " ".join(extras[extra]), (package, brought)
+        assert extra in everything or extra in apart
+        names = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "Stemmer": "PyStemmer"}
+        assert names.get(package, package).replace("_", "-") in " ".join(extras[extra]), package
