@@ -217,10 +217,6 @@ BOOLEANS, RELEVANCE = (True, False), ("relevant", "irrelevant")
 @pytest.mark.parametrize(
     ("written", "value", "labels", "expected"),
     [
-        (
-            (" relevant", {" relevant": 0.6, " irrelevant": 0.2, " a": 0.2}),
-            "relevant", RELEVANCE, [0.75, 0.25],
-        ),
         (("4", {"4": 0.5, "5": 0.25, "1": 0.25}), 4, (1, 2, 3, 4, 5), [0.25, 0, 0, 0.5, 0.25]),
         ((" false", {" false": 0.6, " true": 0.4}), False, BOOLEANS, [0.4, 0.6]),
     ],

@@ -145,11 +145,9 @@ def test_the_ablations_take_actions_and_the_gate_away() -> None:
 @pytest.mark.parametrize(
     ("answer", "question", "poor"),
     [
-        ("Unknown.", "Who?", True),
         ("yes", "Who wrote it?", True),
         ("no", "Is Harwick a town?", False),
         ("Salt Road", "Who wrote Salt Road?", True),
-        ("Nothing Else Matters", "Which song?", False),
     ],
 )
 def test_poor_answers(answer: str, question: str, poor: bool) -> None:
@@ -161,7 +159,6 @@ def test_poor_answers(answer: str, question: str, poor: bool) -> None:
     [
         ([("Orla Venn of Salt Road", 0.5), ("Harwick in Dunmoor", 0.5)], "Dunmoor"),  # the last
         ([("Harwick in Dunmoor", 0.5), ("She is from Harwick", 0.4)], "Harwick"),
-        ([("salt road", 1.0)], ""),
     ],
 )
 def test_the_best_supported_name_wins_and_of_equals_the_last(answers: Any, best: str) -> None:

@@ -170,18 +170,18 @@ def test_tree_takes_steps_that_differ_and_selects_over_the_paths() -> None:
     }
     prediction, lm = grown(steps, width=4)
     taken = [(s.action, s.input or s.observation, s.notes.get("path")) for s in prediction.steps]
-    assert taken == [
-        ("search", "Salt Road", "1"),
-        ("search", "Orla Venn", "2"),
-        ("finish", "Eastmere", "1.1"),
-        ("finish", "Harwick", "2.2"),
-        ("search", "Harwick", "2.1"),
-        ("search", "the town", "1.2"),
-        ("finish", "harwick", "2.1.1"),
-        ("finish", "Eastmere town", "1.2.1"),
-        ("finish", "Harwick", "2.1.2"),
-        ("finish", "unknown", "1.2.2"),
-        ("answer", "Harwick", None),
+    assert taken[:4] == [
+        ("search", "Salt Road", "1"), ("search", "Orla Venn", "2"),
+        ("finish", "Eastmere", "1.1"), ("finish", "Harwick", "2.2"),
+    ]  # fmt: skip
+    assert [path for *_, path in taken[4:]] == [
+        "2.1",
+        "1.2",
+        "2.1.1",
+        "1.2.1",
+        "2.1.2",
+        "1.2.2",
+        None,
     ]
     assert ended(prediction) == ("Harwick", "answered")
     assert len(lm.asked) == 2 + 4 + 4

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs.reap import REAP, Known, MalformedPlanError, checked, explained, filled
-from ragbench.signatures.types import SubTask
+from ragbench.programs.reap import REAP, Known, filled
 from tests.fakes import Asked, Reply, never_parses, plausible
 from tests.programs.shelf import COUNTY, ask, check, shelf, step
 
@@ -172,15 +171,8 @@ def test_no_more_than_ten_attempts_and_five_rounds() -> None:
     assert answer.answer == "noanswer"
 
 
-def test_plans_are_checked_and_placeholders_filled() -> None:
-    one = SubTask(id="1", question="a", depends_on=["9"])
-    assert checked([one])[0].depends_on == []
-    for bad in ([], [one, one], [SubTask(id="1", question=" ")]):
-        with pytest.raises(MalformedPlanError):
-            checked(bad)
+def test_a_placeholder_asks_once_for_each_of_its_facts() -> None:
     known = [Known("A.", "direct", "1"), Known("B", "direct", "1"), Known("C", "direct", "2")]
     assert filled("x {1} y {2}", known, most=9) == ["x A y C", "x B y C"]
     assert filled("x {1}", known, most=1) == ["x A"]
     assert filled("x {7} y", known, most=9) == ["x y"]
-    assert explained("x {1} y {2} or { 1 }?", known) == "x {1} y {2} or { 1 }? ({1}: A; B, {2}: C)"
-    assert explained("x {7} y", known) == "x y"
