@@ -122,6 +122,12 @@ def test_chance_rejections_cost_less_than_twice_the_time(share: float, latency: 
     assert sum(one.seconds for one in outcomes) / 20 < 2 * without
 
 
+def test_a_cluster_by_chance_is_got_over() -> None:
+    without = played(by_chance(0.0, 0), 5000).seconds
+    for seed in range(8):  # one of them once took a thousand times the time
+        assert played(by_chance(0.2, seed), 5000).seconds < 3 * without
+
+
 @pytest.mark.parametrize(
     "takes", [lambda: bucket(50, 50), lambda: bucket(50, 5), lambda: window(50)]
 )

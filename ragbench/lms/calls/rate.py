@@ -2,8 +2,9 @@
 
 A single rejection (HTTP 429) may be chance: its call waits a moment and goes again, and no other
 does. Where rejections cluster, calls a second are limited to what the server took in the second
-before. From there the rate grows, ever faster, until the next rejection. Before that, the calls
-open at once grow by one per answer; those to a server given by its address are not limited.
+before. From there the rate grows, ever faster, until the next rejection; where even a quarter of
+it is rejected, the cluster was chance, and half of it is tried again. Before that, the calls open
+at once grow by one per answer; those to a server given by its address are not limited.
 
 `Rate` decides and takes the time from its caller; `RateLimit` makes threads wait.
 """
@@ -51,6 +52,7 @@ class Rate:
         self.most_open, self.n_open = most_open, 0
         #: Calls a second; None until rejections clustered.
         self.per_second: float | None = None
+        self._found = 0.0  # what it was when they did
         self._next_at = self._cut_at = -math.inf
         self._recent: deque[Started] = deque(maxlen=1000)
         #: Unit -> most a minute, as a person set it, and when the next call may start under it.
@@ -107,8 +109,12 @@ class Rate:
         clusters = any(sum(one.rejected for one in started[-of:]) >= n for n, of in CLUSTERS)
         if self.per_second is None and not clusters:
             return
-        taken = sum(not one.rejected and now - 1.0 < one.at <= now for one in self._recent)
-        self.per_second = KEPT * min(max(taken, 1), self.per_second or math.inf)
+        taken = max(1, sum(not one.rejected and now - 1.0 < one.at <= now for one in self._recent))
+        if self.per_second is None:
+            self._found = KEPT * taken
+        self.per_second = KEPT * min(taken, self.per_second or math.inf)
+        if 1.0 < self.per_second < self._found / 4:  # fewer calls were rejected no less: by chance
+            self.per_second = self._found / 2
         pause = PAUSE_S if clusters else 0.0
         self._next_at = now + max(pause, min(retry_after or 0.0, LONGEST_RESET_S))
         self._cut_at = now
