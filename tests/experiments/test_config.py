@@ -1,8 +1,8 @@
-"""Configs: layering, both forms of a key, the shipped ones, the data they come to, and mistakes."""
+"""Configs: layers, both forms of a key, mistakes, the shipped ones, and the identity of a run."""
 
 import json
+import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ragbench.experiments.artifacts import load_artefact, question_hash
 from ragbench.experiments.config import (
     SHIPPED_FOLDER,
     RunConfig,
+    config_text,
     load_config,
     make_config,
     shipped_configs,
@@ -26,8 +27,6 @@ from ragbench.knobs import resolve
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import RETRIEVERS
 from tests.programs.shelf import shelf
-
-SHIPPED = Path(__file__).parents[2] / "ragbench" / "experiments" / "config" / "shipped"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +59,9 @@ def test_inherits_merges_mappings_key_by_key(tmp_path: Path) -> None:
     config = make_config({"seed": 1}, base=load_config(tmp_path / "b.yaml"))
     assert config.set == {"max_steps": 6, "k": 2}
     assert (config.data.limit, config.seed, config.program) == (7, 1, "ircot")
+    (tmp_path / "c.yaml").write_text("set: {a: 2:10, b: 010, c: on, d: 1e3, e: true}")
+    guessed = {"a": "2:10", "b": 10, "c": "on", "d": 1000.0, "e": True}  # no base 60, no octal
+    assert load_config(tmp_path / "c.yaml")["set"] == guessed
 
 
 @pytest.mark.parametrize(
@@ -98,37 +100,16 @@ def test_flat_and_nested_keys_are_the_same() -> None:
     assert make_config({"k": 3, "set": {"k": "3"}}).set == {"k": "3"}
 
 
-def test_yaml_guesses_no_base_60_octal_or_boolean_words(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("set: {a: 2:10, b: 010, c: on, d: 1e3, e: true, f: 2020-01-01}")
-    found = load_config(path)["set"]
-    assert found == {"a": "2:10", "b": 10, "c": "on", "d": 1000.0, "e": True, "f": "2020-01-01"}
-
-
-def test_folder_name_cannot_leave_runs() -> None:
-    folder = make_config({"lm": "local:/models/../../x.gguf"}).folder()
-    assert folder.parent == Path("runs")
-    assert ".." not in folder.parts
-
-
-# -- which questions -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> dict[str, Any]:
+def test_eval_asks_a_file_whole_and_in_order(tmp_path: Path) -> None:
     rows = [{"question": f"Question {i}?", "answer": i} for i in range(30)]
     (tmp_path / "mine.json").write_text(json.dumps(rows))
     (tmp_path / "corpus.json").write_text(json.dumps([{"title": "T", "text": "Text."}]))
-    return {"data_file": tmp_path / "mine.json", "corpus_file": tmp_path / "corpus.json"}
-
-
-def test_eval_asks_a_file_whole_and_in_order(own: dict[str, Any]) -> None:
-    config = to_config(**own, whole=True)
-    assert (config.data.dataset, config.data.split, config.data.limit) == ("jsonl", "all", None)
-    asked = choose(load_dataset(config.data_spec()), config)
-    assert [example.answers for example in asked] == [[str(i)] for i in range(30)]
-    first = to_config(**own, limit=3, whole=True)
-    assert len(choose(load_dataset(first.data_spec()), first)) == 3
+    own = {"data_file": tmp_path / "mine.json", "corpus_file": tmp_path / "corpus.json"}
+    for limit, n in ((None, 30), (3, 3)):
+        config = to_config(**own, limit=limit, whole=True)
+        assert (config.data.dataset, config.data.split) == ("jsonl", "all")
+        asked = choose(load_dataset(config.data_spec()), config)
+        assert [example.answers for example in asked] == [[str(i)] for i in range(n)]
 
 
 # -- what comes with the package -------------------------------------------------------------------
@@ -152,7 +133,7 @@ def test_a_shipped_config_holds_and_its_full_one_differs_in_the_limit_alone(name
     assert re.match(
         r"# The whole split\. A question takes \d+( to \d+)? calls? and [\d,]+ to [\d,]+ tokens "
         r"\(estimated by --dry-run\)\.\n",
-        (SHIPPED / f"{name}_full.yaml").read_text("utf-8"),
+        config_text(f"{name}_full"),
     )
 
 
@@ -182,19 +163,81 @@ def test_what_is_given_takes_the_place_of_what_a_config_has() -> None:
     assert make_config({"dataset": "musique", "hub": True}, base=base).data.hub
 
 
-@cache
-def training_questions() -> set[str]:
-    questions = load_dataset(DataSpec("synthetic")).splits["train"]
-    return {question_hash(example.question) for example in questions}
-
-
 @pytest.mark.parametrize("name", shipped_programs())
 def test_a_shipped_program_is_of_the_program_as_it_is_now(name: str) -> None:
     program = PROGRAMS.get(name)(shelf())
     sidecar = load_artefact(SHIPPED_FOLDER / name, program)
     assert any(predictor.demos for _, predictor in program.named_predictors())
     assert sidecar.data.name == "synthetic"
-    assert set() < set(sidecar.data.train.hashes) <= training_questions()
+    trained_on = {question_hash(e.question) for e in load_dataset(DataSpec()).splits["train"]}
+    assert set() < set(sidecar.data.train.hashes) <= trained_on
     assert "://" not in (SHIPPED_FOLDER / name / "sidecar.json").read_text(encoding="utf-8")
     config = make_config({"program": name, "compiled": "shipped"})
     assert config.compiled == SHIPPED_FOLDER / name
+
+
+# -- identity --------------------------------------------------------------------------------------
+
+SAME: list[dict[str, Any]] = [
+    {},
+    {"k": 3},
+    {"set": {"k": "3", "variant": "spec"}},
+    {"lm": "local:qwen2.5-coder-0.5b"},
+    {"adapter": "json"},
+    {"retriever": "bm25(k1=0.9)"},
+    {"retriever_set": {"b": "0.4"}},
+    {"limit": 3, "workers": 1, "cache": False, "price": "in=1,out=2", "rpm": 5, "timeout": 9},
+]
+OTHER: list[dict[str, Any]] = [
+    {"k": 4},
+    {"set": {"max_steps": 2}},
+    {"set": {"variant": "paper"}},
+    {"seed": 7},
+    {"lm": "openai/gpt-4o-mini"},
+    {"api_base": "http://127.0.0.1:9/v1"},
+    {"lm_for": {"answer": "openai/gpt-4o-mini"}},
+    {"retriever": "distracting"},
+    {"retriever_set": {"b": 0.5}},
+    {"adapter": "chat"},
+    {"split": "train"},
+    {"votes": 3},
+    {"form": True},
+    {"temperature": 0.5},
+    {"reply_tokens": 100},
+]
+
+
+def test_what_resolves_the_same_is_one_run_and_otherwise_another() -> None:
+    usual = make_config({"program": "ircot"})
+    assert usual.folder().name.startswith("ircot-spec-synthetic-test-bm25-qwen2.5_coder_0.5b-")
+    odd = make_config({"lm": "local:/models/../../x.gguf"}).folder()
+    assert (odd.parent, ".." in odd.parts) == (Path("runs"), False)
+    for given in SAME:
+        assert make_config(given).identity() == usual.identity(), given
+    assert len({make_config(given).folder() for given in [{}, *OTHER]}) == 1 + len(OTHER)
+    for given in [*SAME, *OTHER]:
+        identity = make_config(given).identity()
+        assert make_config(json.loads(json.dumps(identity))).identity() == identity
+    lm = {"lm": "anthropic/claude-3-5-haiku-latest"}  # the adapter of `auto` is the LM's
+    adapters = [make_config({**lm, **more}).folder() for more in ({}, {"adapter": "chat"})]
+    assert adapters[0] == adapters[1] != make_config({**lm, "adapter": "json"}).folder()
+
+
+def test_a_file_counts_by_its_content_and_one_that_cannot_be_read_is_refused(
+    tmp_path: Path,
+) -> None:
+    def identity(path: object) -> dict[str, Any]:
+        return make_config({"dataset": "jsonl", "data_file": path}).identity()
+
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("other" if name == "c" else "same")
+    a, b, c = (identity(tmp_path / name) for name in "abc")
+    assert a == b != c
+    os.mkfifo(tmp_path / "pipe")  # not waited for; what reads the data says that it is no file
+    assert identity(tmp_path / "pipe")
+    if Path("/proc/self/mem").exists():  # a file that gives EIO
+        with pytest.raises(ConfigError, match="/proc/self/mem cannot be read: Input/output error"):
+            identity("/proc/self/mem")
+        (tmp_path / "sidecar.json").symlink_to("/proc/self/mem")
+        with pytest.raises(ConfigError, match="cannot be read: Input/output error"):
+            make_config({"compiled": tmp_path}).identity()

@@ -62,9 +62,7 @@ def test_every_column_of_the_table_is_broken_down(
     assert json.loads((run / "card.json").read_text()) == before
 
 
-def test_rows_of_several_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = folder(tmp_path / "a"), folder(tmp_path / "b")
     code, out, _ = command(capsys, "summarize", str(a), str(b), "--by-group")
     assert code == 0
