@@ -24,8 +24,8 @@ ESTIMATES = ("tests/metrics/test_estimates.py",)
 COMPARED = ("tests/metrics/test_comparison.py",)
 SENTENCES = ("tests/experiments/test_sentences.py",)
 DESIGN = ("tests/experiments/test_design.py",)
-BILL = ("tests/experiments/test_bill.py",)
-CAUSES = ("tests/metrics/test_errors.py", "tests/experiments/test_explain.py")
+BILL = ("tests/experiments/test_results.py",)
+CAUSES = ("tests/metrics/test_errors.py", "tests/experiments/test_judge.py")
 ANSWER = ("tests/metrics/test_answer.py", "tests/conformance/test_answer_definitions.py")
 
 
@@ -143,7 +143,7 @@ MUTANTS = [
     # Scores and causes.
     Mutant("ragbench/metrics/aggregate.py", 'None if "" in names else', "None if True else", BILL),
     Mutant("ragbench/experiments/score/grounding.py", "1 - mean, 1 - high, 1 - low",
-           "1 - mean, 1 - low, 1 - high", ("tests/experiments/test_ground.py",)),
+           "1 - mean, 1 - low, 1 - high", ("tests/experiments/test_judge.py",)),
     Mutant("ragbench/experiments/score/judging.py", "if among else", "if not among else",
            CAUSES),
     Mutant("ragbench/metrics/errors.py", "_among_words(record) or _stopped", "_stopped", CAUSES),

@@ -10,12 +10,16 @@ from ragbench.record import Record
 from tests.metrics.records import call, failure, record
 
 CARD: dict[str, Any] = {
-    "identity": {"program": "vanilla", "split": "test", "view": None, "temperature": 0.0},
+    "identity": {
+        "program": "vanilla", "split": "test", "view": None, "temperature": 0.0,
+        "retriever": "bm25",
+    },
+    "adapter": "LenientJSON",
     "knobs": {"k": 5, "variant": "default", "answer_style": "free"},
     "model": "scripted/answerer",
     "data": {"name": "hotpotqa", "setting": "distractor", "digest": "0"},
     "compiled": "",
-}
+}  # fmt: skip
 
 
 def answered(qid: str, answer: str, **fields: Any) -> Record:

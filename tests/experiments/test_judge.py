@@ -1,21 +1,42 @@
-"""The judge: verdicts read strictly, each asked for once, every denominator right."""
+"""Judges of answers, claims and causes: read strictly, asked once, every denominator right."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragbench.errors import ConfigError
+from ragbench.errors import CompareError, ConfigError
+from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.report.errors import errors_of
+from ragbench.experiments.runs import reopen
 from ragbench.experiments.score.asking import Asking, read_journal
+from ragbench.experiments.score.grounding import MOST_CLAIMS
 from ragbench.experiments.score.judging import Judging
 from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
 from ragbench.experiments.store import read_records
 from ragbench.lms.calls import Limits, spending
+from ragbench.metrics import get_metric
 from ragbench.metrics.errors import cause_of
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
 from tests.fake_server import FakeServer, Fault
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
+from tests.metrics.records import failure
+
+Folder = Callable[..., Path]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """The run folder of some records, by default of four; each time another."""
+
+    def make(*records: Any, **card: Any) -> Path:
+        name = f"run-{len(list(tmp_path.iterdir()))}"
+        return make_run(tmp_path / name, records or four(), **card)
+
+    return make
 
 
 def fair(asked: Asked) -> Reply:
@@ -23,55 +44,52 @@ def fair(asked: Asked) -> Reply:
     return {"verdict": "correct" if right else "incorrect"}
 
 
-def judge_of(script: Any = fair, **fields: Any) -> ScriptedLM:
-    return ScriptedLM(script, name="judge", **fields)
+def judge_of(script: Any = fair, name: str = "judge", **fields: Any) -> ScriptedLM:
+    return ScriptedLM(script, name=name, **fields)
 
 
-def scored_by(folder: Path, lm: ScriptedLM, **fields: Any) -> Scored:
-    return score_run(folder, ScoreRequest(judge=JudgeRequest(Asking(lm, 2), **fields)))
+def scored_by(run: Path, lm: ScriptedLM, rule: Any = "ragbench", **fields: Any) -> Scored:
+    return score_run(run, ScoreRequest(judge=JudgeRequest(Asking(lm, 2), rule, **fields)))
 
 
-def judged(folder: Path, lm: ScriptedLM, **fields: Any) -> dict[str, Any]:
+def judged(run: Path, lm: ScriptedLM, *rule: str, **fields: Any) -> dict[str, Any]:
     """The summary of the judge."""
-    (found,) = scored_by(folder, lm, **fields).summary["judges"].values()
+    (found,) = scored_by(run, lm, *rule, **fields).summary["judges"].values()
     return dict(found)
 
 
 def test_verdicts_fill_the_metric_and_every_denominator_and_are_asked_for_once(
-    tmp_path: Path,
+    folder: Folder,
 ) -> None:
-    folder, lm = make_run(tmp_path / "run", four()), judge_of()
-    scored = scored_by(folder, lm)
+    run, lm = folder(), judge_of()
+    scored = scored_by(run, lm)
     found = scored.summary["judges"]["judge"]
     assert (found["correct"], found["incorrect"], found["failed"]) == (2, 1, 1)
     assert (found["model"], found["contain"]["same"]) == ("scripted/judge", 1.0)
     assert scored.summary["scores"]["judge"]["mean"] == 0.5
     assert scored.summary["breakdowns"]["hops"]["2"]["judge"] == 0.5
-    assert judged(folder, lm) == found
+    assert judged(run, lm) == found
     assert len(lm.asked) == 3
-    calls = [call for row in read_journal(folder) for call in row["calls"]]
+    calls = [call for row in read_journal(run) for call in row["calls"]]
     assert [call["kind"] for call in calls] == ["judge"] * 3
     assert all(call["cost_usd"] > 0 for call in calls)
-    assert score_run(folder, ScoreRequest()).summary["judges"] == {"judge": found}
+    assert score_run(run, ScoreRequest()).summary["judges"] == {"judge": found}
 
 
-def test_a_judge_that_rejects_exact_matches_is_reported(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
-    found = judged(folder, judge_of(lambda asked: {"verdict": "incorrect"}))
-    assert found["contain"]["exact_rejected"] == found["contain"]["exact"] == 1
-    assert any("rejects 1 of 1" in line for line in Judging.describe("j", found))
-    found = judged(folder, ScriptedLM(fair, name="fair"))
-    assert found["contain"]["exact_rejected"] == 0
-    assert not any("rejects" in line for line in Judging.describe("j", found))
+def test_a_judge_that_rejects_exact_matches_is_reported(folder: Folder) -> None:
+    for script, rejected in ((lambda asked: {"verdict": "incorrect"}, 1), (fair, 0)):
+        found = judged(folder(), judge_of(script))
+        assert (found["contain"]["exact_rejected"], found["contain"]["exact"]) == (rejected, 1)
+        lines = Judging.describe("j", found)
+        assert any("rejects 1 of 1" in line for line in lines) == bool(rejected)
 
 
 @pytest.mark.parametrize("reply", ["I would say so", {"verdict": "mostly correct"}])
 def test_unreadable_reply_is_asked_for_once_more_and_then_unscored(
-    tmp_path: Path, reply: Reply
+    folder: Folder, reply: Reply
 ) -> None:
-    folder = make_run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Chad")])
     lm = judge_of(lambda a: reply if "Chad" in a.inputs["answer"] else fair(a), schema=False)
-    scored = scored_by(folder, lm)
+    scored = scored_by(folder(answered("q1", "Norway"), answered("q2", "Chad")), lm)
     found = scored.summary["judges"]["judge"]
     assert (found["correct"], found["incorrect"], found["unscored"]) == (1, 0, 1)
     assert (len(lm.asked), scored.summary["scores"]["judge"]["n"]) == (3, 1)
@@ -79,27 +97,44 @@ def test_unreadable_reply_is_asked_for_once_more_and_then_unscored(
     assert tries == [0.0, 0.7]  # the same again could come from a cache
 
 
-def test_what_the_provider_failed_is_asked_again_next_time(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
-    found = judged(folder, judge_of(lambda asked: rate_limited()))
+def test_what_the_provider_failed_or_a_limit_left_is_asked_next_time(folder: Folder) -> None:
+    run = folder(answered("q1", "Norway"))
+    found = judged(run, judge_of(lambda asked: rate_limited()))
     assert found["unscored"] == 1
     assert "LMRateLimitError" in next(iter(found["unscored_because"]))
-    healed = judged(folder, judge_of())
+    healed = judged(run, judge_of())
     assert (healed["correct"], healed["unscored"]) == (1, 0)
     assert (healed["as_if"]["calls"], healed["billed"]["calls"]) == (1, 2)
 
+    run, lm = folder(*(answered(f"q{n}", f"Norway {n}") for n in range(9))), judge_of()
+    with spending(Limits(calls=2)) as spent:
+        found = judged(run, lm)
+    assert (len(lm.asked), found["not_asked"], spent.stopped_by) == (2, 7, "--max-calls 2")
+    whole = judged(run, lm)
+    assert (whole["correct"], len(lm.asked), whole["billed"]["calls"]) == (9, 9, 9)
+    with spending(Limits(cost=1.0)), pytest.raises(ConfigError, match="--price"):
+        judged(folder(), judge_of(price=None))
 
-def test_a_model_does_not_judge_itself_unless_told(tmp_path: Path) -> None:
-    folder, lm = make_run(tmp_path / "run", four()), ScriptedLM(fair, name="answerer")
-    with pytest.raises(ConfigError, match="--allow-self-judge"):
-        judged(folder, lm)
+    run = folder(answered("q1", "Norway"))  # cut off between the first try and the second
+    lm = judge_of(lambda a: "hm" if a.number == 1 else fair(a), schema=False)
+    with spending(Limits(calls=1)):
+        found = judged(run, lm)
+    assert (found["unscored"], found["not_asked"], found["billed"]["calls"]) == (0, 1, 1)
+    whole = judged(run, lm)
+    assert (whole["correct"], whole["as_if"]["calls"], whole["billed"]["calls"]) == (1, 1, 2)
+
+
+def test_a_model_does_not_judge_itself_unless_told(folder: Folder) -> None:
+    run, lm = folder(), judge_of(name="answerer")
+    for ask in (judged, lambda run, lm: errors_of(run, asking=Asking(lm))):
+        with pytest.raises(ConfigError, match="--allow-self-judge"):
+            ask(run, lm)
     assert lm.asked == []
-    judged(folder, lm, allow_self=True)
+    judged(run, lm, allow_self=True)
     assert len(lm.asked) == 3
 
 
-def test_arag_rule_hides_the_question_and_takes_only_the_exact_word(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
+def test_arag_rule_hides_the_question_and_takes_only_the_exact_word(folder: Folder) -> None:
     replies = {"Norway": " Correct\n", "Sweden": "incorrect"}
 
     def script(asked: Asked) -> Reply:
@@ -107,74 +142,197 @@ def test_arag_rule_hides_the_question_and_takes_only_the_exact_word(tmp_path: Pa
         answer = asked.prompt.partition("Generated answer: ")[2].partition("\n")[0]
         return replies.get(answer, "It is correct.")
 
-    lm = judge_of(script)
-    found = judged(folder, lm, rule="arag")
+    run, lm = folder(), judge_of(script)
+    found = judged(run, lm, "arag")
     assert (found["correct"], found["incorrect"], found["unscored"]) == (1, 1, 1)
     assert len(lm.asked) == 3  # no retry
     for name in ("arag", "linearrag"):
-        summary = score_run(folder, ScoreRequest(protocol=name)).summary
+        summary = score_run(run, ScoreRequest(protocol=name)).summary
         assert summary["protocol"]["scores"]["LLM-Acc"]["mean"] == 0.25
 
 
-def test_limit_of_spending_leaves_the_rest_for_later(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(9)])
-    lm = judge_of()
-    with spending(Limits(calls=2)) as spent:
-        found = judged(folder, lm)
-    assert (len(lm.asked), found["not_asked"], spent.stopped_by) == (2, 7, "--max-calls 2")
-    whole = judged(folder, lm)
-    assert (whole["correct"], len(lm.asked), whole["billed"]["calls"]) == (9, 9, 9)
-    fresh = make_run(tmp_path / "fresh", four())
-    with spending(Limits(cost=1.0)), pytest.raises(ConfigError, match="--price"):
-        judged(fresh, judge_of(price=None))
-
-
-def test_task_that_a_limit_cuts_off_keeps_what_it_took(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
-    lm = judge_of(lambda a: "hm" if a.number == 1 else fair(a), schema=False)
-    with spending(Limits(calls=1)):
-        found = judged(folder, lm)
-    assert (found["unscored"], found["not_asked"], found["billed"]["calls"]) == (0, 1, 1)
-    whole = judged(folder, lm)
-    assert (whole["correct"], whole["as_if"]["calls"], whole["billed"]["calls"]) == (1, 1, 2)
-
-
-def test_judge_that_accepts_turns_the_cause_into_a_disagreement(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", [answered("q1", "Kongeriket Norge")])
-
-    def cause() -> str:
-        return str(getattr(cause_of(read_records(folder)["q1"]), "name", ""))
-
-    assert cause() == "reading/same_type"
-    judged(folder, judge_of(lambda asked: {"verdict": "correct"}))
-    assert cause() == "data/metrics_disagree"
-
-
-def test_command_asks_a_real_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_command_asks_a_real_server_and_ends_with_1_where_no_reply_is_of_use(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    folder = make_run(tmp_path / "run", four())
     with FakeServer(lambda hit: "correct") as server:
-        code, out, err = command(
-            capsys, "score", str(folder), "--judge", "openai/judge", "--api-base", server.url,
-            "--no-cache", "--protocol", "arag",
-        )  # fmt: skip
+        asking = ["--judge", "openai/judge", "--api-base", server.url, "--no-cache"]
+        code, out, err = command(capsys, "score", str(folder()), *asking, "--protocol", "arag")
         assert code == 0, err
         assert len(server.hits) == 3
-    assert "3 correct, 0 incorrect, 1 failed, 0 unscored" in out
-    assert "LLM-Acc: 0.750" in out
-    assert "differs: data: hotpotqa, not arag" in out
-
-
-def test_command_ends_with_1_where_no_reply_is_of_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    folder = make_run(tmp_path / "run", four())
-    with FakeServer(lambda hit: Fault("405")) as server:
-        asking = ["--judge", "openai/judge", "--api-base", server.url, "--no-cache"]
-        code, out, err = command(capsys, "score", str(folder), *asking)
+        assert "3 correct, 0 incorrect, 1 failed, 0 unscored" in out
+        assert "LLM-Acc: 0.750" in out
+        assert "differs: data: hotpotqa, not arag" in out
+        server.script = lambda hit: Fault("405")
+        run = str(folder())
+        code, out, err = command(capsys, "score", run, *asking)
     assert (code, "3 unscored" in out, "judge: no reply could be used" in err) == (1, True, True)
-    assert command(capsys, "score", str(folder))[0] == 0  # nothing is asked
+    assert command(capsys, "score", run)[0] == 0  # nothing is asked
+
+
+# -- verdicts compared -----------------------------------------------------------------------------
+
+
+def test_only_what_one_judge_said_of_both_runs_is_compared(folder: Folder) -> None:
+    """B is right where A is not, in other words, and finds one gold passage less in half."""
+
+    def silent(asked: Asked) -> Reply:
+        return "hm" if asked.number == 1 or asked.request.config.temperature else fair(asked)
+
+    rows = [answered(f"q{n:02}", f"Chad {n}", extra={"cluster": f"c{n}"}) for n in range(12)]
+    found = [("p1", "p2") if n % 2 else ("p1", "p3") for n in range(12)]
+    right = [
+        answered(row.qid, "the land of Norway", extra=row.extra, pids=pids)
+        for row, pids in zip(rows, found, strict=True)
+    ]
+    a, b = folder(*rows), folder(*right)
+
+    def compared(*metrics: str) -> Any:
+        return compare_all([reopen(a), reopen(b)], metrics=metrics)[0].scores
+
+    scored_by(a, judge_of(silent, schema=False))
+    with pytest.raises(CompareError, match="ragbench score"):
+        compared("judge")
+    scored_by(b, judge_of())
+    assert compared("judge")["judge"].n == 11  # without the one that was not scored
+    a = folder(*rows)
+    scored_by(a, judge_of())
+    scores = compared("em", "judge", "recall@5")
+    assert (scores["em"].mean_b, scores["judge"].mean_a, scores["judge"].verdict) == (
+        0.0, 0.0, "better"
+    )  # fmt: skip
+    assert (scores["recall@5"].mean_a, scores["recall@5"].mean_b) == (1.0, 0.75)
+    b = folder(*right)
+    scored_by(b, judge_of(name="another"))
+    with pytest.raises(CompareError, match="by scripted/another and by scripted/judge"):
+        compared("judge")
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+SAID = "Ann Lee wrote Red Sky. She owned a red boat."
+
+
+def thought(text: str) -> list[dict[str, Any]]:
+    plain = {"action": "think", "input": "", "observation": "", "pids": [], "notes": {}}
+    return [{**plain, "thought": text}]
+
+
+def labelling(*unsupported: str) -> ScriptedLM:
+    """A judge by which every claim with one of the words is unsupported."""
+
+    def script(asked: Asked) -> Reply:
+        claims = asked.inputs["claims"].split('", "')
+        bad = [any(word in claim for word in unsupported) for claim in claims]
+        return {"verdicts": ["unsupported" if one else "supported" for one in bad]}
+
+    return judge_of(script)
+
+
+def test_grounding_metrics_are_filled_and_kept(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(
+        answered("q1", "Norway", steps=thought(SAID)), answered("q2", "Chad"),
+        answered("q3", "yes"), answered("q4", "Oslo", pids=()), replace(failure(), qid="q5"),
+    )  # fmt: skip
+    lm = labelling("boat", "Chad")
+    scored = scored_by(run, lm, "grounding")
+    names = ("chain_fidelity_judged", "hallucination_rate_judged")
+    assert [tuple(r.scores.get(name) for name in names) for r in scored.records[:4]] == [
+        (0.5, 0.0), (None, 1.0), (None, None), (None, 1.0),  # q4 retrieved nothing: not asked
+    ]  # fmt: skip
+    # The failed one has the worst of each.
+    assert [scored.summary["scores"][name]["mean"] for name in names] == [0.25, 0.75]
+    assert get_metric("hallucination_rate_judged").higher_is_better is False
+    found = scored.summary["judges"]["grounding"]
+    assert (found["claims"], found["supported"], found["unsupported"]) == (5, 2, 3)
+    assert "In which country" in next(a for a in lm.asked if "Chad" in a.prompt).inputs["claims"]
+    assert judged(run, lm, "grounding") == found
+    assert len(lm.asked) == 3
+    code, out, _ = command(capsys, "score", str(run))
+    assert code == 0
+    assert "5 claims judged by scripted/judge: 2 supported, 3 not; " in out
+    assert "| chain_fidelity_judged " in out
+
+
+@pytest.mark.parametrize("reply", [{"verdicts": ["supported"]}, {"verdicts": ["yes", "no"]}, "hm"])
+def test_labels_that_do_not_fit_leave_the_question_unscored(folder: Folder, reply: Reply) -> None:
+    lm = judge_of(lambda asked: reply, schema=False)
+    found = scored_by(folder(answered("q1", "yes", steps=thought(SAID))), lm, "grounding")
+    assert found.records[0].scores["chain_fidelity_judged"] is None
+    assert found.summary["judges"]["grounding"]["unscored"] == len(lm.asked) == 2
+
+
+def test_many_claims_are_asked_about_in_parts(folder: Folder) -> None:
+    said = " ".join(f"Claim {n} is about {'a boat' if n % 3 else 'Oslo'}." for n in range(20))
+    run, lm = folder(answered("q1", "yes", steps=thought(said))), labelling("boat")
+    assert scored_by(run, lm, "grounding").records[0].scores["chain_fidelity_judged"] == 7 / 20
+    assert len(lm.asked) == -(-20 // MOST_CLAIMS)
+
+
+# -- causes ----------------------------------------------------------------------------------------
+
+
+def causes(run: Path, lm: ScriptedLM | None = None, **how: Any) -> dict[str, tuple[str, str]]:
+    found = errors_of(run, asking=Asking(lm) if lm else None, **how)
+    return {record.qid: (cause.name, cause.by) for record, cause in found.wrong}
+
+
+def explaining(asked: Asked) -> Reply:
+    said = asked.inputs["answer"]
+    if "Norway Street" in said:
+        return {"mistake": "wrong_entity"}
+    return {"mistake": "same_meaning" if "Nor" in said else "passages_lack_it"}
+
+
+def test_a_model_decides_only_what_rules_cannot(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(
+        answered("q1", "Norway"),
+        answered("q2", "Kongeriket Norge"),  # the same, in another language
+        answered("q3", "Sweden"),
+        answered("q4", "Chad", pids=("p1",)),  # a gold passage is missing: a rule knows
+        answered("q5", "A Norw\u00e4y"),  # right in another spelling: a rule knows
+        replace(failure(), qid="q6"),
+        answered("q7", "The kingdom of Norway"),
+        answered("q8", "Norway Street"),
+    )
+    by_rule, lm = causes(run), judge_of(explaining)
+    assert {by for _, by in by_rule.values()} == {"rule"}
+    assert by_rule["q7"] == by_rule["q8"] == ("reading/among_words", "rule")
+    found = causes(run, lm)
+    by_model = {
+        "q2": ("data/metrics_disagree", "model"),
+        "q3": ("data/answer_not_in_gold", "model"),  # all gold was there
+        "q7": ("reading/wrong_form", "model"),
+        "q8": ("reading/same_type", "model"),
+    }
+    assert found == {**by_rule, **by_model}
+    assert causes(run, lm) == found
+    assert len(lm.asked) == 4
+    assert causes(run) == by_rule
+    code, out, _ = command(capsys, "errors", str(run))
+    assert (code, "  q2  In which country" in out) == (0, True)  # examples are shown
+    code, _, err = command(capsys, "errors", str(run), "--batch")
+    assert (code, "--judge" in err) == (2, True)
+
+
+@pytest.mark.parametrize("reply", ["hm", {"mistake": "bad luck"}, {}])
+def test_unreadable_reply_leaves_the_cause_undecided(folder: Folder, reply: Reply) -> None:
+    lm = judge_of(lambda asked: reply, schema=False)
+    assert causes(folder(answered("q3", "Sweden")), lm)["q3"] == ("reading/undecided", "model")
+    assert len(lm.asked) == 2
+
+
+def test_wrong_is_what_the_metric_or_the_judge_says(folder: Folder) -> None:
+    rows = [answered("q1", "The kingdom of Norway"), answered("q2", "Sweden")]
+    assert set(causes(folder(*rows), metric="contain")) == {"q2"}
+    strict = folder(answered("q1", "Norway", scores={"judge": 0.0}))
+    assert causes(strict) == {}
+    assert causes(strict, metric="judge")["q1"][0] == "data/metrics_disagree"
+    run = folder(answered("q1", "Kongeriket Norge"))
+    for name in ("reading/same_type", "data/metrics_disagree"):  # after a judge accepts it
+        cause: Any = cause_of(read_records(run)["q1"])
+        assert cause.name == name
+        judged(run, judge_of(lambda asked: {"verdict": "correct"}))

@@ -1,19 +1,27 @@
-"""Scoring an old run: from its records alone, without changing them, and added one by one."""
+"""Scoring an old run from its records alone; sentences and triples that a model names."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ragbench.errors import RunError, UnknownNameError
+from ragbench.data import DataSpec, load_dataset
+from ragbench.errors import CompareError, RunError, UnknownNameError
+from ragbench.experiments.compare.paired import columns
+from ragbench.experiments.runs import reopen
+from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.score.asking import Asking
-from ragbench.experiments.score.attribution import sentences_of
+from ragbench.experiments.score.attribution import MOST_TRIPLES, sentences_of
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.ledger import OpenLedger
+from ragbench.metrics import get_metric
 from ragbench.record import CUT_OFF, Failure
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
-from tests.fakes import ScriptedLM
+from tests.fakes import Asked, Reply, ScriptedLM
 from tests.metrics.records import failure, passage
 from tests.runs import record_rows, scores
 
@@ -21,108 +29,197 @@ from tests.runs import record_rows, scores
 def test_scores_are_written_beside_records_that_stay_as_they_are(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     before = record_rows(folder)
-    scored = score_run(folder, ScoreRequest())
+    scored = score_run(folder, ScoreRequest()).summary
     assert record_rows(folder) == before
-    assert scored.summary["scores"]["em"]["mean"] == 0.25
+    assert scored["scores"]["em"]["mean"] == 0.25
+    assert scored["breakdowns"]["answer_kind"]["entity"]["n"] == 4
+    assert scored["breakdowns"]["hops"]["2"]["n_failed"] == 1
     kept = scores(folder)
-    assert list(kept) == ["q1", "q2", "q3", "q4"]
     assert [row["scores"]["em"] for row in kept.values()] == [1.0, 0.0, 0.0, 0.0]
     assert [row["scores"]["contain"] for row in kept.values()] == [1.0, 1.0, 0.0, 0.0]
     assert json.loads((folder / "scores.json").read_text())["n"] == 4
 
 
-def test_scores_add_up_over_calls_and_breakdowns_are_there(tmp_path: Path) -> None:
+def test_scores_add_up_but_for_questions_that_were_asked_again(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     score_run(folder, ScoreRequest(metrics=("em",)))
     scored = score_run(folder, ScoreRequest(metrics=("recall@1",)))
     assert list(scored.summary["scores"]) == ["recall@1"]
-    row = scores(folder)["q1"]
-    assert set(row["scores"]) == {"em", "recall@1"}
-    assert scored.summary["breakdowns"]["answer_kind"]["entity"]["n"] == 4
-    assert scored.summary["breakdowns"]["hops"]["2"]["n_failed"] == 1
-
-
-def test_question_asked_again_loses_what_was_said_of_its_old_answer(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
-    score_run(folder, ScoreRequest(metrics=("em", "f1")))
     make_run(folder, [answered("q1", "Norway"), answered("q4", "Norway")])
     score_run(folder, ScoreRequest(metrics=("em",)))
     kept = {qid: set(row["scores"]) for qid, row in scores(folder).items()}
-    assert kept == {"q1": {"em"}, "q2": {"em", "f1"}, "q3": {"em", "f1"}, "q4": {"em"}}
+    both = {"em", "recall@1"}
+    assert kept == {"q1": {"em"}, "q2": both, "q3": both, "q4": {"em"}}
 
 
-def test_unknown_metric_and_empty_folder_are_mistakes(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
-    with pytest.raises(UnknownNameError, match="did you mean"):
-        score_run(folder, ScoreRequest(metrics=("recal",)))
-    with pytest.raises(RunError, match="not a run folder"):
-        score_run(tmp_path, ScoreRequest())
+def test_unknown_metric_and_a_folder_without_records_are_mistakes(tmp_path: Path) -> None:
     cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
-    with pytest.raises(RunError, match="no records"):
-        score_run(make_run(tmp_path / "empty", [cut]), ScoreRequest())
-
-
-def attributing(used: list[int]) -> ScriptedLM:
-    return ScriptedLM(lambda asked: {"used": used}, name="reader")
-
-
-@pytest.mark.parametrize("used", [[0], [1, 99]])
-def test_a_number_that_no_sentence_has_is_asked_for_once_more_and_then_unscored(
-    tmp_path: Path, used: list[int]
-) -> None:
-    folder, lm = make_run(tmp_path / "run", [answered("q1", "Norway")]), attributing(used)
-    found = score_run(folder, ScoreRequest(attributor=Asking(lm))).summary
-    assert "sp_f1" not in found["scores"]
-    assert found["judges"]["attribution"]["unscored_because"] == {
-        "a number that no sentence has": 1
-    }
-    assert len(lm.asked) == 2
-
-
-def test_attribution_gives_support_and_joint_marked_and_kept(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
-    lm = attributing([2, 3])  # Ann Lee 1 and Oslo 0, the gold facts
-    scored = score_run(folder, ScoreRequest(attributor=Asking(lm)))
-    assert scored.summary["support_kinds"] == {"attributed": 3}
-    assert scored.summary["scores"]["sp_f1"]["mean"] == 0.75  # the failed one has 0
-    assert scored.summary["scores"]["joint_f1"]["mean"] == pytest.approx(0.25, abs=0.2)
-    found = scored.summary["judges"]["attribution"]
-    assert found["attributed"] == 3
-    assert len(lm.asked) == 3
-    again = score_run(folder, ScoreRequest())
-    assert again.summary["scores"]["sp_f1"]["mean"] == 0.75
-    assert again.summary["judges"]["attribution"] == found
-    score_run(folder, ScoreRequest(attributor=Asking(lm)))
-    assert len(lm.asked) == 3
-    cited = make_run(tmp_path / "cited", [answered("q1", "Norway", citations=[["Oslo", 0]])])
-    found = score_run(cited, ScoreRequest(attributor=Asking(lm))).summary
-    assert (len(lm.asked), found["support_kinds"]) == (3, {"cited": 1})
-
-
-def test_sentences_of_a_chunk_are_the_facts_that_it_holds() -> None:
-    chunk = replace(passage("p1"), title="", holds=(("Ann Lee", 0), ("Ann Lee", 1)))
-    rows, cut = sentences_of(answered("q1", "Norway", passages=[chunk]))
-    assert [fact for fact, _ in rows] == [("Ann Lee", 0), ("Ann Lee", 1)]
-    assert not cut
-    unknown = replace(chunk, holds=(("Ann Lee", 0),))
-    assert sentences_of(answered("q1", "Norway", passages=[unknown]))[0] == []
+    for folder, metrics, error, words in (
+        (make_run(tmp_path / "run", four()), ("recal",), UnknownNameError, "did you mean"),
+        (tmp_path, (), RunError, "not a run folder"),
+        (make_run(tmp_path / "empty", [cut]), (), RunError, "no records"),
+    ):
+        with pytest.raises(error, match=words):
+            score_run(folder, ScoreRequest(metrics=metrics))
 
 
 def test_commands_print_tables_and_examples_safely(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evil = answered("q5", "[red]\x1b[31mSweden[/red]")
-    folder = make_run(tmp_path / "run", [*four(), evil])
-    code, out, _ = command(capsys, "score", str(folder), "--protocol", "hotpotqa")
-    assert code == 0
-    assert "| em " in out
-    assert "question type" in out
-    assert "protocol hotpotqa" in out
-    code, out, _ = command(capsys, "errors", str(folder), "--show", "2")
-    assert code == 0
-    assert "reading" in out
-    assert "\x1b" not in out
-    assert "[red]" in out
-    code, _, err = command(capsys, "errors", str(folder), "--cause", "readin")
-    assert code == 2
-    assert "did you mean reading" in err
+    folder = str(make_run(tmp_path / "run", [*four(), evil]))
+    code, out, _ = command(capsys, "score", folder, "--protocol", "hotpotqa")
+    assert (code, "| em " in out, "question type" in out) == (0, True, True)
+    code, out, _ = command(capsys, "errors", folder, "--show", "2")
+    assert (code, "reading" in out, "[red]" in out, "\x1b" in out) == (0, True, True, False)
+    code, _, err = command(capsys, "errors", folder, "--cause", "readin")
+    assert (code, "did you mean reading" in err) == (2, True)
+
+
+# -- sentences and triples -------------------------------------------------------------------------
+
+GOLD = [
+    ["Red Sky", "author", "Ann Lee"],
+    ["Ann Lee", "place of birth", "Oslo"],
+    ["Oslo", "country", "Norway"],
+]
+DATA = {"data": {"name": "2wikimultihopqa", "setting": "distractor", "digest": "0"}}
+#: What the model says of the facts: two of the three, in another dress, and a wrong one.
+SAID = [["red sky", "Author", "Ann Lee."], ["Oslo", "country", "Norway"], ["Oslo", "in", "Norway"]]
+
+
+def told(qid: str, answer: str = "Norway", **fields: Any) -> Any:
+    """A question of 2Wiki's, answered."""
+    return answered(qid, answer, **{"extra": {"evidences": GOLD}, **fields})
+
+
+def reader(
+    facts: Callable[[Asked], Any] = lambda asked: SAID, *, used: Any = (2, 3), name: str = "reader"
+) -> ScriptedLM:
+    """A model that names sentences by number (the two gold ones), and triples."""
+
+    def script(asked: Asked) -> Reply:
+        if "triples" not in asked.fields:
+            return {"used": list(used)}
+        said, names = facts(asked), ("subject", "relation", "object")
+        return {"triples": [dict(zip(names, row, strict=False)) for row in said]}
+
+    return ScriptedLM(script, name=name, schema=False)
+
+
+def attributed(folder: Path, lm: ScriptedLM, protocol: str | None = None) -> dict[str, Any]:
+    request = ScoreRequest(attributor=Asking(lm), protocol=protocol)
+    return score_run(folder, request).summary
+
+
+def test_attribution_gives_support_and_joint_marked_and_kept(tmp_path: Path) -> None:
+    folder, lm = make_run(tmp_path / "run", four()), reader()
+    scored = attributed(folder, lm)
+    assert scored["support_kinds"] == {"attributed": 3}
+    assert scored["scores"]["sp_f1"]["mean"] == 0.75  # the failed one has 0
+    assert scored["judges"]["attribution"]["attributed"] == len(lm.asked) == 3
+    again = score_run(folder, ScoreRequest()).summary
+    assert again["scores"]["sp_f1"]["mean"] == 0.75
+    assert again["judges"]["attribution"] == scored["judges"]["attribution"]
+    cited = make_run(tmp_path / "cited", [answered("q1", "Norway", citations=[["Oslo", 0]])])
+    assert attributed(cited, lm)["support_kinds"] == {"cited": 1}
+    attributed(folder, lm)
+    assert len(lm.asked) == 3
+
+
+@pytest.mark.parametrize("used", [[0], [1, 99]])
+def test_a_number_that_no_sentence_has_is_asked_for_once_more_and_then_unscored(
+    tmp_path: Path, used: list[int]
+) -> None:
+    lm = reader(used=used)
+    found = attributed(make_run(tmp_path / "run", [answered("q1", "Norway")]), lm)
+    assert "sp_f1" not in found["scores"]
+    why = found["judges"]["attribution"]["unscored_because"]
+    assert (why, len(lm.asked)) == ({"a number that no sentence has": 1}, 2)
+
+
+def test_sentences_of_a_chunk_are_the_facts_that_it_holds() -> None:
+    chunk = replace(passage("p1"), title="", holds=(("Ann Lee", 0), ("Ann Lee", 1)))
+    rows, cut = sentences_of(answered("q1", "Norway", passages=[chunk]))
+    assert ([fact for fact, _ in rows], cut) == ([("Ann Lee", 0), ("Ann Lee", 1)], 0)
+    unknown = replace(chunk, holds=(("Ann Lee", 0),))
+    assert sentences_of(answered("q1", "Norway", passages=[unknown]))[0] == []
+
+
+def test_triples_give_evidence_and_the_joint_score_of_the_three(tmp_path: Path) -> None:
+    rows = [told("q1"), replace(failure(), qid="q2")]
+    folder, lm = make_run(tmp_path / "run", rows, **DATA), reader()
+    found = attributed(folder, lm, "2wiki")
+    row = next(iter(scores(folder).values()))
+    assert row["attributed_triples"] == SAID
+    assert row["scores"]["evidence_precision"] == pytest.approx(2 / 3)
+    # answer and sentences are all right, so the joint score is that of the triples
+    assert row["scores"]["joint_f1"] == pytest.approx(2 / 3)
+    assert (row["scores"]["sp_em"], row["scores"]["joint_em"]) == (1.0, 0.0)
+    assert len(lm.asked) == 2  # the sentences and the facts of one question; none of the failed one
+    assert "Oslo is the capital of Norway." in lm.asked[1].prompt
+    assert "place of birth" not in lm.asked[1].prompt  # no gold
+    assert found["evidence_kinds"] == {"attributed": 1}
+    assert found["judges"]["evidence"]["as_if"]["calls"] == 1
+    assert found["protocol"]["scores"]["evidence_f1"]["mean"] == pytest.approx(1 / 3)
+    assert any("named by a separate step" in line for line in found["protocol"]["deviations"])
+    attributed(folder, lm)
+    assert len(lm.asked) == 2
+    plain = make_run(tmp_path / "plain", [answered("q1", "Norway")])  # data without triples
+    assert "evidence" not in attributed(plain, lm)["judges"]
+    nothing = make_run(tmp_path / "nothing", [told("q1")], **DATA)  # a claim of no facts
+    assert attributed(nothing, reader(lambda _: []))["scores"]["evidence_f1"]["mean"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [([["Oslo", "country"]], "triples"), (GOLD * 4, f"more than {MOST_TRIPLES} triples")],
+)
+def test_triples_that_cannot_be_used_are_counted_and_earn_nothing(
+    tmp_path: Path, said: list[list[str]], why: str
+) -> None:
+    rows = [told("q1"), told("q2", question="Where is Oslo?")]
+    folder = make_run(tmp_path / "run", rows, **DATA)
+    lm = reader(lambda asked: said if "Where is Oslo?" in asked.prompt else GOLD)
+    found = attributed(folder, lm, "2wiki")
+    assert len(lm.asked) == 2 + 1 + 2  # the second question's facts are asked for once more
+    evidence, official = found["judges"]["evidence"], found["protocol"]["scores"]
+    assert (evidence["attributed"], evidence["unscored"]) == (1, 1)
+    assert why in next(iter(evidence["unscored_because"]))
+    assert found["scores"]["evidence_em"] == {"mean": 1.0, "n": 1}
+    assert official["evidence_em"] == {
+        "mean": 0.5, "n": 2, "interval": [0.0, 1.0], "over": "all", "without_score": 1,
+    }  # fmt: skip
+    assert official["joint_f1"]["mean"] == 0.5
+    assert any("1 answers name none" in text for text in found["protocol"]["deviations"])
+
+
+def test_triples_are_asked_for_where_there_are_passages_and_no_own_ones(tmp_path: Path) -> None:
+    own = told("q1", facts=[["Oslo", "country", "Norway"], "Oslo lies in Norway."])
+    prose = told("q2", facts=[{"statement": "Oslo lies in Norway."}])
+    rows = [own, prose, told("q3", pids=()), answered("q4", "Norway")]
+    folder, lm = make_run(tmp_path / "run", rows, **DATA), reader(lambda _: GOLD)
+    kinds = attributed(folder, lm, "2wiki")["evidence_kinds"]
+    assert sum("triples" in asked.fields for asked in lm.asked) == 1
+    assert kinds == {"cited": 1, "attributed": 1}
+    found = {qid: row["scores"]["evidence_recall"] for qid, row in scores(folder).items()}
+    assert found == {"q1": pytest.approx(1 / 3), "q2": 1.0, "q3": None, "q4": None}
+
+
+def test_triples_of_two_models_are_not_compared(tmp_path: Path) -> None:
+    for name in "ab":
+        attributed(make_run(tmp_path / name, [told("q1")], **DATA), reader(name=name))
+    a, b = (reopen(tmp_path / name) for name in "ab")
+    with pytest.raises(CompareError, match="by scripted/a and by scripted/b"):
+        columns([a], [b], "joint_f1", ["q1"])
+
+
+def test_gold_triples_of_real_questions_score_themselves(shared_data: Path) -> None:
+    files = shared_data / "2wikimultihopqa"
+    questions, corpus = files / "questions_500.json", files / "corpus.json"
+    spec = DataSpec("2wikimultihopqa", setting="pooled", data_file=questions, corpus_file=corpus)
+    for example in load_dataset(spec).splits["test"][:50]:
+        bare = make_record(example, None, OpenLedger(), latency_s=0.0)
+        named = replace(bare, answer="x", attributed_triples=bare.extra["evidences"])
+        assert get_metric("evidence_em").score(named) == 1.0
+        assert get_metric("evidence_em").score(replace(bare, answer="x")) is None

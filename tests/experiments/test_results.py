@@ -1,0 +1,166 @@
+"""What a run comes to, from its records alone: the last try counts, every try is billed."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ragbench.experiments.compare.spending import IndexCost, index_cost, whole_cost
+from ragbench.experiments.report.compiled import by_choosing
+from ragbench.experiments.report.scores import breakdown_table, metric_table
+from ragbench.experiments.report.tables import run_table
+from ragbench.experiments.runs import Evaluation, headline_intervals, reopen
+from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.metrics import corrected_best, mean_interval
+from ragbench.record import (
+    CUT_OFF,
+    Call,
+    CriticalPath,
+    FailedAttempts,
+    Failure,
+    Ledger,
+    Record,
+    total,
+)
+from tests.cli.test_mistakes import run as command
+from tests.experiments.scored_runs import answered, make_run
+from tests.metrics.records import call, failure
+
+Ran = Callable[..., Evaluation]
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Ran:
+    """The run of some records, each time in another folder."""
+
+    def make(*records: Record, **card: Any) -> Evaluation:
+        return reopen(make_run(tmp_path / f"run-{len(list(tmp_path.iterdir()))}", records, **card))
+
+    return make
+
+
+def failing(qid: str, error: str = "LMServerError", boundary: str = "provider") -> Record:
+    ledger = Ledger([call(), call(error=error)], CriticalPath(2, 0.5))
+    return replace(failure(error, boundary), qid=qid, ledger=ledger)
+
+
+def five() -> list[Record]:
+    """q1 right at once; q2 wrong at once; q3 and q4 fail, q3 is right when asked again."""
+    again = answered("q3", "Norway")
+    last = failing("q4", "LMTimeoutError")
+    return [answered("q1", "Norway"), failing("q3"), answered("q2", "Sweden"), last, again]
+
+
+def asked(qid: str, *calls: Call, **fields: Any) -> Record:
+    ledger = {"calls": list(calls), "path": {"calls": len(calls), "latency_s": 0.5}}
+    return answered(qid, "Norway", ledger=ledger, **fields)
+
+
+def lm(usd: float | None, **fields: Any) -> Call:
+    return Call("m", prompt_tokens=100, completion_tokens=10, cost_usd=usd, **fields)
+
+
+def test_the_last_record_of_a_question_counts_and_every_try_is_billed(
+    ran: Ran, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = ran(*five())
+    summary = whole.summary
+    assert (summary.n, summary.failed, summary.scores["em"]) == (4, 1, 0.5)  # q1 and q3 of four
+    assert summary.errors == {"provider/LMTimeoutError": 1}
+    assert summary.failures == {"provider": 1}
+    last = ran(*five()[2:], five()[0]).summary
+    assert summary.as_if == last.as_if
+    assert summary.billed.calls == last.billed.calls + 2
+    assert ran(five()[1], five()[3], *five()[::2]).summary == summary
+    code, out, _ = command(capsys, "summarize", str(whole.folder))
+    assert code == 0
+    assert "including 1 failed attempts that were repeated" in out
+    assert "| provider  | LMTimeoutError | 1 | q4          | no reply |" in out
+
+
+def test_what_is_billed(ran: Ran) -> None:
+    cheap = lm(0.5, paid_usd=0.2)
+    failed = lm(0.25, failed=FailedAttempts(7, 3, cost_usd=0.125))
+    summary = ran(asked("q1", lm(1.0, cached=True), cheap, failed)).summary
+    assert summary.as_if.cost_usd == pytest.approx(1.75)
+    assert summary.billed.cost_usd == pytest.approx(0.2 + 0.25 + 0.125)
+    assert (summary.as_if.tokens, summary.billed.tokens) == (330, 230)
+    assert summary.billed.failed_tokens == 10
+    assert ran(asked("q1", lm(1.0)), asked("q2", lm(None))).summary.as_if.cost_usd is None
+    known, unknown = total([lm(1.0)]), total([lm(None)])
+    assert ((known + unknown).cost_usd, (known + known).cost_usd) == (None, 2.0)
+    stopped = Failure("limit", CUT_OFF, "stopped")
+    cut = replace(asked("q2", lm(4.0)), answer=None, failure=stopped, stop_reason=None)
+    summary = ran(asked("q1", lm(1.0)), asked("q1", lm(2.0)), cut).summary
+    assert (summary.n, summary.billed.cost_usd, summary.as_if.cost_usd) == (1, 7.0, 2.0)
+
+
+def test_embedding_the_corpus_is_in_the_whole_cost(ran: Ran) -> None:
+    paid = {"embedding_tokens": 900, "embedding_s": 1.0, "embedding_usd": 0.25}
+    index = {"index_calls": 5, "index_tokens": 1_000, "index_usd": 0.5}
+    dense = {"name": "dense", **paid}
+    both = {"retriever": dense, "index": index}
+    row = asked("q1", lm(1.0))
+    for card, cost in (
+        ({"retriever": dense}, 1.25),
+        ({"retriever": {"name": "hybrid", "parts": [dense]}}, 1.25),
+        (both, 1.75),
+        ({"retriever": {**paid, "embedding_usd": None}}, None),
+    ):
+        assert whole_cost(ran(row, **card)) == cost
+    assert index_cost(ran(row, **both).card) == IndexCost(5, 1_900, 0.75)
+    assert index_cost(ran(row, retriever={**paid, "embedding_usd": 0.0}).card) is None
+
+
+def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -> None:
+    right = [n % 4 < 2 for n in range(12)]
+    answers = ["Norway" if ok else "Chad" for ok in right]
+    alone = ran(*(answered(f"q{n:02}", each) for n, each in enumerate(answers)))
+    wanted = mean_interval(right, (0.0, 1.0))
+    assert wanted is not None
+    scored = [score_run(alone.folder, ScoreRequest())]
+    em = next(row for row in metric_table(scored).rows if row["metric"] == "em")
+    for row, name in (
+        (run_table([alone]).rows[0], "em"), (em, "mean"), (breakdown_table(scored).rows[0], "em"),
+    ):  # fmt: skip
+        shown = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
+        assert shown == [0.5, wanted.low, wanted.high]
+    groups = [f"c{n // 3}" for n in range(12)]
+    rows = [
+        answered(f"q{n:02}", each, extra={"cluster": groups[n]}) for n, each in enumerate(answers)
+    ]
+    grouped = mean_interval(right, (0.0, 1.0), groups)
+    assert headline_intervals(ran(*rows).records)["em"] == grouped != wanted
+    assert headline_intervals(ran(rows[0]).records) == {}
+
+
+def test_a_compiled_program_is_listed_with_the_best_of_its_candidates_corrected() -> None:
+    best = corrected_best([[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
+    card: Any = SimpleNamespace(scores={"corrected": asdict(best)})
+    low, high = best.interval.low, best.interval.high
+    assert by_choosing(card) == f"{best.corrected:.3f} [{low:.3f}, {high:.3f}] of 2"
+    assert by_choosing(SimpleNamespace(scores={})) == "-"  # type: ignore[arg-type]
+
+
+def test_every_column_is_broken_down_by_group(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = {"calls": [call()] * 3, "path": {"calls": 3, "latency_s": 1.5}}
+    dear = answered("q3", "yes", ledger=ledger, latency_s=6.0, answers=["yes"], qtype="comparison")
+    run = ran(answered("q1", "Norway"), replace(failing("q2"), hops=3), dear)
+    code, out, _ = command(capsys, "summarize", str(run.folder), "--by-group")
+    assert code == 0
+    lines = out.split("\nresults by group of questions\n")[1].split("\n\n")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = {
+        (row[0], row[1]): dict(zip(cells[0], row, strict=True))
+        for row in cells
+        if len(row) == len(cells[0])
+    }
+    bridge, comparison = rows["question type", "bridge"], rows["question type", "comparison"]
+    assert (bridge["n"], bridge["failed"], bridge["EM"]) == ("2", "1", "0.500 [0.000, 1.000]")
+    assert (comparison["n"], comparison["EM"], comparison["calls"]) == ("1", "1.000", "3.0")
+    assert (comparison["path"], comparison["p50 s"]) == ("3.0", "6.0")
+    assert rows["hops", "3"]["EM"] == "0.000"  # the failed one has the worst
+    assert rows["kind of answer", "yes_no"]["n"] == "1"
