@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
-from ragbench.cli.command import by_group_option, command, option, output_options
+from ragbench.cli.command import PATH, by_group_option, command, option, output_options
 from ragbench.cli.options import (
     answering_options,
     control_options,
     data_options,
     dry_run_option,
     program_options,
-    shard_options,
+    spread_options,
     take_limits,
     to_config,
     whole_data_options,
 )
-from ragbench.cli.progress import RunProgress, table_so_far
+from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import say
 
 
@@ -45,7 +45,7 @@ from ragbench.experiments.report.table import say
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
 @by_group_option
-@shard_options
+@spread_options
 @dry_run_option
 @output_options
 def eval_command(
@@ -71,11 +71,10 @@ def eval_command(
     if dry_run:
         from ragbench.experiments.estimates import estimate_run
 
-        run_context = ready(config)
-        say(*estimate_run(run_context).lines())
+        say(*estimate_run(ready(config)).lines())
         return
     with limited(limits, config.folder()) as spent:
-        with table_so_far(config.folder(), by_group), RunProgress() as progress:
+        with RunProgress() as progress:
             result = evaluate(
                 config,
                 on_start=progress.start,
@@ -101,51 +100,35 @@ def eval_command(
     "ask",
     examples=[
         'ragbench ask "Who directed the film?"',
-        "ragbench ask --example --program react --dataset hotpotqa --data-file dev.json",
         'ragbench ask "What does the contract say of notice?" --docs contracts/',
         "ragbench ask",
     ],
 )
 @click.argument("question", required=False)
-@option("--example", is_flag=True, group="Data",
-        help="Ask the first question of the split, and show its correct answer too.")  # fmt: skip
-@option("--docs", type=click.Path(path_type=Path), group="Data",
+@option("--docs", type=PATH, group="Data",
         help="Folder of documents to answer from, instead of a data set.")  # fmt: skip
 @program_options
 @data_options
 @answering_options
-def ask_command(question: str | None, example: bool, docs: Path | None, **options: Any) -> None:
+def ask_command(question: str | None, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 
     Without QUESTION, questions are read line by line from standard input until its end.
     """
-    from ragbench.experiments.ask import (
-        answer_example,
-        answer_one,
-        open_context,
-        over_documents,
-        pooled,
-    )
+    from ragbench.experiments.ask import answer_one, open_context, over_documents, pooled
     from ragbench.experiments.report.trace import print_trace
     from ragbench.experiments.runs import limited
 
-    if example and question is not None:
-        raise click.UsageError("give a QUESTION or --example, not both")
-    if example and docs is not None:
-        raise click.UsageError("--example is of a data set: leave out --docs")
     limits = take_limits(options)
     config = to_config(**options)
     if docs is not None:
         config = over_documents(config, docs)
     with limited(limits):
-        if example:
-            print_trace(answer_example(config))
-            return
         run_context = open_context(pooled(config))
         run_context.check_lms()
-        where = docs or run_context.dataset.name
-        passages = f"{len(run_context.dataset.corpus):,} passages"
-        say(f"searching {where}: {passages}, {config.retriever.name}")
+        data = run_context.dataset
+        passages = f"{len(data.corpus):,} passages"
+        say(f"searching {docs or data.name}: {passages}, {config.retriever.name}")
         for line in filter(None, map(str.strip, _typed() if question is None else [question])):
             print_trace(answer_one(run_context, line))
 
@@ -170,13 +153,13 @@ def _typed() -> Iterator[str]:
         "ragbench compare runs/vanilla runs/imported-langgraph",
     ],
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @option("--name", default="imported", group="Program", help="What the system is called in tables.")
 @option("--lm", "model", default="unknown", metavar="NAME", group="Program",
         help="The model that it asked, for tables.")  # fmt: skip
 @whole_data_options
-@option("--out", type=click.Path(path_type=Path), group="Output",
-        help="Run folder. [default: runs/imported-NAME]", show_default=False)  # fmt: skip
+@option("--out", type=PATH, group="Output",
+        help="Run folder. [default: runs/imported-NAME]")  # fmt: skip
 @output_options
 def import_command(file: Path, name: str, model: str, out: Path | None, **options: Any) -> None:
     """Make a run of the predictions in FILE, which another system made for a data set's questions.

@@ -1,7 +1,7 @@
-"""Commands whose help shows options in groups, and examples at the end."""
+"""Commands whose help shows options in groups and examples at the end; options of their own."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Order of the groups in a command's help; options without a group come last.
 GROUPS = ("Program", "Compiling", "Search", "Data", "Retrieval", "Model", "Judge", "Run", "Limits",
           "Output")  # fmt: skip
+PATH = click.Path(path_type=Path)
 
 
 class GroupedOption(click.Option):
@@ -44,7 +45,6 @@ class Command(click.Command):
             )  # fmt: skip
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, a section per group."""
         by_group: dict[str, list[tuple[str, str]]] = {}
         all_ = not self.common or ctx.meta.get("ragbench.help_all")
         for param in self.get_params(ctx):
@@ -52,14 +52,12 @@ class Command(click.Command):
             group = getattr(param, "group", "")
             if record and record[1] and (all_ or not group or param.name in self.common):
                 by_group.setdefault(group, []).append(record)
-        titles = {name: name for name in GROUPS} | {"": "Other options" if by_group else "Options"}
-        for name, title in titles.items():
-            if name in by_group:
-                with formatter.section(title if len(by_group) > 1 else "Options"):
-                    formatter.write_dl(by_group[name], col_max=28)
+        for name in filter(by_group.__contains__, (*GROUPS, "")):
+            title = (name or "Other options") if len(by_group) > 1 else "Options"
+            with formatter.section(title):
+                formatter.write_dl(by_group[name], col_max=28)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples as they are typed."""
         if self.examples:
             with formatter.section("Examples"):
                 for line in self.examples:
@@ -73,10 +71,32 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
+def command(
+    name: str, *, examples: Sequence[str] = (), common: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Command]:
+    """As `click.command`, with grouped options and `examples` in its help; see `Command`."""
+    return click.command(name, cls=Command, examples=examples, common=common)
+
+
+def option(*names: str, group: str = "", **settings: Any) -> Callable[[F], F]:
+    """As `click.option`, under a heading of the help."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator that adds all `options`, in their order."""
+
+    def decorate(function: F) -> F:
+        for each in reversed(options):
+            function = each(function)
+        return function
+
+    return decorate
+
+
 def runs_argument(function: F) -> F:
     """Adds the argument RUNS; of several paths, those without a run are skipped with a line."""
-    kind = click.Path(path_type=Path)
-    return click.argument("runs", nargs=-1, required=True, type=kind, callback=_with_runs)(function)
+    return click.argument("runs", nargs=-1, required=True, type=PATH, callback=_with_runs)(function)
 
 
 def _with_runs(
@@ -94,47 +114,18 @@ def _with_runs(
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds, neither infinite nor NaN."""
+    """A number, within bounds if there are some, neither infinite nor NaN."""
+
+    name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
-
-class Finite(FiniteRange):
-    """A finite number whose bounds its field checks."""
-
-    name = "number"
-
     def _describe_range(self) -> str:
-        return ""
-
-
-def command(
-    name: str, *, examples: Sequence[str] = (), common: Sequence[str] = ()
-) -> Callable[[Callable[..., Any]], Command]:
-    """As `click.command`, with grouped options and `examples` in its help; see `Command`."""
-    return click.command(name, cls=Command, examples=examples, common=common)
-
-
-def option(*names: str, group: str = "", **settings: Any) -> Callable[[F], F]:
-    """As `click.option`, under a heading of the help."""
-    return click.option(*names, cls=GroupedOption, group=group, **settings)
-
-
-def stack(options: Iterable[Callable[[F], F]]) -> Callable[[F], F]:
-    """One decorator that adds all `options`, in their order."""
-    listed = list(options)
-
-    def decorate(function: F) -> F:
-        for each in reversed(listed):
-            function = each(function)
-        return function
-
-    return decorate
+        return "" if self.min is None else super()._describe_range()
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -158,17 +149,19 @@ def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 #: How tables are printed; takes effect by itself.
 output_options = stack(
-    [
-        option("--format", type=click.Choice(FORMATS), default="table", expose_value=False,
-               callback=_set_format, is_eager=True, group="Output", show_default=False,
-               help="Format of tables; with any but table, notes go to stderr. [default: table]"),
-        option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
-               help="Show every column, even if the terminal is too narrow for them."),
-    ]
+    option("--format", type=click.Choice(FORMATS), default="table", expose_value=False,
+           callback=_set_format, is_eager=True, group="Output",
+           help="Format of tables; with any but table, notes go to stderr."),
+    option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
+           help="Show every column, even if the terminal is too narrow for them."),
 )  # fmt: skip
-
-
 by_group_option = option(
     "--by-group", is_flag=True, group="Output",
     help="Add tables by question type, hops and kind of answer.",
 )  # fmt: skip
+metrics_option = option(
+    "--metric", "metrics", multiple=True, metavar="NAME", group="Output",
+    help="Metric to compare; repeat for more. [default: em, f1]",
+)  # fmt: skip
+margin_option = option("--margin", type=FiniteRange(min=0), group="Output",
+                       help="Difference too small to matter, in the metric's unit.")  # fmt: skip

@@ -1,11 +1,19 @@
-"""`ragbench compile`, `compiled` and `verdict`: compiled prompts, and whether they help."""
+"""Commands of many runs: `compile`, `compiled`, `verdict`, `sweep` and `tune`."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ragbench.cli.command import FiniteRange, command, option, output_options
+from ragbench.cli.command import (
+    PATH,
+    command,
+    margin_option,
+    metrics_option,
+    option,
+    output_options,
+    stack,
+)
 from ragbench.cli.options import (
     answering_options,
     compile_metric_option,
@@ -13,14 +21,24 @@ from ragbench.cli.options import (
     corpus_options,
     data_options,
     dry_run_option,
+    field_options,
+    limit_options,
+    log_option,
     optimizer_metric_option,
     program_options,
+    spread_options,
     take_limits,
     take_settings,
     to_config,
 )
-from ragbench.cli.progress import RunProgress, table_so_far
-from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig
+from ragbench.cli.progress import RunProgress
+from ragbench.experiments.config import (
+    SHIPPED,
+    SHIPPED_FOLDER,
+    CompileConfig,
+    DataConfig,
+    TuneConfig,
+)
 from ragbench.experiments.report.table import say
 
 
@@ -81,7 +99,7 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
 
 
 @command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
-@click.argument("folder", type=click.Path(path_type=Path), default="compiled")
+@click.argument("folder", type=PATH, default="compiled")
 @output_options
 def compiled_command(folder: Path) -> None:
     """List the compiled programs under FOLDER, by default `compiled`.
@@ -104,23 +122,17 @@ def compiled_command(folder: Path) -> None:
 @program_options
 @compile_options
 @optimizer_metric_option
-@option(
-    "--equal-cost/--no-equal-cost", default=True, show_default=True, group="Compiling",
-    help="Add an arm: not compiled, with votes for as many tokens as compiled uses.",
-)  # fmt: skip
-@option(
-    "--form-too/--no-form-too", default=True, show_default=True, group="Compiling",
-    help="Add an arm: compiled, with --form too.",
-)  # fmt: skip
-@option("--metric", "metrics", multiple=True, group="Output", metavar="METRIC",
-        help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
-@option("--margin", type=FiniteRange(min=0), group="Output",
-        help="Difference too small to matter, to test for equivalence.")  # fmt: skip
+@option("--equal-cost/--no-equal-cost", default=True, group="Compiling",
+        help="Add an arm: not compiled, votes for as many tokens as compiled.")  # fmt: skip
+@option("--form-too/--no-form-too", default=True, group="Compiling",
+        help="Add an arm: compiled, with --form too.")  # fmt: skip
+@metrics_option
+@margin_option
 @option("--until", type=click.Choice(["decided"]), group="Data",
         help="Begin with --limit questions and ask more until the result is decided.")  # fmt: skip
 @option("--max-questions", type=click.IntRange(min=2), group="Data",
         help="Maximum number of questions with --until decided.")  # fmt: skip
-@option("--read", type=click.Path(path_type=Path), metavar="FOLDER", group="Output",
+@option("--read", type=PATH, metavar="FOLDER", group="Output",
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
 @data_options
 @answering_options
@@ -164,9 +176,97 @@ def verdict_command(
         say(*estimate_verdict(config, compile_config, request))
         return
     folder = verdict_folder(config, compile_config)
-    with limited(limits, folder), table_so_far(folder), RunProgress() as progress:
+    with limited(limits, folder), RunProgress() as progress:
         verdict = run_verdict(
             config, compile_config, request, on_message=say, on_start=progress.start,
             on_record=progress.update, on_prepare=progress.prepare,
         )  # fmt: skip
     print_verdict(verdict)
+
+
+@command(
+    "sweep",
+    examples=["ragbench sweep which.yaml --dry-run", "ragbench sweep which.yaml --max-cost 5"],
+)
+@click.argument("file")
+@option("--out", type=PATH, group="Run",
+        help="Folder for the results. [default: sweeps/ and the file's name]")  # fmt: skip
+@option("--workers", "--num-threads", "workers", type=int, group="Run",
+        help="Questions answered at once. [default: the file's]")  # fmt: skip
+@option("--limit", type=int, group="Data",
+        help="Number of questions, from the start of the split; 0 for all. "
+             "[default: the file's]")  # fmt: skip
+@spread_options
+@dry_run_option
+@limit_options
+@log_option
+@output_options
+def sweep_command(
+    file: str, out: Path | None, workers: int | None, limit: int | None, dry_run: bool,
+    processes: int | None, engine: str | None,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Run every cell of a sweep FILE, one after another, and compare them.
+
+    All cells are checked before the first call. A cell that fails does not affect the others; give
+    the same command again to retry it and to continue after an interruption. Exits with 1 where a
+    cell failed, and with 3 where a limit stopped the sweep.
+    """
+    from ragbench.experiments.report.sweep import print_estimate, print_swept
+    from ragbench.experiments.runs import limited
+    from ragbench.experiments.sweep import load_sweep, run_sweep
+
+    given = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
+    over = {name: value or None for name, value in given.items() if value is not None}
+    sweep = load_sweep(file, out=out, over=over)
+    if dry_run:
+        print_estimate(sweep)
+        return
+    limits = take_limits(options)
+    with limited(limits, sweep.folder), RunProgress() as progress:
+        swept = run_sweep(sweep, progress)
+    print_swept(swept)
+    raise click.exceptions.Exit(swept.exit_code)
+
+
+@command(
+    "tune",
+    examples=[
+        "ragbench tune --program ircot --objective f1,cost",
+        "ragbench tune --program vanilla --space k=2:10 --only k --trials 30",
+        "ragbench eval --compiled tuned/FOLDER/front/00",
+    ],
+)
+@program_options
+@stack(*field_options(TuneConfig, "Search"))
+@dry_run_option
+@stack(*field_options(DataConfig, "Data", defaults={"split": "validation", "limit": "50"}))
+@answering_options
+@output_options
+def tune_command(dry_run: bool, **options: Any) -> None:
+    """Search a program's knobs with Optuna and keep the Pareto front.
+
+    Uses validation questions (50 unless --limit says otherwise), or training questions with --split
+    train. Give the same command again to continue, or with more --trials to search further. Use a
+    result with `ragbench eval --compiled FOLDER`, on the test split.
+    """
+    from ragbench.experiments.report.compiled import print_tuned
+    from ragbench.experiments.runs import limited
+    from ragbench.experiments.tune import estimate_tune, tune, tune_folder
+
+    options["split"] = options["split"] or "validation"
+    options["limit"] = 50 if options["limit"] is None else options["limit"]
+    settings = take_settings(TuneConfig, "tune", options)
+    limits = take_limits(options)
+    config = to_config(**options)
+    if dry_run:
+        say(*estimate_tune(config, settings).lines())
+        return
+    folder = tune_folder(config)
+    with limited(limits, folder):
+        with RunProgress() as progress:
+            tuned = tune(config, settings, on_message=say, watch=progress)
+        print_tuned(tuned)  # here: where an LM is down, the block ends with its error
+    if tuned.stopped:
+        say(tuned.stopped, err=True)
+        raise click.exceptions.Exit(3)

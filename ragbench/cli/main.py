@@ -30,7 +30,7 @@ COMMANDS = {
     "compare": ("results", "Compare two runs, question by question."),
     "compile": ("compiling", "Compile a program's prompts with an optimizer."),
     "compiled": ("compiling", "List the compiled programs in a folder."),
-    "data": ("models", "Fetch published data sets into the cache."),
+    "data": ("listing", "Fetch published data sets into the cache."),
     "demo": ("results", "Show the page of a few recorded runs; needs no model."),
     "doctor": ("results", "Check run folders for damage."),
     "errors": ("scoring", "Explain wrong answers, with examples."),
@@ -39,7 +39,7 @@ COMMANDS = {
     "import": ("answering", "Make a run of another system's predictions."),
     "index": ("searching", "Build, list and delete search indexes."),
     "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),
-    "models": ("models", "Download and serve the local models."),
+    "models": ("listing", "Download and serve the local models."),
     "recommend": ("results", "Say which program to use, for all questions or by kind."),
     "report": ("results", "Write runs as one HTML page, with charts and traces."),
     "retrieve": ("searching", "Measure retrievers alone, without an LM."),
@@ -48,8 +48,8 @@ COMMANDS = {
     "search": ("searching", "Search a data set's passages with a retriever."),
     "show": ("listing", "Show one program, retriever, metric, config or run."),
     "summarize": ("results", "Print the table of runs from their records."),
-    "sweep": ("sweeping", "Run a matrix of cells from a file, and compare them."),
-    "tune": ("sweeping", "Search a program's knobs for the best trade-offs."),
+    "sweep": ("compiling", "Run a matrix of cells from a file, and compare them."),
+    "tune": ("compiling", "Search a program's knobs for the best trade-offs."),
     "verdict": ("compiling", "Test whether compiling helps, against control arms."),
     "view": ("results", "Serve the report of a folder of runs on this machine."),
 }
@@ -61,8 +61,7 @@ class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands, sorted."""
-        return sorted(COMMANDS)
+        return list(COMMANDS)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does; external code that is named in `args` may be imported."""
@@ -73,7 +72,6 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported; None where there is none."""
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in _WITHOUT_LOGS:
@@ -85,12 +83,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print the commands from their one line each, without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click does, with the near names of an unknown command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from ragbench.errors import UnknownNameError
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
-from ragbench.cli.command import Finite, FiniteRange, option, pairs, stack
+from ragbench.cli.command import PATH, FiniteRange, option, pairs, stack
 from ragbench.experiments.config import (
     CompileConfig,
     DataConfig,
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from ragbench.lms.calls import Limits
 
 K = TypeVar("K", bound=Knobs)
+
+
+#: Heading of the fields that say so themselves.
+_TITLES = {"limits": "Limits", "run": "Run"}
 
 
 def field_options(
@@ -50,10 +54,6 @@ def field_options(
     return [field_option(n, model.model_fields[n], group, defaults.get(n, "")) for n in names]
 
 
-#: Heading of the fields that say so themselves.
-_TITLES = {"limits": "Limits", "run": "Run"}
-
-
 def field_option(
     name: str, field: FieldInfo, group: str, default: str | None = "", *aliases: str
 ) -> Callable[[Any], Any]:
@@ -70,9 +70,8 @@ def field_option(
         "default": None,
         "help": f"{text[:1].upper()}{text[1:]}." + f" [default: {shown}]" * bool(shown),
         "hidden": default is None,
+        "metavar": about.metavar or None,
     }
-    if about.metavar:
-        settings["metavar"] = about.metavar
     if kind is bool:
         flags[0] += f"/--no-{flags[0][2:]}"
     elif get_origin(kind) is dict:
@@ -82,7 +81,7 @@ def field_option(
     elif get_origin(kind) is tuple:
         settings["type"] = str
     else:
-        settings["type"] = {Path: click.Path(path_type=Path), float: Finite()}.get(kind, kind)
+        settings["type"] = {Path: PATH, float: FiniteRange()}.get(kind, kind)
     return option(*flags, flat, group=_TITLES.get(about.group, group), **settings)
 
 
@@ -92,33 +91,6 @@ def _shown(value: Any) -> str:
     return "yes" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-program_options = stack(
-    [
-        option(
-            "--config", "config_file", metavar="FILE|NAME", group="Program",
-            help="YAML file, or the name of a shipped config (`ragbench list configs`).",
-        ),
-        *field_options(RunConfig, "Program", only=["program", "set"]),
-        option(
-            "--k", type=int, group="Program",
-            help="Passages per search; same as --set k=INTEGER. [default: the program's]",
-        ),
-        *field_options(RunConfig, "Program", only=["compiled", "policy"]),
-    ]
-)  # fmt: skip
-control_options = stack(field_options(RunConfig, "Program", only=["form", "votes"]))
-
-data_options = stack(field_options(DataConfig, "Data", defaults={"split": "test"}))
-whole_data_options = stack(field_options(DataConfig, "Data"))
-tune_data_options = stack(
-    field_options(DataConfig, "Data", defaults={"split": "validation", "limit": "50"})
-)
-#: For commands that choose no questions.
-corpus_options = stack(field_options(DataConfig, "Data", defaults={"split": None, "limit": None}))
-retriever_options = stack(field_options(RetrieverConfig, "Retrieval"))
-lm_options = stack(field_options(LMConfig, "Model"))
-
-
 def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
     set_level(value)
 
@@ -126,41 +98,51 @@ def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
 #: Sets the level by itself: no command needs to pass it on.
 log_option = option(
     "--log-level", type=click.Choice(LEVELS), default="info", expose_value=False, group="Output",
-    callback=_set_level, help="Lowest level of the events written to log.jsonl. [default: info]",
-    show_default=False,
+    callback=_set_level, help="Lowest level of the events written to log.jsonl.",
 )  # fmt: skip
+program_options = stack(
+    option("--config", "config_file", metavar="FILE|NAME", group="Program",
+           help="YAML file, or the name of a shipped config (`ragbench list configs`)."),
+    *field_options(RunConfig, "Program", only=["program", "set"]),
+    option("--k", type=int, group="Program",
+           help="Passages per search; same as --set k=INTEGER. [default: the program's]"),
+    *field_options(RunConfig, "Program", only=["compiled", "policy"]),
+)  # fmt: skip
+control_options = stack(*field_options(RunConfig, "Program", only=["form", "votes"]))
+data_options = stack(*field_options(DataConfig, "Data", defaults={"split": "test"}))
+whole_data_options = stack(*field_options(DataConfig, "Data"))
+#: For commands that choose no questions.
+corpus_options = stack(*field_options(DataConfig, "Data", defaults={"split": None, "limit": None}))
+retriever_options = stack(*field_options(RetrieverConfig, "Retrieval"))
+lm_options = stack(*field_options(LMConfig, "Model"))
 _RUN_FIELDS = [n for n, f in RunConfig.model_fields.items() if option_of(f).group in _TITLES]
-run_options = stack([*field_options(RunConfig, "Run", only=_RUN_FIELDS), log_option])
-spread_options = stack(field_options(RunConfig, "Run", only=["processes", "engine"]))
-shard_options = stack(field_options(RunConfig, "Run", only=["processes", "engine"]))
+spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
 )
 limit_options = stack(
-    [
-        option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
-               help="Stop before spending more than this."),
-        option("--max-total-tokens", type=click.IntRange(min=1), group="Limits", metavar="N",
-               help="Stop before using more tokens than this, prompts and replies together."),
-        option("--max-calls", type=click.IntRange(min=1), group="Limits", metavar="N",
-               help="Stop after this many LM calls, retries included."),
-        option("--max-minutes", type=FiniteRange(min=0, min_open=True), group="Limits",
-               metavar="MINUTES", help="Start no more calls after this many minutes."),
-    ]
+    option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
+           help="Stop before spending more than this."),
+    option("--max-total-tokens", type=click.IntRange(min=1), group="Limits", metavar="N",
+           help="Stop before using more tokens than this, prompts and replies together."),
+    option("--max-calls", type=click.IntRange(min=1), group="Limits", metavar="N",
+           help="Stop after this many LM calls, retries included."),
+    option("--max-minutes", type=FiniteRange(min=0, min_open=True), group="Limits",
+           metavar="MINUTES", help="Start no more calls after this many minutes."),
 )  # fmt: skip
 
 #: For commands that answer questions: what searches and answers, how, and within which limits.
-answering_options = stack([retriever_options, lm_options, run_options, limit_options])
-
+answering_options = stack(
+    retriever_options,
+    lm_options,
+    *field_options(RunConfig, "Run", only=_RUN_FIELDS),
+    log_option,
+    limit_options,
+)
 compile_options = stack(
-    [
-        *field_options(CompileConfig, "Compiling", without=["out", "metric"]),
-        option(
-            "--seeds", type=click.IntRange(1, 100), default=1, group="Compiling",
-            help="Compile this many times, with seeds from --optimizer-seed upwards. [default: 1]",
-            show_default=False,
-        ),
-    ]
+    *field_options(CompileConfig, "Compiling", without=["out", "metric"]),
+    option("--seeds", type=click.IntRange(1, 100), default=1, group="Compiling",
+           help="Compile this many times, with seeds from --optimizer-seed upwards."),
 )  # fmt: skip
 #: The optimizer's metric: in a verdict, `--metric` is what is compared.
 _METRIC = CompileConfig.model_fields["metric"]
@@ -234,21 +216,19 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
 
 #: What `make_asking` reads, and the limits.
 asking_options = stack(
-    [
-        option("--batch", is_flag=True, group="Judge",
-               help="Use the provider's batch API: half the price, replies within a day."),
-        option("--api-base", "--model-base-url", "api_base", metavar="URL", group="Judge",
-               help="Address of an OpenAI-compatible server, for the judging LMs."),
-        option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
-               help="Price per million tokens, where it is not known."),
-        option("--reply-tokens", "--max-tokens", "reply_tokens", type=click.IntRange(min=16),
-               default=1024, group="Judge", help="Maximum tokens of one reply."),
-        option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
-               group="Judge", help="Calls made in parallel."),
-        option("--cache/--no-cache", default=True, group="Judge",
-               help="Reuse the replies to identical calls."),
-        limit_options,
-    ]
+    option("--batch", is_flag=True, group="Judge",
+           help="Use the provider's batch API: half the price, replies within a day."),
+    option("--api-base", "--model-base-url", "api_base", metavar="URL", group="Judge",
+           help="Address of an OpenAI-compatible server, for the judging LMs."),
+    option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
+           help="Price per million tokens, where it is not known."),
+    option("--reply-tokens", "--max-tokens", "reply_tokens", type=click.IntRange(min=16),
+           default=1024, group="Judge", help="Maximum tokens of one reply."),
+    option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
+           group="Judge", help="Calls made in parallel."),
+    option("--cache/--no-cache", default=True, group="Judge",
+           help="Reuse the replies to identical calls."),
+    limit_options,
 )  # fmt: skip
 
 

@@ -10,18 +10,26 @@ from zipfile import ZipFile
 import click
 
 from ragbench.cli.command import (
-    FiniteRange,
+    PATH,
     by_group_option,
     command,
+    margin_option,
+    metrics_option,
     option,
     output_options,
     runs_argument,
 )
 from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 
+_port_option = click.option("--port", type=click.IntRange(0, 65535), default=8765,
+                            help="Port on 127.0.0.1; 0 takes a free one.")  # fmt: skip
+_browser_option = click.option("--browser/--no-browser", default=True,
+                               help="Open the page in a browser.")  # fmt: skip
+_metric_option = click.option("--metric", default="f1", help="Metric of accuracy.")
+
 
 @command("runs", examples=["ragbench runs", "ragbench runs verdicts/FOLDER --format csv"])
-@click.argument("folder", type=click.Path(path_type=Path), default="runs")
+@click.argument("folder", type=PATH, default="runs")
 @output_options
 def runs_command(folder: Path) -> None:
     """List the runs under FOLDER, by default `runs`, the latest first."""
@@ -60,11 +68,9 @@ REFUSED = 4
         "ragbench compare runs/released runs/new --gate worse --margin 0.02",
     ],
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
-        help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
-@option("--margin", type=FiniteRange(min=0), group="Output",
-        help="Difference too small to matter, in the metric's unit.")  # fmt: skip
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@metrics_option
+@margin_option
 @option("--gate", type=click.Choice(["worse", "not-better"]), group="Output",
         help="End with code 4 where a run is shown worse, or is not shown better.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
@@ -111,21 +117,18 @@ def compare_command(
     ],
 )
 @runs_argument
-@option("--metric", default="f1", show_default=True, group="Search",
+@option("--metric", default="f1", group="Search",
         help="Metric of accuracy to choose by.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Use only the questions that all of the runs have.")  # fmt: skip
 @option("--router", is_flag=True, group="Search",
         help="Also learn a router: a program chosen by a question's wording.")  # fmt: skip
-@option("--router-seed", type=click.IntRange(min=0), default=0, show_default=True, group="Search",
-        help="Seeds the folds in which the router is tested.")  # fmt: skip
-@option("-o", "--output", type=click.Path(path_type=Path), group="Output",
+@option("-o", "--output", type=PATH, group="Output",
         help="Policy file to write, for `ragbench eval --policy`; needs --router.")  # fmt: skip
 @output_options
 def recommend_command(
-    runs: tuple[Path, ...], metric: str, common: bool, router: bool, router_seed: int,
-    output: Path | None,
-) -> None:  # fmt: skip
+    runs: tuple[Path, ...], metric: str, common: bool, router: bool, output: Path | None
+) -> None:
     """Say which of the programs of RUNS to use: the cheapest not shown worse than the best mean.
 
     The best mean is tested against every cheaper program over the same questions. With --router, a
@@ -143,10 +146,10 @@ def recommend_command(
         raise click.UsageError("a policy is a router's: give --router with -o")
     evaluations = [reopen(run) for run in runs]
     advice = advise(evaluations, metric, labels=label_runs(evaluations), common=common)
-    learned = learn_router(advice, seed=router_seed) if router else None
+    learned = learn_router(advice) if router else None
     print_advice(advice, learned)
     if output is not None and learned is not None:
-        write_policy(make_policy(advice, learned, seed=router_seed), output)
+        write_policy(make_policy(advice, learned), output)
         say(f"policy: {output}")
 
 
@@ -158,11 +161,10 @@ def recommend_command(
     ],
 )
 @runs_argument
-@click.option("-o", "--output", type=click.Path(path_type=Path), default="report.html",
-        show_default=True, help="The HTML file to write.")  # fmt: skip
-@click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
-@click.option("--title", default="ragbench report", show_default=True, help="Heading of the page.")
-def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str) -> None:
+@click.option("-o", "--output", type=PATH, default="report.html",
+        help="The HTML file to write.")  # fmt: skip
+@_metric_option
+def report_command(runs: tuple[Path, ...], output: Path, metric: str) -> None:
     """Write a page about RUNS: what to use, how sure that is, at what price, and every question.
 
     RUNS are folders of runs, verdicts, sweeps or tunes. The page is one file that opens from disk
@@ -173,23 +175,14 @@ def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str
 
     check_output(output)
     board = make_board(runs, metric)
-    size = write_page(board, output, title=title)
+    size = write_page(board, output)
     say(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
 
 
-_port_option = click.option(
-    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
-    help="Port on 127.0.0.1; 0 takes a free one.",
-)  # fmt: skip
-_browser_option = click.option(
-    "--browser/--no-browser", default=True, help="Open the page in a browser."
-)
-
-
 @command("view", examples=["ragbench view runs/"])
-@click.argument("folder", default="runs", type=click.Path(path_type=Path))
+@click.argument("folder", default="runs", type=PATH)
 @_port_option
-@click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
+@_metric_option
 @_browser_option
 def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
     """Serve the page of every run in FOLDER until Ctrl-C; it follows runs that go on."""
@@ -240,8 +233,7 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
 @runs_argument
 @option("--to", "target", type=click.Choice(["parquet", "csv", "jsonl"]), required=True,
         group="Output", help="Format to write.")  # fmt: skip
-@option("-o", "--output", type=click.Path(path_type=Path), group="Output",
-        help="File to write.")  # fmt: skip
+@option("-o", "--output", type=PATH, group="Output", help="File to write.")
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
 def export_command(
@@ -258,7 +250,7 @@ def export_command(
 
 
 @command("doctor", examples=["ragbench doctor runs/A"])
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", nargs=-1, required=True, type=PATH)
 @output_options
 def doctor_command(folders: tuple[Path, ...]) -> None:
     """Check the FOLDERS of runs, compiled programs, verdicts, tunings and sweeps.

@@ -7,11 +7,18 @@ from typing import Any
 import click
 
 from ragbench.cli.command import command, option, output_options, runs_argument
-from ragbench.cli.options import asking_options, log_option, make_asking, take_limits
-from ragbench.cli.progress import RunProgress, so_far, until_stopped
+from ragbench.cli.options import (
+    asking_options,
+    dry_run_option,
+    log_option,
+    make_asking,
+    take_limits,
+)
+from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import say
 
-RULES = ("ragbench", "arag", "grounding")
+self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
+                           help="Allow a model to judge its own answers.")  # fmt: skip
 
 
 @command(
@@ -27,17 +34,14 @@ RULES = ("ragbench", "arag", "grounding")
 @option("--protocol", metavar="NAME", group="Output",
         help="Scoring protocol; see `ragbench list protocols`.")  # fmt: skip
 @option("--judge", "judge_lm", metavar="LM", group="Judge", help="LM that judges the answers.")
-@option("--judge-rule", type=click.Choice(RULES),
-              group="Judge",
-              help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
-@option("--allow-self-judge", is_flag=True, group="Judge",
-        help="Allow a model to judge its own answers.")  # fmt: skip
+@option("--judge-rule", type=click.Choice(["ragbench", "arag", "grounding"]), group="Judge",
+        help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
+@self_judge_option
 @option("--embedder", default="local", group="Judge", metavar="SPEC",
-        help="Embedder for the answer similarity of the protocol graphrag-bench. [default: local]",
-        show_default=False)  # fmt: skip
+        help="Embedder for the answer similarity of the protocol graphrag-bench.")  # fmt: skip
 @option("--attribute", "attribute_lm", metavar="LM", group="Judge",
-              help="LM that names the sentences (2Wiki: facts) behind each answer.")  # fmt: skip
-@option("--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop.")
+        help="LM that names the sentences (2Wiki: facts) behind each answer.")  # fmt: skip
+@dry_run_option
 @asking_options
 @log_option
 @output_options
@@ -52,7 +56,6 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     from ragbench.experiments.report.scores import print_scores
     from ragbench.experiments.score.scoring import (
         JudgeRequest,
-        Scored,
         ScoreRequest,
         estimate_scoring,
         score_run,
@@ -60,39 +63,29 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     from ragbench.lms.calls import spending
 
     progress = RunProgress()
+    protocol = options["protocol"]
     asking = make_asking(options, options["judge_lm"], partial(progress.count, "judging"))
     judge = None
     if asking is not None:
-        protocol = options["protocol"]
         published = "arag" if protocol in ("arag", "linearrag") else "ragbench"
         rule: Any = options["judge_rule"] or published
         allow = options["allow_self_judge"]
         judge = JudgeRequest(asking, rule, allow, embedder=options["embedder"])
-    request = ScoreRequest(
-        metrics=options["metrics"],
-        protocol=options["protocol"],
-        attributor=make_asking(
-            options, options["attribute_lm"], partial(progress.count, "attributing")
-        ),
-        judge=judge,
-    )
+    counted = partial(progress.count, "attributing")
+    attributor = make_asking(options, options["attribute_lm"], counted)
+    request = ScoreRequest(options["metrics"], protocol, attributor=attributor, judge=judge)
     if options["batch"] and not (judge or request.attributor):
         raise ConfigError("--batch needs a model to ask; give --judge LM or --attribute LM")
     if options["dry_run"]:
         say(*(line for run in runs for line in estimate_scoring(run, request).lines()))
         return
-    scored: list[Scored] = []
-    with spending(take_limits(options)) as spent, so_far(scored, print_scores), progress:
-        for run in until_stopped(runs):
-            scored.append(score_run(run, request))
+    with spending(take_limits(options)) as spent, progress:
+        scored = [score_run(run, request) for run in runs]
     print_scores(scored)
-    if spent.stopped_by:
-        say(f"stopped by {spent.stopped_by}; give the same command again to continue", err=True)
-        raise click.exceptions.Exit(3)
-    for one in scored:
-        for name in one.void:
-            say(f"{one.folder}: {name}: no reply could be used", err=True)
-    if any(one.void for one in scored):
+    _end_where_stopped(spent.stopped_by)
+    void = [f"{run.folder}: {name}: no reply could be used" for run in scored for name in run.void]
+    if void:
+        say(*void, err=True)
         raise click.exceptions.Exit(1)
     if any(run.damaged for run in scored):
         raise click.exceptions.Exit(2)
@@ -107,12 +100,10 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
 @option("--cause", metavar="NAME", group="Output",
         help="Show examples of this cause only, such as reading or reading/partial.")  # fmt: skip
 @option("--metric", default="em", metavar="NAME", group="Output",
-        help="Metric by which an answer is wrong: less than 1. [default: em]",
-        show_default=False)  # fmt: skip
+        help="Metric by which an answer is wrong: less than 1.")  # fmt: skip
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
-              help="LM that decides the causes that rules cannot.")  # fmt: skip
-@option("--allow-self-judge", is_flag=True, group="Judge",
-        help="Allow a model to explain its own answers.")  # fmt: skip
+        help="LM that decides the causes that rules cannot.")  # fmt: skip
+@self_judge_option
 @asking_options
 @log_option
 @output_options
@@ -124,27 +115,24 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     scored with one.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.report.errors import Errors, errors_of, print_errors
+    from ragbench.experiments.report.errors import errors_of, print_errors
     from ragbench.lms.calls import spending
 
     progress = RunProgress()
     asking = make_asking(options, options["judge_lm"], partial(progress.count, "explaining"))
     if options["batch"] and asking is None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
-    cause = options["cause"]
-    summaries: list[Errors] = []
-    printed = partial(print_errors, show=options["show"], cause=cause)
-    with spending(take_limits(options)) as spent, so_far(summaries, printed), progress:
-        for run in until_stopped(runs):
-            summaries.append(
-                errors_of(
-                    run,
-                    asking=asking,
-                    allow_self=options["allow_self_judge"],
-                    metric=options["metric"],
-                )
-            )
-    printed(summaries)
-    if spent.stopped_by:
-        say(f"stopped by {spent.stopped_by}; give the same command again to continue", err=True)
+    allow = options["allow_self_judge"]
+    with spending(take_limits(options)) as spent, progress:
+        found = [
+            errors_of(run, asking=asking, allow_self=allow, metric=options["metric"])
+            for run in runs
+        ]
+    print_errors(found, show=options["show"], cause=options["cause"])
+    _end_where_stopped(spent.stopped_by)
+
+
+def _end_where_stopped(limit: str | None) -> None:
+    if limit:
+        say(f"stopped by {limit}; give the same command again to continue", err=True)
         raise click.exceptions.Exit(3)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ragbench.cli.command import Command, command, option, output_options
+from ragbench.cli.command import PATH, Command, command, option, output_options
 from ragbench.cli.options import corpus_options, retriever_options, to_config, whole_data_options
-from ragbench.cli.progress import RunProgress, so_far, until_stopped
+from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
-
-if TYPE_CHECKING:
-    from ragbench.experiments.retrieval import Measured
 
 
 @click.group("index")
@@ -46,10 +41,9 @@ def index_build(**options: Any) -> None:
         retriever.build(store, progress.prepare)
     made = [entry for entry in store.entries() if entry.key not in before]
     for entry in made:
-        say(f"{entry.key}  {entry.passages} passages  {_size(entry.size)}  {store.root}")
+        say(f"{entry.key}  {entry.passages} passages  {entry.size / 1e6:.1f} MB  {store.root}")
     if not made:
-        where = f"{config.retriever.name} over {len(dataset.corpus)} passages ({dataset.setting})"
-        say(f"nothing to build: the index of {where} exists already, or none is stored")
+        say("nothing to build: the index exists already, or none is stored")
 
 
 @index_command.command("list", cls=Command, examples=["ragbench index list --format csv"])
@@ -59,33 +53,16 @@ def index_list() -> None:
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
-    entries = store.entries()
     columns = (Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
                Column("build_s", "built in s", "seconds"), Column("created"))  # fmt: skip
     rows = [
         {"index": entry.key, "passages": entry.passages, "mb": entry.size / 1e6,
          "build_s": entry.build_s, "created": entry.created}
-        for entry in entries
+        for entry in store.entries()
     ]  # fmt: skip
-    if entries or for_machines():
+    if rows or for_machines():
         print_table(Table("indexes", columns, rows))
-    say(f"{len(entries)} indexes in {store.root}")
-
-
-@index_command.command("info", cls=Command, examples=["ragbench index info 3f2a"])
-@click.argument("key")
-def index_info(key: str) -> None:
-    """Print the details of the index KEY (or a prefix of it), and whether it is intact."""
-    import json
-
-    from ragbench.retrievers import IndexStore
-
-    store = IndexStore()
-    entry = store.find(key)
-    shown = entry.model_dump(exclude={"files", "sum"})
-    shown |= {"bytes": entry.size, "folder": str(store.root / entry.key)}
-    shown["state"] = store.damage(entry.key) or "whole"
-    click.echo(json.dumps(shown, indent=2))
+    say(f"{len(rows)} indexes in {store.root}")
 
 
 @index_command.command("drop", cls=Command, examples=["ragbench index drop 3f2a"])
@@ -102,11 +79,7 @@ def index_drop(keys: tuple[str, ...], all_: bool) -> None:
     entries = store.entries() if all_ else [store.find(key) for key in keys]
     for entry in entries:
         store.drop(entry.key)
-        say(f"dropped {entry.key}  {_size(entry.size)}")
-
-
-def _size(n: int) -> str:
-    return f"{n / 1e6:.1f} MB"
+        say(f"dropped {entry.key}  {entry.size / 1e6:.1f} MB")
 
 
 @command(
@@ -145,8 +118,7 @@ def search_command(query: str, k: int, **options: Any) -> None:
             text = hit.text if len(hit.text) <= 300 else f"{hit.text[:300]} ..."
             title = f"  {hit.title}" if hit.title else ""
             say(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}", f"   {text}")
-    counted = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"
-    say(f"{counted} by {config.retriever.name} in {elapsed:.1f} ms")
+    say(f"{len(hits)} of {len(corpus)} passages by {config.retriever.name} in {elapsed:.1f} ms")
 
 
 def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
@@ -167,7 +139,7 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]
 @retriever_options
 @option("--k", "ks", default="2,5,10", callback=_depths, metavar="K,K",
         group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip
-@option("--out", type=click.Path(path_type=Path), group="Output",
+@option("--out", type=PATH, group="Output",
         help="JSON file for scores and rankings.")  # fmt: skip
 @output_options
 def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
@@ -208,38 +180,23 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
         "questions_with_gold": len(gold),
         "ks": ks,
     }
-    measured: list[Measured] = []
-    with so_far(measured, partial(_print_measured, gold=gold, ks=ks, about=about)):
-        for spec in until_stopped(specs):
-            with RunProgress(f"{spec}: indexing") as progress:
-                found = measure(
-                    spec, dataset, asked, k=ks[-1], settings=config.retriever.settings,
-                    store=IndexStore(), progress=progress.prepare,
-                )  # fmt: skip
-            measured.append(found)
+    measured = []
+    for spec in specs:
+        with RunProgress(f"{spec}: indexing") as progress:
+            measured.append(measure(
+                spec, dataset, asked, k=ks[-1], settings=config.retriever.settings,
+                store=IndexStore(), progress=progress.prepare,
+            ))  # fmt: skip
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
     save(path, measured, gold, ks, about)
-    _print_measured(measured, gold, ks, about, path)
-
-
-def _print_measured(
-    measured: Sequence[Measured],
-    gold: Mapping[str, Sequence[str]],
-    ks: Sequence[int],
-    about: Mapping[str, Any],
-    path: Path | None = None,
-) -> None:
-
     shown = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
     shown |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
-    rows = []
-    for row in measured:
-        part = "" if len(row.rankings) == len(gold) else f", first {len(row.rankings)}"
-        rows.append({
-            "retriever": row.spec + part, **row.scores(gold, ks), "p50_ms": row.percentile_ms(50),
-            "p95_ms": row.percentile_ms(95), "index_s": row.index_s,
-            "mb": None if row.index_bytes is None else row.index_bytes / 1e6,
-        })  # fmt: skip
+    rows = [
+        {"retriever": row.spec, **row.scores(gold, ks), "p50_ms": row.percentile_ms(50),
+         "p95_ms": row.percentile_ms(95), "index_s": row.index_s,
+         "mb": None if row.index_bytes is None else row.index_bytes / 1e6}
+        for row in measured
+    ]  # fmt: skip
     columns = [
         Column("retriever"),
         *(Column(name, head, "score", drop=head == "MRR") for name, head in shown.items()),
@@ -248,10 +205,10 @@ def _print_measured(
         Column("index_s", "index s", "number", drop=3),
         Column("mb", "MB", "number", drop=4),
     ]
-    known, asked = about["questions_with_gold"], about["questions"]
-    without = f" ({asked - known} more have no known gold passages)" if asked > known else ""
-    title = f"{about['dataset']} {about['split']} ({about['setting']}): "
-    title += f"{known} questions{without}, {about['passages']} passages"
+    lacking = len(examples) - len(gold)
+    without = f" ({lacking} more have no known gold passages)" if lacking else ""
+    title = f"{dataset.name} {split} ({dataset.setting}): {len(gold)} questions{without}, "
+    title += f"{len(dataset.corpus)} passages"
     key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
-    kept = f"; rankings and index cards: {path}" if path else ""
-    print_table(Table("retrievers", columns, rows, title, [f"{key} {ks[-1]}{kept}"]))
+    kept = f"{key} {ks[-1]}; rankings and index cards: {path}"
+    print_table(Table("retrievers", columns, rows, title, [kept]))

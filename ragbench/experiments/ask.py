@@ -30,13 +30,6 @@ def over_documents(config: RunConfig, folder: Path) -> RunConfig:
     return config.but(dataset="documents", corpus_file=folder, data_file=None, hub=False)
 
 
-def answer_example(config: RunConfig) -> Record:
-    """The record of the split's first question."""
-    run_context = open_context(config)
-    with run_context.active():
-        return ask(run_context.program, run_context.examples[0])
-
-
 def answer_one(run_context: RunContext, question: str) -> Record:
     """The record of a question of the caller's own: without gold answer and scores."""
     example: dspy.Example = make_example(qid="asked", question=question, answers=[""])

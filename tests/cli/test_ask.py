@@ -56,17 +56,6 @@ def test_a_question_shows_plan_evidence_and_citations(capsys: pytest.CaptureFixt
     assert "gold" not in out
 
 
-def test_example_asks_the_splits_own_question_with_its_gold(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = run(capsys, "ask", "--example", "--program", "vanilla", "--size", "100")
-    assert code == 0
-    assert "gold " in out
-    code, _, err = run(capsys, "ask", QUESTION, "--example")
-    assert code == 2
-    assert "not both" in err
-
-
 def test_questions_are_read_line_by_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lms: dict[str, ScriptedLM]
 ) -> None:

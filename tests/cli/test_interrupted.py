@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ragbench.experiments.store import read_records
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 from tests.kills import judge_job, script, start, timeless, write_questions
-from tests.retrievers.wire import serving
 from tests.runs import record_rows
 
 N = 12
@@ -111,20 +109,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(tmp_path_factory.mktemp("so-far"), server, held)
 
 
-def cells(printed: str, first: str) -> list[str]:
-    """The cells of the first row of a table that begins with `first`."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()]
-    return next(row for row in rows if row and row[0] == first)
-
-
 def test_eval_keeps_what_is_finished_and_the_same_command_continues(place: Place) -> None:
     out = place.folder / "run"
     place.held.after(3)
     argv = ["eval", *place.common, *LM, *place.lm, "--limit", "0", "--out", str(out)]
     printed = place.interrupted(*argv, when=place.held_with(3, out))
-    assert cells(printed, "vanilla")[1] == "3"
-
-    assert f"not finished: 3 of {N} answered, 1 cut off, {N - 4} not asked" in printed
     assert "the same command continues" in printed
     kept = read_records(out)
     assert (len(kept.finished), kept.damaged) == (3, ())
@@ -161,93 +150,35 @@ def test_it_ends_whatever_the_server_does(
     assert not out.exists() or read_records(out).damaged == ()
 
 
-#: Command -> its options, what of it is answered before the server falls silent, how many records
-#: must have been written then, and what the table shows.
+#: Command -> its options, what of it is answered before the server falls silent, and how many
+#: records must have been written then.
 SMALL = ["--train-limit", "4", "--val-limit", "2"]
-COMMANDS: dict[str, tuple[list[str], int, int, list[str]]] = {
-    "tune": (["--limit", "2", "--trials", "8", "--only", "k", "--objective", "f1,tokens"], 7, 2,
-             ["| vanilla"]),
-    "verdict": (["--k", "1", "--limit", "3", "--optimizer", "labeled", *SMALL], 6, 3,
-                ["| vanilla"]),
-    "compile": (["--k", "1", "--optimizer", "bootstrap", *SMALL], 3, 0,
-                ["zero-shot on validation: "]),
-}  # fmt: skip
+COMMANDS: dict[str, tuple[list[str], int, int]] = {
+    "tune": (["--limit", "2", "--trials", "8", "--only", "k", "--objective", "f1,tokens"], 7, 2),
+    "verdict": (["--k", "1", "--limit", "3", "--optimizer", "labeled", *SMALL], 6, 3),
+    "compile": (["--k", "1", "--optimizer", "bootstrap", *SMALL], 3, 0),
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_others_show_what_is_there_so_far(command: str, place: Place) -> None:
-    options, answered, records, shown = COMMANDS[command]
+def test_others_end_in_one_line_too(command: str, place: Place) -> None:
+    options, answered, records = COMMANDS[command]
     out = place.folder / command
     place.held.after(answered)
     program = [*place.common[:2], *place.common[4:], *LM, *place.lm, "--out", str(out)]
-    printed = place.interrupted(command, *program, *options, when=place.held_with(records, out))
-    assert [line for line in shown if line not in printed] == []
-
-
-def test_sweep(place: Place) -> None:
-    out, file = place.folder / "sweep", place.folder / "sweep.yaml"
-    fields = {
-        "program": "vanilla", "k": 1, "adapter": "chat", "dataset": "jsonl", "workers": 1,
-        "data_file": place.data[-1], "api_base": place.server.url, "cache": False, "limit": 4,
-        "matrix": {"lm": ["openai/fake-a", "openai/fake-b"]},
-    }  # fmt: skip
-    file.write_text(yaml.safe_dump(fields))
-    place.held.after(2, "fake-b")
-    when = place.held_with(6, out)
-    printed = place.interrupted("sweep", str(file), "--out", str(out), when=when)
-    rows = [line for line in printed.splitlines() if line.startswith("| vanilla")]
-    assert len(rows) == 2
-    assert "fake-a" in printed
-    assert "fake-b" in printed
+    place.interrupted(command, *program, *options, when=place.held_with(records, out))
 
 
 def test_score_keeps_the_replies_it_paid_for(place: Place) -> None:
     argv = judge_job(place.folder, place.server.url, N).argv[2:]
     place.held.after(5)
     score = ["score", str(place.run), *argv, "--workers", "1"]
-    printed = place.interrupted(*score, when=place.held_with(0))
-    assert cells(printed, "judge")[2] == "5"
-    assert "7 not asked" in printed
+    place.interrupted(*score, when=place.held_with(0))
     place.held.after(10**6)
     asked = len(place.server.hits)
-    printed = place.end(place.start(*score))
+    place.end(place.start(*score))
     assert len(place.server.hits) - asked == N - 5  # what was kept is not asked again
-    assert "(n " not in cells(printed, "judge")[1]
     assert timeless(place.run / "scores.json").count('"not_asked": 0') == 1
-
-
-def test_errors(place: Place) -> None:
-    place.held.after(1)
-    judge = ["--judge", "openai/explains", *place.lm]
-    printed = place.interrupted("errors", str(place.run), *judge, when=place.held_with(0))
-    assert cells(printed, "questions")[1] == str(N)
-    assert "by openai/explains" in printed
-
-
-@pytest.mark.parametrize("searched", [0, 5])
-def test_retrieve(place: Place, searched: int) -> None:
-    over, left = threading.Event(), [searched]
-
-    def answer(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        if len(body["input"]) == 1:  # a query; the first is not of a question
-            left[0] -= 1
-        if left[0] < (-1 if searched else 1):
-            place.held.reached.set()
-            over.wait(600)
-        rows = [{"index": i, "embedding": [1.0, i + 1.0]} for i in range(len(body["input"]))]
-        return 200, {"data": rows, "model": "m", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
-
-    with serving(answer) as wire:
-        dense = f"dense(embedder=openai/m-{searched},api_base={wire.address})"
-        argv = ["retrieve", "--limit", "9", "--retriever", f"bm25,{dense}", "--k", "1,2"]
-        try:
-            printed = place.interrupted(*argv, when=place.held_with(0))
-        finally:
-            over.set()
-    assert 0 < float(cells(printed, "bm25")[1]) < 1
-    assert ("dense" in printed) == bool(searched)
-    assert (f", first {searched}" in printed) == bool(searched)
-    assert "rankings and index cards" not in printed  # nothing was kept
 
 
 def test_where_no_file_may_grow_it_says_so_and_stops_asking(tmp_path: Path, place: Place) -> None:

@@ -8,7 +8,7 @@ import importlib
 import tests.warm  # noqa: F401
 
 for _name in (
-    "igraph", "optuna", "sklearn.mixture", "ragbench.cli.searching", "ragbench.cli.sweeping",
+    "igraph", "optuna", "sklearn.mixture", "ragbench.cli.searching",
     "ragbench.cli.compiling", "ragbench.experiments.compare", "ragbench.experiments.report.verdict",
 ):  # fmt: skip
     importlib.import_module(_name)

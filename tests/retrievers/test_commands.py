@@ -63,7 +63,7 @@ def test_search_shows_rank_score_and_text() -> None:
     result = run("search", "born in", *WORLD, "--k", "2")
     assert result.output.startswith("1. ")
     assert "2 of 120 passages by bm25" in result.output
-    assert "nothing found" in run("search", "zzzz", *WORLD).output
+    assert "0 of 120 passages" in run("search", "zzzz", *WORLD).output
     assert IndexStore().entries() == [entry]
 
 
@@ -74,8 +74,6 @@ def test_index_build_list_info_drop() -> None:
     assert "nothing to build" in run("index", "build", *WORLD, "--retriever", "hybrid").output
     listed = run("index", "list").output
     assert all(key in listed for key in keys)
-    info = json.loads(run("index", "info", "dense").output)
-    assert (info["state"], info["passages"]) == ("whole", 120)
     with pytest.raises(ConfigError, match="--all"):
         run("index", "drop")
     with pytest.raises(DataError, match="no index is named"):

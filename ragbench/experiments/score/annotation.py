@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ragbench import stopping
 from ragbench.errors import RunError
 from ragbench.experiments.score.asking import (
     Asking,
@@ -149,12 +148,11 @@ def annotate(
 ) -> Annotated:
     """The annotation of the answered ones of `records`, asked as `asking` says.
 
-    Replies in the journal of `folder` are not asked for again. Where the process is stopped, what
-    came until then is given, and the rest is not asked.
+    Replies in the journal of `folder` are not asked for again.
 
     Raises:
         RagbenchError: the LM cannot be called at all, or the journal cannot be used.
-        KeyboardInterrupt: it was interrupted, and the process goes on; every reply so far is kept.
+        KeyboardInterrupt: it was interrupted; every reply so far is kept.
     """
     answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
     units = {record.qid: some for record in answered if (some := annotation.units(record))}
@@ -182,7 +180,7 @@ def _asked(folder: Path, tasks: Mapping[str, Task], asking: Asking) -> Replies:
     failed = tuple(call for _, reply in rows if reply.failed for call in reply.calls)
     replies = Replies(Store(folder), known, failed)
     todo = [task for key, task in tasks.items() if key not in known]
-    if not todo or stopping.stopped():
+    if not todo:
         return replies
     client = client_of(asking.lm)
     paid = 0 if client else len(under_way(every) & {task.key for task in todo})
@@ -190,14 +188,10 @@ def _asked(folder: Path, tasks: Mapping[str, Task], asking: Asking) -> Replies:
         raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
     asking.check()
     with replies.store:
-        try:
-            if client:
-                BatchRunner(asking, client, replies, every).run(todo)
-            else:
-                ask_directly(todo, asking, replies)
-        except KeyboardInterrupt:
-            if not stopping.stopped():
-                raise
+        if client:
+            BatchRunner(asking, client, replies, every).run(todo)
+        else:
+            ask_directly(todo, asking, replies)
     return replies
 
 

@@ -38,7 +38,7 @@ _STYLE_OF_CHARTS = """:where(.chart) {
 _log = get(__name__)
 
 
-def write_page(board: Board, path: Path, *, title: str) -> int:
+def write_page(board: Board, path: Path, *, title: str = "ragbench report") -> int:
     """Write the page of `board` to the file `path`, whole or not at all; its size in bytes.
 
     Raises:
