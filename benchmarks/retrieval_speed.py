@@ -61,9 +61,9 @@ def duel(
 
 
 def plain_bm25s(corpus: Corpus) -> Callable[[str], object]:
-    """Search as a script would write it with bm25s and its numba backend, passages included."""
+    """Search as a script would write it with bm25s, passages included."""
     texts = [f"{p.title} {p.text}" for p in corpus]
-    index = bm25s.BM25(k1=0.9, b=0.4, backend="numba")
+    index = bm25s.BM25(k1=0.9, b=0.4)
     index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
 
     def search(query: str) -> object:

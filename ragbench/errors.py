@@ -101,14 +101,12 @@ def crossing(boundary: str) -> Iterator[None]:
 
 #: Package, as it is imported -> the extra that brings it.
 EXTRA_OF = {
-    "Stemmer": "stem",
     "anthropic": "batch",
     "datasets": "data",
     "faiss": "dense",
     "huggingface_hub": "data",
     "igraph": "graph",
     "lancedb": "lance",
-    "numba": "fast",
     "onnxruntime": "dense",
     "optuna": "tune",
     "pandas": "data",

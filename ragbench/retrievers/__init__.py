@@ -19,6 +19,7 @@ from ragbench.retrievers.base import (
     View as View,
     digest_line as digest_line,
 )
+from ragbench.retrievers.bm25 import TextSettings as TextSettings, Words as Words
 from ragbench.retrievers.dense import Dense as Dense
 from ragbench.retrievers.distractors import Distracting as Distracting
 from ragbench.retrievers.engines import lance as lance, qdrant as qdrant
@@ -31,4 +32,3 @@ from ragbench.retrievers.factory import (
 )
 from ragbench.retrievers.granular import GranularIndex as GranularIndex, Match as Match
 from ragbench.retrievers.store import IndexStore as IndexStore
-from ragbench.retrievers.text import TextSettings as TextSettings, Words as Words

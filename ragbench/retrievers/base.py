@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.own_code import blamed_on
@@ -161,37 +159,6 @@ class Corpus(Sequence[Passage]):
         )
 
 
-class Manifest(BaseModel):
-    """What is known of a stored index.
-
-    `retriever` is the kind of index, or `passages` for a stored corpus; `files` has the bytes and
-    the SHA-256 of each file, `sum` is over all of the manifest.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    key: str
-    retriever: str
-    corpus: str
-    passages: int
-    created: str
-    build_s: float
-    settings: Mapping[str, Any] = {}
-    facts: Mapping[str, Any] = {}
-    files: Mapping[str, tuple[int, str]] = {}
-    sum: str = ""
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(size for size, _ in self.files.values())
-
-    def sealed(self) -> Manifest:
-        """The same with its `sum`."""
-        text = self.model_dump_json(exclude={"sum"})
-        return self.model_copy(update={"sum": hashlib.sha256(text.encode()).hexdigest()[:16]})
-
-
 class Retriever(ABC):
     """Search over one corpus. Thread-safe; never copied (`deepcopy` returns the same object).
 
@@ -212,7 +179,7 @@ class Retriever(ABC):
     parts: tuple[Retriever, ...] = ()
     _lock: Any = threading.RLock()  # one per instance where `__init__` runs
     _ready: bool = False
-    _stored: Manifest | None = None
+    _stored: Any = None  # the `Manifest` of a stored index
     #: A folder for work that a build which was stopped need not do again; None where none is kept.
     _unfinished: Path | None = None
 
@@ -290,13 +257,9 @@ class Retriever(ABC):
     def card(self) -> dict[str, Any]:
         """The part of a run card on the retriever: its settings and its index."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
-        if self._stored is not None:
-            card["index"] = {
-                "key": self._stored.key,
-                "bytes": self._stored.size,
-                "build_s": self._stored.build_s,
-                **self._stored.facts,
-            }
+        if (stored := self._stored) is not None:
+            known = {"key": stored.key, "bytes": stored.size, "build_s": stored.build_s}
+            card["index"] = {**known, **stored.facts}
         else:
             card["index"] = self.facts()
         if self.parts:
@@ -307,17 +270,15 @@ class Retriever(ABC):
         """Facts about a built index for its manifest, such as its engine or kind."""
         return {}
 
-    def _make(self, progress: Progress | None) -> None:  # noqa: B027 (not all have an index)
+    # Not all have an index, nor is each stored.
+    def _make(self, progress: Progress | None) -> None:  # noqa: B027
         """Make the index in memory."""
 
-    def _save(self, folder: Path) -> None:  # noqa: B027 (nor is each stored)
+    def _save(self, folder: Path) -> None:  # noqa: B027
         """Write the index into `folder`."""
 
     def _load(self, folder: Path) -> None:  # noqa: B027
         """Read the index from `folder`. Raises ValueError: it does not fit the corpus."""
-
-    def _check(self) -> None:  # noqa: B027
-        """Raise ValueError where a loaded index points outside of the corpus or of itself."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self

@@ -2,28 +2,48 @@
 
 The score of a passage is the sum, over the words of the query with their repeats, of
 idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), with Lucene's idf, which is
-never negative. `postings` holds the weights.
+never negative. The weights are those of bm25s (Lù 2024, arXiv:2407.03618), which keeps every
+passage's words in memory while it indexes; here passages are counted in blocks, and the index is
+memory-mapped when it is loaded.
 """
 
-import importlib.util
-import os
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import hashlib
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Progress, Ranking
-from ragbench.retrievers.postings import WORDS, Postings, make_postings, sparse_search
-from ragbench.retrievers.text import TextSettings, Words
+from ragbench.knobs import Knobs
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Passage, Progress, Ranking
+from ragbench.retrievers.scores import best
 
-#: Below this size numpy answers in less time than it takes to load the compiled kernel.
-_NUMBA_FROM = 2_000
-#: From this size on a query takes long enough for threads to pay.
-_THREADS_FROM = 20_000
+_WORD = re.compile(r"\w+")
+#: Lucene's English stop words.
+_STOPWORDS = frozenset(
+    _WORD.findall(
+        "a an and are as at be but by for if in into is it no not of on or such that the their "
+        "then there these they this to was will with"
+    )
+)
+#: Words counted at once.
+_BLOCK_WORDS = 2_000_000
+
+
+class TextSettings(Knobs):
+    """Knobs of tokenisation."""
+
+    stopwords: Literal["en", "none"] = Field("en", description="words left out")
+    title_weight: int = Field(
+        1, ge=0, le=20, description="times that the words of the title are counted"
+    )
 
 
 class BM25Settings(TextSettings):
@@ -35,6 +55,133 @@ class BM25Settings(TextSettings):
     b: float = Field(0.4, ge=0, le=1, description="normalisation by length; 0 for none, 1 for full")
 
 
+class Words:
+    """Cuts text into lower-case words by `settings`."""
+
+    def __init__(self, settings: TextSettings) -> None:
+        self._settings = settings
+        self._stop = _STOPWORDS if settings.stopwords == "en" else frozenset[str]()
+
+    def __call__(self, text: str) -> list[str]:
+        """The words of `text` in order, repeats kept."""
+        return [word for word in _WORD.findall(text.lower()) if word not in self._stop]
+
+    def of_passage(self, passage: Passage) -> list[str]:
+        """The words of the title, as often as they weigh, and of the text."""
+        return self(passage.title) * self._settings.title_weight + self(passage.text)
+
+
+@dataclass(frozen=True)
+class Postings:
+    """For each word the passages that hold it: a sparse matrix by word, in the order of `words`.
+
+    `words` are hashes of the words, ascending; a hash is shared by two of five million words with a
+    chance of one in a million. Word `t` has the weights `data[indptr[t]:indptr[t + 1]]`, of the
+    passages at the same places of `indices`, which ascend within a word.
+    """
+
+    words: npt.NDArray[np.uint64]
+    data: npt.NDArray[np.float32]
+    indices: npt.NDArray[np.int32]
+    indptr: npt.NDArray[np.int64]
+
+    def save(self, folder: Path) -> None:
+        """Write all parts into `folder`."""
+        for field in fields(self):
+            np.save(folder / f"{field.name}.npy", getattr(self, field.name))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Postings":
+        """The postings that `save` wrote, memory-mapped."""
+        names = [field.name for field in fields(cls)]
+        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
+
+    def places(self, words: Sequence[str]) -> list[int]:
+        """The places of those of `words` that are known, repeats too."""
+        keys = _keys(words)
+        found = np.searchsorted(self.words, keys).tolist()
+        n, both = len(self.words), zip(found, keys, strict=True)
+        return [place for place, key in both if place < n and self.words[place] == key]
+
+    def by_passage(self, n: int) -> Any:
+        """The same weights as a scipy matrix by column: of each passage the places of its words."""
+        from scipy.sparse import csr_matrix
+
+        shape = (len(self.words), n)
+        return csr_matrix((self.data, self.indices, self.indptr), shape=shape).tocsc()
+
+    def search(self, words: Sequence[str], n: int, k: int) -> Hits:
+        """The `k` best of `n` passages by their summed weights of `words`."""
+        scores = np.zeros(n, dtype=np.float32)
+        for place in self.places(words):
+            held = slice(*self.indptr[place : place + 2])
+            np.add.at(scores, self.indices[held], self.data[held])
+        return best(scores, k)
+
+
+def make_postings(texts: Iterable[Sequence[str]], *, k1: float, b: float) -> Postings | None:
+    """The postings of the passages whose words are `texts`, in order; None where none has a word.
+
+    The weight of a word is idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)).
+    """
+    from scipy.sparse import vstack
+
+    numbers: dict[str, int] = defaultdict(count().__next__)  # in the order of their first use
+    lengths = array("i")
+    blocks = list(_blocks(texts, numbers, lengths))
+    if not numbers:
+        return None
+    keys = _keys(list(numbers))
+    order, n = np.argsort(keys), len(lengths)
+    place = np.empty(len(keys), dtype=np.int32)  # a word's number -> its place
+    place[order] = np.arange(len(keys))
+    for block in blocks:
+        block.indices = place[block.indices]
+        block.resize(block.shape[0], len(keys))
+    counts = vstack(blocks, format="csr").tocsc()
+    blocks.clear()
+    held = np.diff(counts.indptr)
+    sizes = np.frombuffer(lengths, dtype=np.int32)
+    norm = k1 * (1 - b + b * sizes / sizes.mean())
+    idf = np.log1p((n - held + 0.5) / (held + 0.5)) * (k1 + 1)
+    data = np.repeat(idf.astype(np.float32), held)
+    data *= counts.data / (counts.data + norm.astype(np.float32)[counts.indices])
+    indices, indptr = counts.indices.astype(np.int32), counts.indptr.astype(np.int64)
+    return Postings(keys[order], data, indices, indptr)
+
+
+def _keys(words: Sequence[str]) -> npt.NDArray[np.uint64]:
+    encoded = (word.encode("utf-8", "surrogatepass") for word in words)
+    hashes = b"".join(hashlib.blake2b(word, digest_size=8).digest() for word in encoded)
+    return np.frombuffer(hashes, dtype="<u8")
+
+
+def _blocks(
+    texts: Iterable[Sequence[str]], numbers: dict[str, int], lengths: "array[int]"
+) -> Iterator[Any]:
+    """How often each word is in each of some passages, a matrix at a time; fills the rest."""
+    from scipy.sparse import csr_matrix
+
+    ids, sizes = array("i"), array("i")
+
+    def counted() -> Any:
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        ones = np.ones(len(ids), dtype=np.float32)
+        block = csr_matrix((ones, np.array(ids), starts), shape=(len(sizes), max(len(numbers), 1)))
+        block.sum_duplicates()
+        return block
+
+    for words in texts:
+        ids.extend(map(numbers.__getitem__, words))
+        sizes.append(len(words))
+        lengths.append(len(words))
+        if len(ids) >= _BLOCK_WORDS:
+            yield counted()
+            ids, sizes = array("i"), array("i")
+    if sizes:
+        yield counted()
+
+
 @RETRIEVERS.register("bm25")
 class BM25(Ranking):
     """Lexical search."""
@@ -42,72 +189,36 @@ class BM25(Ranking):
     name = "bm25"
     Settings = BM25Settings
     is_stored = True
-    index_version = 3
+    index_version = 4
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        self._words = Words(self.settings)
-        self._postings: Postings | None = None  # None also where no passage has a word
-        large = len(corpus) >= _NUMBA_FROM
-        self._use_numba = large and importlib.util.find_spec("numba") is not None
+        self.words = Words(self.settings)
+        self.postings: Postings | None = None  # None also where no passage has a word
 
     def facts(self) -> dict[str, Any]:
-        """The engine and the number of words."""
-        engine = "numba" if self._use_numba else "numpy"
-        return {"engine": engine, "words": len(self.vocabulary)}
-
-    @property
-    def vocabulary(self) -> Collection[str]:
-        """The words of the corpus, in ascending order; none before the index is made."""
-        return self._postings.words.keys() if self._postings is not None else ()
-
-    def postings(self, word: str) -> npt.NDArray[np.int32]:
-        """Positions of the passages that hold `word`, ascending; none where none does."""
-        if self._postings is None or word not in self._postings.words:
-            return np.empty(0, dtype=np.int32)
-        place = self._postings.words[word]
-        return self._postings.indices[slice(*self._postings.indptr[place : place + 2])]
-
-    def terms(self, query: str) -> npt.NDArray[np.int32]:
-        """The places in the vocabulary of the words of `query` that the corpus has, repeats too."""
-        known = self._postings.words if self._postings is not None else {}
-        return np.array([known[word] for word in self._words(query) if word in known], np.int32)
-
-    def by_passage(self) -> Any:
-        """The weights as a scipy matrix by column, a passage each; None where none has a word."""
-        return self._postings and self._postings.by_passage(len(self.corpus))
+        return {"words": len(self.postings.words) if self.postings else 0}
 
     def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
-        """On a large corpus as many at once as there are cores."""
-        if not self._use_numba or len(self.corpus) < _THREADS_FROM or len(queries) < 2:
-            return [self._ranked(query, k) for query in queries]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(lambda query: self._ranked(query, k), queries))
-
-    def _ranked(self, query: str, k: int) -> Hits:
-        if self._postings is None:
-            return []
-        n, compiled = len(self.corpus), self._use_numba
-        return sparse_search(self.terms(query), self._postings, n, k, compiled=compiled)
+        if self.postings is None:
+            return [[] for _ in queries]
+        n = len(self.corpus)
+        return [self.postings.search(self.words(query), n, k) for query in queries]
 
     def _make(self, progress: Progress | None) -> None:
         def counted() -> Iterator[list[str]]:
             n = len(self.corpus)
             for done, passage in enumerate(self.corpus.passages, start=1):
-                yield self._words.of_passage(passage)
+                yield self.words.of_passage(passage)
                 if progress and (done % 1000 == 0 or done == n):
                     progress(done, n)
 
-        self._postings = make_postings(counted(), k1=self.settings.k1, b=self.settings.b)
+        self.postings = make_postings(counted(), k1=self.settings.k1, b=self.settings.b)
 
     def _save(self, folder: Path) -> None:
-        if self._postings is not None:
-            self._postings.save(folder)
+        if self.postings is not None:
+            self.postings.save(folder)
 
     def _load(self, folder: Path) -> None:
-        if (folder / WORDS).exists():
-            self._postings = Postings.load(folder)
-
-    def _check(self) -> None:
-        if self._postings is not None:
-            self._postings.check(len(self.corpus))
+        if (folder / "words.npy").exists():
+            self.postings = Postings.load(folder)

@@ -5,8 +5,6 @@ All vectors have unit length, so a score is a cosine in [-1, 1].
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -60,7 +58,6 @@ class Dense(Ranking):
         super().__init__(corpus, **settings)
         #: Calls for the index in this process, of no question.
         self.index_calls: list[Call] = []
-        self._earlier = np.zeros(3)  # tokens, seconds and dollars of a build that was stopped
         self._embedded: dict[int, Vectors] = {}
         self._index: Any = None  # of faiss; None over an empty corpus
 
@@ -72,7 +69,7 @@ class Dense(Ranking):
     def embed_queries(self, queries: Sequence[str]) -> Vectors:
         """The vectors of `queries`, shape `(len(queries), d)`."""
         prefix = self.settings.query_prefix
-        return self.embedder.embed_queries([prefix + query for query in queries])
+        return self.embedder.embed([prefix + query for query in queries])
 
     def vectors_of(self, positions: Sequence[int]) -> Vectors:
         """The vectors of the passages at `positions`, at least one; each is embedded once."""
@@ -109,10 +106,11 @@ class Dense(Ranking):
     def facts(self) -> dict[str, Any]:
         """The embedder, the kind of index, and what embedding the passages took."""
         facts: dict[str, Any] = {"embedder": self.embedder.identity, "vectors": self._kind}
-        if self.index_calls or self._earlier.any():
-            tokens, seconds, usd = self._earlier + _spent(self.index_calls)
-            facts["embedding_tokens"], facts["embedding_s"] = int(tokens), round(seconds, 3)
-            facts["embedding_usd"] = None if np.isnan(usd) else float(usd)
+        if self.index_calls:
+            spent = total(self.index_calls)
+            facts["embedding_tokens"] = spent.prompt_tokens
+            facts["embedding_s"] = round(spent.latency_s, 3)
+            facts["embedding_usd"] = spent.cost_usd
         return facts
 
     @property
@@ -124,7 +122,7 @@ class Dense(Ranking):
 
     def _make(self, progress: Progress | None) -> None:
         if len(self.corpus):
-            rows = self._rows(self._unfinished, progress)
+            rows = self._rows(progress)
             self._index = vectors.make_index(rows, self.settings.index, self.settings.nprobe)
             self._embedded.clear()
 
@@ -138,65 +136,44 @@ class Dense(Ranking):
             if self._index.ntotal != n:
                 raise ValueError(f"the index has {self._index.ntotal} vectors for {n} passages")
 
-    def _rows(self, folder: Path | None, progress: Progress | None) -> Vectors:
-        """All vectors, shape `(n, d)`; many are embedded part by part, each kept in `folder`."""
-        n = len(self.corpus)
+    def _rows(self, progress: Progress | None) -> Vectors:
+        """All vectors, shape `(n, d)`; many are embedded part by part.
+
+        A build that was stopped goes on after its last part. Those of a server begin anew, and find
+        what was paid for in the cache of the embedder.
+        """
+        n, folder = len(self.corpus), self._unfinished
         if folder is None or n <= _PART:
             return self._embed(range(n), progress)
         folder.mkdir(exist_ok=True)
-        rows: Vectors | None = None
-        for start in range(0, n, _PART):
-            positions = range(start, min(start + _PART, n))
-            made = self._part(folder / f"{start}.npz", positions, progress)
-            if rows is None:
-                path, shape = folder / "all.npy", (n, made.shape[1])
-                rows = np.lib.format.open_memmap(path, "w+", dtype=np.float32, shape=shape)
-            rows[positions.start : positions.stop] = made
-        assert rows is not None
-        return rows
+        path, mark = folder / "vectors.npy", folder / "done.txt"
+        known = mark.exists() and self.embedder.in_process
+        done = int(mark.read_text() or 0) if known else 0
+        rows: Any = np.load(path, mmap_mode="r+") if done else None
 
-    def _part(self, path: Path, positions: range, progress: Progress | None) -> Vectors:
-        """The vectors at `positions`, from the file of a build that was stopped or put there."""
-        try:
-            with path.open("rb") as stored, np.load(stored) as kept:
-                made: Vectors = kept["vectors"]
-                self._earlier += kept["spent"]
-                return made
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # not there, or damaged
-            pass
-        before = len(self.index_calls)
-
-        def told(done: int, _: int) -> None:
+        def told(part: int, _: int) -> None:
             if progress:
-                progress(positions.start + done, len(self.corpus))
+                progress(start + part, n)
 
-        made = self._embed(positions, told)
-        partial = path.with_suffix(".new")
-        with partial.open("wb") as file:
-            np.savez(file, vectors=made, spent=_spent(self.index_calls[before:]))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        return made
+        for start in range(done, n, _PART):
+            stop = min(start + _PART, n)
+            made = self._embed(range(start, stop), told)
+            if rows is None:
+                shape = n, made.shape[1]
+                rows = np.lib.format.open_memmap(path, "w+", dtype=np.float32, shape=shape)
+            rows[start:stop] = made
+            rows.flush()
+            mark.write_text(str(stop))
+        vectors_made: Vectors = rows
+        return vectors_made
 
     def _embed(self, positions: Sequence[int], progress: Progress | None) -> Vectors:
-        """The vectors at `positions`, each text once."""
-        texts = [self._text(i) for i in positions]
-        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         with open_ledger() as ledger:
-            made = self.embedder.embed(list(distinct), progress)
+            made = self.embedder.embed([self._text(i) for i in positions], progress)
         self.index_calls += ledger.calls
-        return made[[distinct[text] for text in texts]]
+        return made
 
     def _text(self, position: int) -> str:
         passage, settings = self.corpus.passages[position], self.settings
         titled = f"{passage.title} {passage.text}" if settings.title else passage.text
         return f"{settings.passage_prefix}{titled}".strip()
-
-
-def _spent(calls: Sequence[Call]) -> Any:
-    """Tokens, seconds and US dollars of `calls`; not a number where the price is not known."""
-    sums = total(calls)
-    return np.array(
-        [sums.prompt_tokens, sums.latency_s, np.nan if sums.cost_usd is None else sums.cost_usd]
-    )

@@ -13,23 +13,18 @@ Floats = npt.NDArray[np.float32]
 Found = tuple[npt.NDArray[np.int64], Floats]
 
 
+#: Scores of which only the highest is looked at first.
+_STRIP = 64
+
+
 def best(scores: Floats, k: int) -> Hits:
     """The positions of the `k` highest scores above 0 and those scores, best first."""
-    positive = np.flatnonzero(scores > 0)
-    return top(scores[positive], k, positive)
-
-
-def top(scores: Floats, k: int, positions: npt.NDArray[Any] | None = None) -> Hits:
-    """The `k` highest of `scores`, whatever their sign, best first, as (position, score).
-
-    `positions` are those of the scores, in ascending order; by default 0, 1, 2, ...
-    """
-    kept = np.arange(len(scores)) if positions is None else positions
-    if 0 < k < len(scores):
-        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
-        mask = scores >= threshold
-        scores, kept = scores[mask], kept[mask]
-    return ordered(kept, scores, max(k, 0))
+    least = np.finfo(np.float32).tiny
+    peaks = scores[: len(scores) // _STRIP * _STRIP].reshape(-1, _STRIP).max(axis=1)
+    if 0 < k < len(peaks):  # the k-th best strip has a score that the k-th best is not under
+        least = max(least, np.partition(peaks, len(peaks) - k)[len(peaks) - k])
+    places = np.flatnonzero(scores >= least)
+    return ordered(places, scores[places], max(k, 0))
 
 
 def ordered(positions: Any, scores: Any, k: int) -> Hits:

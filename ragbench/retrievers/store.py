@@ -1,14 +1,12 @@
 """Indexes kept on this machine, under a hash of corpus and settings.
 
-An index is a folder with the retriever's files and a `manifest.json`, which has their SHA-256. It
-is written beside its place and moved there whole, under a lock, so a folder that is there is whole.
-Its files are checked before they are loaded; a damaged index is made again. A file whose inode,
-size and times are those of its last check is not read for it, so that opening an index of gigabytes
-does not read it. Vectors that a build which was stopped had made stay in `KEY.unfinished` until the
-index is made.
+An index is a folder with the retriever's files and a `manifest.json`, which has their sizes, times
+and SHA-256. It is written beside its place and moved there whole, under a lock, so a folder that is
+there is whole. A file of another size or time than the manifest's is hashed before it is loaded,
+so that opening an index of gigabytes does not read it; a damaged index is made again. What a build
+that was stopped had embedded stays in `KEY.unfinished` until the index is made.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -17,32 +15,53 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragbench.errors import DataError
 from ragbench.paths import cache_root, make_folder, sync
-from ragbench.retrievers.base import Manifest, Newest, Progress, Retriever
+from ragbench.retrievers.base import Newest, Progress, Retriever
 
 MANIFEST = "manifest.json"
-#: When each file was last hashed and found whole: name -> inode, size, mtime, ctime.
-_CHECKED = "checked.json"
-#: What the name of a folder of unfinished work ends with.
-_UNFINISHED = ".unfinished"
 #: Of the folder of an index; another one has other keys.
-_FORMAT = 2
+_FORMAT = 3
 #: Packages whose new version may read an index differently.
 _ENGINES = {"dense": "faiss-cpu", "lancedb": "lancedb"}
 #: What loading raises where the bytes are whole but do not fit together.
 _UNUSABLE = (ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
 
 log = logging.getLogger(__name__)
+
+
+class Manifest(BaseModel):
+    """What is known of a stored index.
+
+    `retriever` is the kind of index, or `passages` for a stored corpus; `files` has the bytes, the
+    time of the last change in nanoseconds and the SHA-256 of each file.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    retriever: str
+    corpus: str
+    passages: int
+    created: str
+    build_s: float
+    settings: Mapping[str, Any] = {}
+    facts: Mapping[str, Any] = {}
+    files: Mapping[str, tuple[int, int, str]] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, _, _ in self.files.values())
 
 
 class IndexStore:
@@ -58,7 +77,7 @@ class IndexStore:
             DataError: the folder cannot be written.
         """
         key = index_key(retriever)
-        unfinished = self.root / f"{key}{_UNFINISHED}"
+        unfinished = self.root / f"{key}.unfinished"
 
         def make(folder: Path) -> dict[str, Any]:
             retriever._unfinished = unfinished
@@ -75,8 +94,7 @@ class IndexStore:
         with self._locked(key):
             if not self._usable(key, retriever):
                 self._write(key, make)
-                if unfinished.is_dir():
-                    _delete(unfinished)
+                shutil.rmtree(unfinished, ignore_errors=True)
                 retriever._load(self.root / key)  # from now on mapped, not held in memory
             return read_manifest(self.root / key)
 
@@ -120,35 +138,35 @@ class IndexStore:
     def drop(self, key: str) -> None:
         """Delete the index `key`; one in use elsewhere stays readable there until it is closed.
 
-        Of a symbolic link the link alone is deleted.
-
         Raises:
             DataError: there is no index of that name in this store, or it cannot be deleted.
         """
-        folder = self.root / key
-        if Path(key).name != key or read_manifest(folder) is None:
+        if key not in [entry.key for entry in self.entries()]:
             raise DataError(f"no index is named {key!r} in {self.root}")
         try:
             with FileLock(self.root / f"{key}.lock"):
-                _delete(folder)
+                shutil.rmtree(self.root / key)
         except OSError as error:
             raise DataError(f"index {key} cannot be deleted: {error}") from None
 
-    def damage(self, key: str) -> str:
-        """What is wrong with the index `key`, all its files read; empty where nothing is."""
+    def damage(self, key: str, *, touched: bool = False) -> str:
+        """What is wrong with the index `key`; empty where nothing is.
+
+        All its files are read, or those that were `touched`.
+        """
         folder = self.root / key
         manifest = read_manifest(folder)
         if manifest is None:
             return "no readable manifest"
-        for name, (size, digest) in manifest.files.items():
+        for name, (size, changed, digest) in manifest.files.items():
             path = folder / name
-            if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
+            if not path.is_file():
                 return f"{name} is missing"
-            if path.stat().st_size != size:
-                return f"{name} has {path.stat().st_size} bytes, not {size}"
-            if _sha256(path) != digest:
+            stat = path.stat()
+            if stat.st_size != size:
+                return f"{name} has {stat.st_size} bytes, not {size}"
+            if not (touched and stat.st_mtime_ns == changed) and _sha256(path) != digest:
                 return f"{name} has changed"
-        _remember(folder, manifest)
         return ""
 
     @contextmanager
@@ -168,47 +186,43 @@ class IndexStore:
         folder = self.root / key
         if not folder.is_dir():
             return False
-        checked = _is_checked(folder)
-        problem = "" if checked else self.damage(key)
+        problem = self.damage(key, touched=True)
         if not problem and retriever is not None:
             try:
                 retriever._load(folder)
-                if not checked:
-                    retriever._check()
                 problem = "" if retriever.is_whole else "replies were lost"
             except _UNUSABLE as error:
                 problem = f"{type(error).__name__}: {error}"
         if problem:
             log.warning("index %s is made again: %s", key, problem)
-            _delete(folder)
+            shutil.rmtree(folder)
         return not problem
 
     def _write(self, key: str, make: Callable[[Path], dict[str, Any]]) -> None:
         """Put the folder `key` into its place, once `make` has written and described its files."""
         for leftover in self.root.glob(f".{key}-*"):  # of a build that was killed
-            _delete(leftover)
+            shutil.rmtree(leftover)
         folder = self.root / f".{key}-{secrets.token_hex(4)}"
         folder.mkdir()
         try:
             start = time.perf_counter()
             told = make(folder)
+            files = {}
+            for path in filter(Path.is_file, sorted(folder.rglob("*"))):
+                sync(path)
+                stat = path.stat()
+                stamp = stat.st_size, stat.st_mtime_ns, _sha256(path)
+                files[path.relative_to(folder).as_posix()] = stamp
             made = Manifest(
                 key=key,
                 created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 build_s=round(time.perf_counter() - start, 3),
-                files={
-                    path.relative_to(folder).as_posix(): (path.stat().st_size, _sha256(path))
-                    for path in sorted(folder.rglob("*"))
-                    if path.is_file()
-                },
+                files=files,
                 **told,
-            ).sealed()
+            )
             (folder / MANIFEST).write_text(made.model_dump_json(indent=2), encoding="utf-8")
-            for name in (*made.files, MANIFEST):
-                with (folder / name).open("rb") as file:
-                    os.fsync(file.fileno())
-            _remember(folder, made)
-            sync(folder)
+            for path in (folder / MANIFEST, folder):
+                sync(path)
             os.replace(folder, self.root / key)
             sync(self.root)
         except BaseException:
@@ -240,50 +254,13 @@ def read_manifest(folder: Path) -> Manifest | None:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError):
         return None
-    if manifest.sum != manifest.sealed().sum:
-        return None
     # `drop` deletes the folder of this name, so it is not taken from the file.
     return manifest.model_copy(update={"key": folder.name})
-
-
-def _is_checked(folder: Path) -> bool:
-    """Whether no file has been touched since it was last hashed and found whole."""
-    manifest = read_manifest(folder)
-    try:
-        stamps = json.loads((folder / _CHECKED).read_bytes())
-        return manifest is not None and bool(stamps == _stamps(folder, manifest))
-    except (OSError, ValueError):
-        return False
-
-
-def _remember(folder: Path, manifest: Manifest) -> None:
-    partial = folder / f".{_CHECKED}.{os.getpid()}"
-    with contextlib.suppress(OSError):  # a store that cannot be written is checked each time
-        try:
-            partial.write_text(json.dumps(_stamps(folder, manifest)))
-            os.replace(partial, folder / _CHECKED)
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def _stamps(folder: Path, manifest: Manifest) -> dict[str, list[int]]:
-    stats = {name: (folder / name).stat() for name in manifest.files}
-    return {
-        name: [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-        for name, stat in stats.items()
-    }
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _delete(folder: Path) -> None:
-    if folder.is_symlink():
-        folder.unlink()
-    else:
-        shutil.rmtree(folder)
 
 
 def opened(key: Hashable, make: Callable[[], Any]) -> Any:

@@ -17,8 +17,6 @@ _QUERIES_AT_ONCE = 16
 _EXACT_TO = 100_000
 #: Vectors added at once, so that those of a file are not all read into memory.
 _ADDED_AT_ONCE = 65_536
-#: From this many lists on their centres are found in two steps, for a fraction of the work.
-_TWO_LEVELS_FROM = 1000
 #: Vectors per list that the lists are made from; faiss needs 39.
 _TRAINED_PER_LIST = 64
 #: Lists read per search.
@@ -45,11 +43,6 @@ def make_index(vectors: Vectors, wanted: str, nprobe: int = NPROBE) -> Any:
         index.own_fields = True
         quantizer.this.disown()
         sample = _sample(vectors, _TRAINED_PER_LIST * lists)
-        if lists >= _TWO_LEVELS_FROM:
-            from faiss.contrib.clustering import two_level_clustering
-
-            centroids, _ = two_level_clustering(sample, int(lists**0.5), lists, spherical=True)
-            quantizer.add(centroids)
         index.train(sample)
     for start in range(0, n, _ADDED_AT_ONCE):
         index.add(np.ascontiguousarray(vectors[start : start + _ADDED_AT_ONCE]))

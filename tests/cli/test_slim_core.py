@@ -83,7 +83,6 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             "data": ["eval", "--dataset", "jsonl", "--data-file", "q.parquet", *model],
             "tune": ["tune", "--program", "vanilla", *given],
             "dense": ["eval", "--retriever", "dense", *given],
-            "stem": ["eval", "--retriever-set", "stemmer=english", *given],
             "pdf": ["ask", "Which?", "--docs", "papers", *model[:4]],
         }
         calls = {
@@ -123,8 +122,8 @@ def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> N
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     [everything] = extras["all"]
-    apart = {"lance", "qdrant", "ray", "stem", "spacy"}
+    apart = {"lance", "qdrant", "ray", "spacy"}
     for package, extra in EXTRA_OF.items():
         assert extra in everything or extra in apart
-        names = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "Stemmer": "PyStemmer"}
+        names = {"faiss": "faiss-cpu", "sklearn": "scikit-learn"}
         assert names.get(package, package).replace("_", "-") in " ".join(extras[extra]), package

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import MissingExtraError
+from ragbench.errors import LMSetupError, MissingExtraError
 from ragbench.retrievers import Retriever, make_retriever
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
@@ -21,7 +21,7 @@ pytest.importorskip("qdrant_client", reason="the client of Qdrant is not install
 pytest.importorskip("lancedb", reason="LanceDB is not installed")
 from qdrant_client import QdrantClient
 
-from tests.retrievers.qdrant_wire import qdrant_wire
+from tests.retrievers.qdrant_wire import failed, qdrant_wire
 
 CORPUS = make_corpus(random_texts(300, seed=41, vocabulary=400))
 QUERIES = random_texts(25, seed=42, vocabulary=400, length=5)
@@ -119,6 +119,23 @@ def test_a_collection_that_was_deleted_is_filled_again(remote: Place, store: Ind
     remote.engine.delete(name, [5, 6, 7], wait=True)  # a hole, which the number alone does not show
     assert remote.make(mode="text").build(store).search_many(QUERIES, k=7) == expected
     assert remote.engine.count(name).count == 300
+
+
+@pytest.mark.parametrize("call", [2, 5])
+def test_a_killed_build_goes_on_and_embeds_nothing_twice(
+    call: int, remote: Place, store: IndexStore, embedder: WordEmbedder
+) -> None:
+    expected = make_retriever("qdrant", CORPUS).search_many(QUERIES, k=7)
+    embedder.embedded.clear()
+    with qdrant_wire() as wire:
+        wire.fault = lambda method, path: failed(403) if len(wire.requests) > call else None
+        with pytest.raises(LMSetupError, match="HTTP 403"):
+            make_retriever("qdrant", CORPUS, url=wire.url).build(store)
+        wire.fault = lambda method, path: None
+        made = make_retriever("qdrant", CORPUS, url=wire.url).build(store)
+        assert made.search_many(QUERIES, k=7) == expected
+        assert wire.engine.count(made.facts()["collection"]).count == 300
+    assert sum(text.startswith("T") for text in embedder.embedded) == 300
 
 
 def test_a_question_s_own_passages_are_searched_in_memory(embedder: WordEmbedder) -> None:

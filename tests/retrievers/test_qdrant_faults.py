@@ -12,7 +12,7 @@ from ragbench.lms.calls import Retries, services
 from ragbench.lms.specs import load_dotenv
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
-from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
+from tests.retrievers.conftest import make_corpus, random_texts
 
 pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
 
@@ -99,28 +99,6 @@ def test_a_collection_with_other_points_is_left_as_it_is(
     with pytest.raises(DataError, match="has 601 points for 600 passages; delete it there"):
         made(wire.url).build(store)
     assert wire.engine.count(name).count == 601
-
-
-class OtherEmbedder(WordEmbedder):
-    """The same name, fewer numbers."""
-
-    def _embed(self, texts: Any, progress: Any) -> Any:
-        vectors, calls = super()._embed(texts, progress)
-        return vectors[:, :20], calls
-
-
-def test_vectors_of_another_length_are_told_in_one_line(
-    wire: QdrantWire, store: IndexStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = made(wire.url, mode="vector").build(store).facts()["collection"]
-    other = OtherEmbedder()
-    monkeypatch.setattr("ragbench.retrievers.dense.make_embedder", lambda *_: other)
-    said = "has vectors of 32 numbers, and the embedder gives 20 numbers; delete it there"
-    with pytest.raises(DataError, match=said):
-        made(wire.url, mode="vector").build(store).search("w1", k=3)
-    wire.engine.delete(name, [3])
-    with pytest.raises(DataError, match=said):
-        made(wire.url, mode="vector").build()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def at_first(*statuses: int) -> Answer:
 
 
 @pytest.fixture(params=["embedder", "reranker"])
-def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Client:
     cache = VectorCache(tmp_path / "vectors.sqlite")
 
     def make(wire: Wire) -> Callable[[str], object]:
@@ -74,8 +74,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
         reranker = HTTPReranker(wire.address, "m")
         return lambda text: reranker.score(text, PASSAGES)
 
-    yield make
-    cache.close()
+    return make
 
 
 def test_what_fails_again_and_again_is_given_up_in_one_line(client: Client) -> None:

@@ -96,7 +96,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         if current().rehearsal:  # which asks no model, not even one that embeds
             return pieces[: self.knobs.chunk_topk]
         embedder = make_embedder(self.knobs.embedder, self.knobs.embedder_base)
-        scores = embedder.embed_queries(list(facts)) @ embedder.embed(pieces).T
+        scores = embedder.embed(list(facts)) @ embedder.embed(pieces).T
         pooled: dict[int, float] = {}
         for row in scores:
             for place in (-row).argsort(kind="stable")[: self.knobs.sent_topk]:

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ragbench.lms.specs import key_in
 from ragbench.paths import cache_root
 from ragbench.record import Call
 from ragbench.retrievers.base import Progress
-from ragbench.retrievers.embedders.base import Embedder, Kept, Vectors, divided, normalized
+from ragbench.retrievers.embedders.base import Embedder, Vectors, normalized
 from ragbench.tokens import estimate_tokens
 
 #: OpenAI takes 2,048 texts, 8,191 tokens each and 300,000 tokens a request; the rest is margin.
@@ -37,6 +37,14 @@ _MOST_DIMENSIONS = 16_384
 KEY_VARIABLE = "RAGBENCH_EMBEDDINGS_API_KEY"
 #: Requests a minute that OpenAI gives to a new account.
 _RATE = 3000.0
+
+
+class Kept(NamedTuple):
+    """A vector, and this text's share of the tokens and the seconds of the call that made it."""
+
+    vector: Vectors
+    tokens: int
+    latency_s: float
 
 
 class OpenAIEmbedder(Embedder):
@@ -58,7 +66,6 @@ class OpenAIEmbedder(Embedder):
         self._price = rate
         self.priced = self._price is not None
         self._cache = cache or VectorCache(cache_root() / "embeddings.sqlite")
-        self.called = self.identity
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
             f"embedder {self.identity}",
@@ -71,35 +78,38 @@ class OpenAIEmbedder(Embedder):
     @property
     def identity(self) -> str:
         """Model and server."""
-        if not self._api_base:
-            return self.spec
-        return f"{self.spec}@{place_of(self._api_base)}"
+        return f"{self.spec}@{place_of(self._api_base)}" if self._api_base else self.spec
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         texts = [text[:_TEXT_CHARACTERS] or " " for text in texts]  # an empty text is refused
         known = self._cache.get(self.identity, texts)
         missing = [text for text in dict.fromkeys(texts) if text not in known]
-        calls = [self._call(known.values(), cached=True)] if known else []
+        calls = []
+        if known:
+            tokens = sum(kept.tokens for kept in known.values())
+            took = sum(kept.latency_s for kept in known.values())
+            calls.append(self._call(tokens, took, cached=True))
         done = len(texts) - len(missing)
         for batch in _batches(missing):
-            bought, attempts = self._buy(batch)
-            calls.append(self._call(bought, cached=False, attempts=attempts))
-            entries = dict(zip(batch, bought, strict=True))
+            answered = self._buy(batch)
+            vectors, tokens = answered.reply.value
+            calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
+            entries = dict(zip(batch, _shares(batch, vectors, calls[-1]), strict=True))
             self._cache.put(self.identity, entries)
             known |= entries
             done += len(batch)
             if progress:
                 progress(done, len(texts))
-        vectors = [known[text].vector for text in texts]
-        if len(lengths := {len(vector) for vector in vectors}) > 1:
+        rows = [known[text].vector for text in texts]
+        if len(lengths := {len(row) for row in rows}) > 1:
             raise LMSetupError(
                 f"{self.spec} answered with vectors of {' and '.join(map(str, sorted(lengths)))} "
                 "numbers; has the server another model now?"
             )
-        return np.stack(vectors), calls
+        return np.stack(rows), calls
 
-    def _buy(self, batch: list[str]) -> tuple[list[Kept], int]:
-        """The vectors of one request, each with its share of tokens, cost and time; attempts."""
+    def _buy(self, batch: list[str]) -> Any:
+        """The answer to one request, whose value are the vectors and the tokens that they took."""
         check_price(self.spec, known=self.priced)
         price = self._price
 
@@ -108,10 +118,26 @@ class OpenAIEmbedder(Embedder):
 
         body = {"model": self.model, "input": batch, "encoding_format": "float"}
         most = math.inf if price is None else sum(map(estimate_tokens, batch)) * price
-        answered = self.service.call("embeddings", body, batch, read, most)
-        vectors, tokens = answered.reply.value
-        cost = None if price is None else tokens * price
-        return divided(batch, vectors, tokens, cost, answered.latency_s), answered.attempts
+        return self.service.call("embeddings", body, batch, read, most)
+
+    def _call(self, tokens: int, latency_s: float, **told: Any) -> Call:
+        cost = None if self._price is None else tokens * self._price
+        return Call(
+            model=self.identity,
+            kind="embed",
+            prompt_tokens=tokens,
+            cost_usd=cost,
+            latency_s=latency_s,
+            **told,
+        )
+
+
+def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
+    """What each text took of `call`, by its length; the shares add up to the whole."""
+    ends = np.cumsum([len(text) for text in texts])
+    tokens = np.diff(ends * call.prompt_tokens // ends[-1], prepend=0).tolist()
+    seconds = np.diff(ends * call.latency_s / ends[-1], prepend=0).tolist()
+    return [Kept(*share) for share in zip(vectors, tokens, seconds, strict=True)]
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -153,8 +179,8 @@ def _checked(reply: Any, n: int) -> Vectors:
     return normalized(vectors)
 
 
-#: What follows the numbers of a vector: tokens, price (no number if unknown) and seconds.
-_SHARE = struct.Struct("<qdd")
+#: What follows the numbers of a vector: tokens and seconds.
+_SHARE = struct.Struct("<qd")
 
 
 class VectorCache:
@@ -168,23 +194,16 @@ class VectorCache:
         keys = {_key(model, text): text for text in texts}
         found = {}
         for key, value in self._rows.get(list(keys)).items():
-            tokens, usd, latency_s = _SHARE.unpack(value[-_SHARE.size :])
             row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)
-            found[keys[key]] = Kept(row, tokens, None if math.isnan(usd) else usd, latency_s)
+            found[keys[key]] = Kept(row, *_SHARE.unpack(value[-_SHARE.size :]))
         return found
 
     def put(self, model: str, entries: Mapping[str, Kept]) -> None:
         """Keep `entries`, by text."""
-        rows = {}
-        for text, kept in entries.items():
-            usd = math.nan if kept.cost_usd is None else kept.cost_usd
-            share = _SHARE.pack(kept.tokens, usd, kept.latency_s)
-            rows[_key(model, text)] = kept.vector.tobytes() + share
-        self._rows.put(rows)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._rows.close()
+        self._rows.put({
+            _key(model, text): kept.vector.tobytes() + _SHARE.pack(kept.tokens, kept.latency_s)
+            for text, kept in entries.items()
+        })  # fmt: skip
 
 
 def _key(model: str, text: str) -> bytes:

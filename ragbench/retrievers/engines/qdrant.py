@@ -30,7 +30,6 @@ from ragbench.retrievers.store import index_key
 BATCH = 256
 #: Rankings asked for at once.
 _QUERIES_AT_ONCE = 64
-KEY_VARIABLE = "QDRANT_API_KEY"
 
 
 class QdrantSettings(EngineSettings, BM25Settings):
@@ -49,7 +48,8 @@ class Qdrant(Engine):
     """Search by words, by vectors or by both in a collection of Qdrant.
 
     The index store keeps the words and the vectors that the collection is filled with. A collection
-    on a server that has all points already is used without embedding anything.
+    on a server that has all points already is used without embedding anything; one that lacks some
+    is sent all again, which writes over those it has.
     """
 
     name = "qdrant"
@@ -58,16 +58,16 @@ class Qdrant(Engine):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        self._url = checked_address(self.settings.url, "url")
+        url = checked_address(self.settings.url, "url")
         if self.settings.mode != "vector":
             words = self.settings.model_dump(include={*BM25Settings.model_fields})
             self.parts = (BM25(corpus, **words), *self.parts)
         self.server = None
-        if self._url:
-            self.server = SearchServer("qdrant", self._url, header="api-key", variable=KEY_VARIABLE)
+        if url:
+            self.server = SearchServer("qdrant", url, header="api-key", variable="QDRANT_API_KEY")
+        self._where = self.server.identity if self.server is not None else "memory"
         self._client: Any = None  # None over an empty corpus
         self._facts: dict[str, Any] = {}
-        self._size: int | None = None  # numbers of a vector there
 
     @property
     def _words(self) -> BM25 | None:
@@ -79,26 +79,32 @@ class Qdrant(Engine):
         return super().restrict(positions, **{**other, "url": ""})
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
-        """Open the collection, and send what it lacks; vectors are made only then."""
+        """Open the collection, and fill it where it lacks points; vectors are made only then.
+
+        Raises:
+            DataError: the collection there has other points.
+        """
         with self._lock:
             if not self._ready and (n := len(self.corpus)):
                 if self._words is not None:
                     self._words.build(store, progress)
                 self._connect()
-                held = self._look()
-                if held > n:
-                    raise self._refused(f"has {held} points for {n} passages")
-                if held < n:
+                if self._held() < n:
                     if self._dense is not None:
                         self._dense.build(store, progress)
-                    self._fill(held, progress)
+                    self._fill(progress)
+                if (held := self._held()) != n:
+                    raise DataError(
+                        f"collection {self._name} of {self._where} has {held} points for {n} "
+                        "passages; delete it there, and it is made again"
+                    )
             self._ready = True
         return self
 
     def index_settings(self) -> dict[str, Any]:
         """What decides the collection, and where it is."""
         words = self._words.index_settings() if self._words is not None else {}
-        return {**super().index_settings(), **words, "url": self._url}
+        return {**super().index_settings(), **words, "url": self.settings.url}
 
     def facts(self) -> dict[str, Any]:
         """The engine that answers now, and where the collection is."""
@@ -113,75 +119,55 @@ class Qdrant(Engine):
             self._facts = {"engine": f"qdrant-client {version('qdrant-client')} in memory"}
             return
         # The transport adds the key. The check would be a thread that warns.
-        self._client = QdrantClient(
-            url=self._url, transport=self.server.transport(), check_compatibility=False
-        )
+        url, transport = self.settings.url, self.server.transport()
+        self._client = QdrantClient(url=url, transport=transport, check_compatibility=False)
         with self._answers():
             engine = f"qdrant {self._client.info().version}"
-        self._facts = {"engine": engine, "server": self._url, "collection": self._name}
+        self._facts = {"engine": engine, "server": url, "collection": self._name}
 
-    def _look(self) -> int:
+    def _held(self) -> int:
         """How many points the collection has; -1 where there is none."""
         with self._answers():
             if not self._client.collection_exists(self._name):
                 return -1
-            vectors = self._client.get_collection(self._name).config.params.vectors
-            known = isinstance(vectors, dict) and "vector" in vectors
-            self._size = vectors["vector"].size if known else None
             count: int = self._client.count(self._name, exact=True).count
             return count
 
-    def _create(self, size: int | None) -> None:
+    def _fill(self, progress: Progress | None) -> None:
+        """Send all points, to a collection that is made first where there is none."""
         from qdrant_client import models
 
-        vectors = models.VectorParams(size=size or 1, distance=models.Distance.DOT)
-        with self._answers():
-            self._client.create_collection(
-                self._name,
-                vectors_config={} if size is None else {"vector": vectors},
-                sparse_vectors_config={"words": models.SparseVectorParams()} if self._words else {},
-            )
-
-    def _fill(self, held: int, progress: Progress | None) -> None:
-        """Send what is missing.
-
-        Raises:
-            DataError: the collection there has other vectors, or other points.
-        """
-        from qdrant_client import models
-
-        n, dense, words = len(self.corpus), self._dense, self._words
-        size = dense.vectors_of([0]).shape[1] if dense is not None else None
-        if held < 0:
+        n, dense = len(self.corpus), self._dense
+        if self._held() < 0:
+            vectors, words = {}, {}
+            if dense is not None:
+                size = dense.vectors_of([0]).shape[1]
+                vectors["vector"] = models.VectorParams(size=size, distance=models.Distance.DOT)
+            if self._words is not None:
+                words["words"] = models.SparseVectorParams()
             try:
-                self._create(size)
-            except LMSetupError:  # somebody else made it meanwhile, or a first attempt did
-                if self._look() < 0:
-                    raise
-            held = self._look()
-        self._check_size(size)
-        weights: Any = words.by_passage() if words is not None else None
-        # The last batch may have been half written, and points may have been deleted since.
-        for first in dict.fromkeys((max(0, held - BATCH), 0)):
-            for start in range(first, n, BATCH):
-                places = range(start, min(start + BATCH, n))
-                rows = dense.vectors_of(places).tolist() if dense is not None else []
-                points = []
-                for i in places:
-                    sides: dict[str, Any] = {"vector": rows[i - start]} if rows else {}
-                    a, b = weights.indptr[i : i + 2] if weights is not None else (0, 0)
-                    if a < b:
-                        told = weights.indices[a:b].tolist(), weights.data[a:b].tolist()
-                        sides["words"] = models.SparseVector(indices=told[0], values=told[1])
-                    points.append(models.PointStruct(id=i, vector=sides))
                 with self._answers():
-                    self._client.upsert(self._name, points, wait=True)
-                if progress:
-                    progress(places.stop, n)
-            held = self._look()
-            if held == n:
-                return
-        raise self._refused(f"has {held} points after {n} were sent")
+                    self._client.create_collection(self._name, vectors, words)
+            except LMSetupError:  # somebody else made it meanwhile, or a first attempt did
+                if self._held() < 0:
+                    raise
+        postings = self._words.postings if self._words is not None else None
+        weights = postings.by_passage(n) if postings is not None else None
+        for start in range(0, n, BATCH):
+            places = range(start, min(start + BATCH, n))
+            rows = dense.vectors_of(places).tolist() if dense is not None else []
+            points = []
+            for i in places:
+                sides: dict[str, Any] = {"vector": rows[i - start]} if rows else {}
+                held = slice(*weights.indptr[i : i + 2]) if weights is not None else slice(0)
+                if weights is not None and held.start < held.stop:
+                    ids, values = weights.indices[held].tolist(), weights.data[held].tolist()
+                    sides["words"] = models.SparseVector(indices=ids, values=values)
+                points.append(models.PointStruct(id=i, vector=sides))
+            with self._answers():
+                self._client.upsert(self._name, points, wait=True)
+            if progress:
+                progress(places.stop, n)
 
     def _find(self, asked: Sequence[Asked], depth: int) -> list[Found]:
         """At most `depth` points for each that is asked, best first.
@@ -189,48 +175,33 @@ class Qdrant(Engine):
         Raises:
             RagbenchError: the server fails, or its answer is of no use.
         """
-        from qdrant_client import models
-
-        # In memory all vectors are compared, and the client warns of what has no effect.
-        ef = max(self.settings.ef_search, depth)
-        walk = models.SearchParams(hnsw_ef=ef) if self.server is not None else None
+        requests = [self._request(one, depth) for one in asked]
+        known = [i for i, request in enumerate(requests) if request is not None]
         found: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(asked)
-        requests: dict[int, Any] = {}
-        for i, one in enumerate(asked):
-            if not isinstance(one, str):
-                self._check_size(len(one))
-                given = {"query": one.tolist(), "using": "vector", "params": walk}
-            else:
-                assert self._words is not None
-                counts = sorted(Counter(self._words.terms(one).tolist()).items())
-                if not counts:
-                    continue
-                places, values = zip(*counts, strict=True)
-                words = models.SparseVector(indices=[*places], values=[float(v) for v in values])
-                given = {"query": words, "using": "words"}
-            requests[i] = models.QueryRequest(limit=depth, **given)
-        known = list(requests)
         for start in range(0, len(known), _QUERIES_AT_ONCE):
             part = known[start : start + _QUERIES_AT_ONCE]
             with self._answers():
                 answers = self._client.query_batch_points(self._name, [requests[i] for i in part])
-                if len(answers) != len(part):
-                    raise AssertionError(f"{len(answers)} rankings for {len(part)}")
                 for i, answer in zip(part, answers, strict=True):
                     found[i] = _read(answer.points, len(self.corpus))
         return found
 
-    def _check_size(self, size: int | None) -> None:
-        """Do nothing where the vectors there have `size` numbers, else raise a DataError."""
-        if self._size != size:
-            mine, theirs = (f"{n} numbers" if n else "no numbers" for n in (size, self._size))
-            raise self._refused(f"has vectors of {theirs}, and the embedder gives {mine}")
+    def _request(self, one: Asked, depth: int) -> Any:
+        """What is asked for one ranking; None for words that no passage has."""
+        from qdrant_client import models
 
-    def _refused(self, why: str) -> DataError:
-        where = self.server.identity if self.server is not None else "memory"
-        return DataError(
-            f"collection {self._name} of {where} {why}; delete it there, and it is made again"
-        )
+        if not isinstance(one, str):
+            # In memory all vectors are compared, and the client warns of what has no effect.
+            ef = max(self.settings.ef_search, depth)
+            walk = models.SearchParams(hnsw_ef=ef) if self.server is not None else None
+            return models.QueryRequest(query=one.tolist(), using="vector", params=walk, limit=depth)
+        assert self._words is not None
+        if self._words.postings is None:
+            return None
+        counts = Counter(self._words.postings.places(self._words.words(one)))
+        ids, values = sorted(counts), [float(counts[place]) for place in sorted(counts)]
+        words = models.SparseVector(indices=ids, values=values)
+        return models.QueryRequest(query=words, using="words", limit=depth) if ids else None
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
@@ -248,13 +219,13 @@ class Qdrant(Engine):
             if not isinstance(error.source, ValidationError):
                 raise error.source from None
             why = error.source.errors()[0]["msg"]
-        except AssertionError as error:  # by which the client checks that there is a result
+        # By an AssertionError the client checks that there is a result.
+        except (AssertionError, ValueError) as error:
             why = str(error)
         else:
             return
-        where = self.server.identity if self.server is not None else "memory"
         raise LMSetupError(
-            f"{where} does not answer as Qdrant does: {why[:200]}; check its address"
+            f"{self._where} does not answer as Qdrant does: {why[:200]}; check its address"
         )
 
 
@@ -264,5 +235,5 @@ def _read(points: Any, n: int) -> Found:
     scores = [point.score for point in points]
     good = all(type(place) is int and 0 <= place < n for place in places)
     if not (good and len({*places}) == len(places) and all(map(math.isfinite, scores))):
-        raise AssertionError(f"points that are none of {n} passages")
+        raise ValueError(f"points that are none of {n} passages")
     return np.array(places, np.int64), np.array(scores, np.float32)

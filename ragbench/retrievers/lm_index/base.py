@@ -146,7 +146,7 @@ class LMIndex(Retriever):
         self.build()
         if not len(vectors):
             return np.zeros(0, dtype=np.float32)
-        scores: Vectors = vectors @ self.embedder.embed_queries([query])[0]
+        scores: Vectors = vectors @ self.embedder.embed([query])[0]
         return scores
 
     def search(self, query: str, *, k: int) -> list[Passage]:

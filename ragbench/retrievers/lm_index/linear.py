@@ -211,7 +211,7 @@ class LinearIndex(LMIndex):
         wanted = list(dict.fromkeys(mention.lower() for mention in mentions))
         if not wanted or not self.names:
             return []
-        cosines = self.embedder.embed_queries(wanted) @ self.entity_vectors.T
+        cosines = self.embedder.embed(wanted) @ self.entity_vectors.T
         return [(int(row.argmax()), float(row.max())) for row in cosines]
 
     def activated(
@@ -224,7 +224,7 @@ class LinearIndex(LMIndex):
         Each entity of such a sentence scores the parent's score times the sentence's similarity,
         and is dropped under the threshold. A seed given twice has its last score.
         """
-        vector = self.embedder.embed_queries([question])[0]
+        vector = self.embedder.embed([question])[0]
         activated = Activated(dict(seeds), {entity: (score, 1) for entity, score in seeds})
         current = dict(activated.last)
         used: set[int] = set()

@@ -122,10 +122,6 @@ class WordVectors(Embedder):
         rows = [sum(map(_word_vector, text.lower().split()), np.zeros(64)) for text in texts]
         return normalized(np.array(rows)), []
 
-    def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """As `embed`; nothing is kept or filed."""
-        return self.embed(texts)
-
 
 @cache
 def _word_vector(word: str) -> Any:
