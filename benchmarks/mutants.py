@@ -67,7 +67,7 @@ MUTANTS = [
     Mutant(STATS + "power.py", "square = variance + seen**2", "square = variance", COMPARED),
     Mutant(STATS + "power.py", "POWER = 0.8", "POWER = 0.5", COMPARED),
     Mutant(STATS + "corrections.py", "x[int((x @ counts).argmax()), left]", "x.max(axis=0)[left]",
-           ("tests/metrics/test_corrections.py",)),
+           COMPARED),
     Mutant(STATS + "comparison.py", "(len(p_values) - rank)", "len(p_values)", COMPARED),
     # What a comparison says.
     Mutant(STATS + "comparison.py", "alpha=alpha / family", "alpha=alpha", COMPARED),

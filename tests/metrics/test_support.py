@@ -1,15 +1,11 @@
 """Supporting facts, joint scores and evidence: official formulas, and what counts as said."""
 
-import random
 from dataclasses import replace
 
 import pytest
 
 from ragbench.metrics import get_metric
 from ragbench.metrics.support import (
-    evidence_score,
-    fold_titles,
-    joint,
     musique_support_score,
     predicted_facts,
     predicted_pids,
@@ -59,7 +55,6 @@ def test_attribution_counts_where_no_sentence_was_cited() -> None:
 def test_passages_are_cited_by_number_pid_or_sentence() -> None:
     assert predicted_pids(record(citations=[1, 3])) == {"p1", "no passage 3"}
     assert predicted_pids(record(citations=["p2"])) == {"p2"}
-    assert predicted_pids(record(citations=[["Oslo", 1], ["Oslo", 0]])) == {"p2"}
     assert predicted_pids(record(attribution=[["Atlantis", 0]])) == {"no passage Atlantis"}
     assert predicted_pids(record()) is None
     assert score("support_precision", record(citations=[1, 3])) == 0.5
@@ -72,14 +67,6 @@ def test_empty_sets() -> None:
     assert musique_support_score(set(), {"x"}).f1 == 0.0
 
 
-def test_2wiki_compares_titles_without_case() -> None:
-    sample = record(citations=[["ann lee", 1], ["OSLO", 0]])
-    assert score("sp_em", sample) == 0.0
-    assert score("sp_em", replace(sample, extra={"evidences": [["a", "b", "c"]]})) == 1.0
-    # two facts that differ in case alone become one and are counted twice, as in the script
-    assert set_score(fold_titles([("A", 0), ("a", 0)]), fold_titles([("a", 0)])).precision == 1.0
-
-
 def test_evidence_by_hand() -> None:
     gold = [["Red Sky", "author", "Ann Lee"], ["Ann Lee", "place of birth", "Oslo"]]
     said = [["red sky", "author", "Ann  Lee."], ["Oslo", "country", "Norway"], "not a triple"]
@@ -90,29 +77,3 @@ def test_evidence_by_hand() -> None:
     assert score("evidence_f1", record(extra={"evidences": gold})) is None
     assert score("evidence_f1", replace(failure(), extra={"evidences": gold})) == 0.0
     assert score("evidence_f1", record(facts=said)) is None
-
-
-def test_evidence_by_aliases_of_the_data() -> None:
-    forms = [[["Red Sky"], ["author"], ["Ann Lee", "A. Lee"]]]
-    gold = [["Red Sky", "author", "Ann Lee"]]
-    said = [["red sky", "author", "A Lee"]]
-    assert score("evidence_em", record(extra={"evidences": gold}, facts=said)) == 0.0
-    named = {"evidences": gold, "evidence_forms": forms}
-    assert score("evidence_em", record(extra=named, facts=said)) == 1.0
-    # Two forms of one gold triple both count, so recall can pass what was found, as in the script.
-    both = [[("a", "r", "b"), ("a", "r", "bb")], [("c", "r", "d")]]
-    assert evidence_score([("a", "r", "b"), ("a", "r", "bb")], both).recall == 1.0
-
-
-def test_set_score_agrees_with_counting_on_generated_sets() -> None:
-    rng = random.Random(0)
-    for _ in range(2_000):
-        pred, gold = (set(rng.choices(range(6), k=rng.randrange(5))) for _ in range(2))
-        found = set_score(pred, gold)
-        hits = len(pred & gold)
-        assert found.em == float(pred == gold)
-        assert found.precision == (hits / len(pred) if pred else 0.0)
-        assert found.recall == (hits / len(gold) if gold else 0.0)
-        assert found.f1 == pytest.approx(2 * hits / (len(pred) + len(gold)) if hits else 0.0)
-        one = joint(found, set_score({1}, {1}))
-        assert (one.em, one.f1) == (found.em, found.f1)
