@@ -18,92 +18,66 @@ from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
 from tests.runs import record_rows
 
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def attempt(prompt: str = "") -> Attempt:
-    return Attempt(hash(prompt), 20, Scope.current())
-
-
-def answered(prompt: str = "") -> Attempt:
-    made = attempt(prompt)
-    made.reply = Reply("yes", tokens=2, cost_usd=None)
-    return made
-
-
-def failed(error: Exception, prompt: str = "") -> Attempt:
-    made = attempt(prompt)
-    made.error = error
-    return made
-
-
-def down(breaker: Breaker, error: Exception, times: int = IN_A_ROW) -> None:
-    for number in range(times):
-        breaker.leave(failed(error, f"prompt {number % 3}"))
-
-
 GONE = lm15.TransportError("connection refused")
+FORBIDDEN = lm15.AuthError("no", status=403)
+
+
+class Timed:
+    """A breaker with a clock of its own."""
+
+    def __init__(self, patience: float = 600.0) -> None:
+        self.now = 0.0
+        self.breaker = Breaker("openai/fake", patience=patience, clock=lambda: self.now)
+
+    def attempt(self, error: Exception | None = None, prompt: str = "") -> Attempt:
+        """One that ended with `error`, or was answered."""
+        reply = None if error else Reply("yes", tokens=2, cost_usd=None)
+        return Attempt(hash(prompt), 20, Scope.current(), reply, error)
+
+    def left(self, error: Exception | None, times: int = 1, prompts: int = 3) -> None:
+        """So many attempts at so many prompts end with `error`."""
+        for number in range(times):
+            self.breaker.leave(self.attempt(error, f"prompt {number % prompts}"))
 
 
 def test_it_opens_after_failures_in_a_row_of_different_prompts_and_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    breaker = Breaker("openai/fake", clock=Clock())
-    down(breaker, GONE, IN_A_ROW - 1)
-    assert not breaker.open
-    breaker.leave(answered())
-    down(breaker, GONE)
-    assert breaker.open
+    timed = Timed()
+    timed.left(GONE, IN_A_ROW - 1)
+    timed.left(None)
+    timed.left(GONE, 50, prompts=1)  # one prompt that always fails
+    assert not timed.breaker.open
+    for error in (lm15.InvalidRequestError("400", status=400), lm15.RateLimitError("429")):
+        timed.left(GONE, IN_A_ROW - 1)
+        timed.left(error)  # which the server is there to say
+    assert not timed.breaker.open
+    timed.left(GONE, IN_A_ROW)
+    assert timed.breaker.open
     assert "openai/fake is down" in caplog.text
     assert "connection refused" in caplog.text
 
 
-def test_one_prompt_that_always_fails_opens_nothing() -> None:
-    breaker = Breaker("fake", clock=Clock())
-    for _ in range(50):
-        breaker.leave(failed(lm15.ServerError("500", status=500), "the same"))
-    assert not breaker.open
-
-
-@pytest.mark.parametrize(
-    "error", [lm15.InvalidRequestError("400", status=400), lm15.RateLimitError("429", status=429)]
-)
-def test_a_server_that_answers_with_an_error_of_the_call_is_there(error: Exception) -> None:
-    breaker = Breaker("fake", clock=Clock())
-    down(breaker, GONE, IN_A_ROW - 1)
-    breaker.leave(failed(error))
-    down(breaker, GONE, 1)
-    assert not breaker.open
-
-
 def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
-    clock, passed = Clock(), list[str]()
-    breaker = Breaker("fake", clock=clock)
-    down(breaker, GONE)
+    timed, passed = Timed(), list[int]()
+    breaker = timed.breaker
+    timed.left(GONE, IN_A_ROW)
     waiting = [
-        threading.Thread(target=lambda n=n: (breaker.enter(attempt()), passed.append(n)))
+        threading.Thread(target=lambda n=n: (breaker.enter(timed.attempt()), passed.append(n)))
         for n in range(3)
     ]
     for pause in (1.0, 2.0, 4.0):
-        clock.now += pause
-        probe = failed(GONE)
-        breaker.enter(probe)  # does not wait: it is time
-        breaker.leave(probe)
+        timed.now += pause
+        breaker.enter(timed.attempt())  # does not wait: it is time
+        timed.left(GONE)
         assert breaker.open
     for thread in waiting:
         thread.start()
-    clock.now += 8.0
-    probe = answered()
-    breaker.enter(probe)
+    timed.now += 8.0
+    breaker.enter(timed.attempt())
     time.sleep(0.1)
     assert not passed  # one probe at a time
-    breaker.leave(probe)
+    timed.left(None)
     for thread in waiting:
         thread.join(5)
     assert len(passed) == 3
@@ -111,37 +85,31 @@ def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "ends", "code"),
+    ("error", "times", "ends", "code"),
     [
-        (lm15.AuthError("revoked", status=401), LMSetupError, 2),
-        (lm15.BillingError("no money", status=402), LMUnavailableError, 4),
-        (lm15.RateLimitError("tomorrow", status=429, retry_after=7200), LMUnavailableError, 4),
+        (lm15.AuthError("revoked", status=401), 1, LMSetupError, 2),
+        (lm15.BillingError("no money", status=402), 1, LMUnavailableError, 4),
+        (lm15.RateLimitError("later", status=429, retry_after=7200), 1, LMUnavailableError, 4),
+        (FORBIDDEN, IN_A_ROW, LMSetupError, 2),  # one may be of a filtered prompt
     ],
 )
-def test_what_cannot_heal_ends_it_at_once(
-    error: Exception, ends: type[RagbenchError], code: int
+def test_what_cannot_heal_ends_it(
+    error: Exception, times: int, ends: type[RagbenchError], code: int
 ) -> None:
-    breaker = Breaker("openai/fake", clock=Clock())
-    breaker.leave(failed(error))
-    assert type(breaker.broken) is ends
-    assert breaker.broken.exit_code == code
-
-
-def test_a_filtered_prompt_is_no_revoked_key_but_ten_refusals_are() -> None:
-    breaker, forbidden = Breaker("fake", clock=Clock()), lm15.AuthError("no", status=403)
-    down(breaker, forbidden, IN_A_ROW - 1)
-    assert breaker.broken is None
-    down(breaker, forbidden, 1)
-    assert isinstance(breaker.broken, LMSetupError)
+    timed = Timed()
+    timed.left(error, times - 1)
+    assert timed.breaker.broken is None
+    timed.left(error, 3)
+    assert type(timed.breaker.broken) is ends
+    assert timed.breaker.broken.exit_code == code
 
 
 def test_a_server_that_rejects_every_call_for_too_long_is_given_up() -> None:
-    clock = Clock()
-    breaker = Breaker("fake", patience=100.0, clock=clock)
+    timed = Timed(patience=100.0)
     for _ in range(12):
-        breaker.leave(failed(lm15.RateLimitError("429", status=429)))
-        clock.now += 10.0
-    assert isinstance(breaker.broken, LMUnavailableError)
+        timed.left(lm15.RateLimitError("429", status=429))
+        timed.now += 10.0
+    assert isinstance(timed.breaker.broken, LMUnavailableError)
 
 
 @pytest.fixture
@@ -161,14 +129,11 @@ def evaluate(folder: Path, server: FakeServer, *more: str, n: int = 30) -> tuple
         "--api-base", server.url, "--workers", "4", "--out", str(folder / "run"), *more,
     ])  # fmt: skip
     error = result.exception
-    code = getattr(error, "exit_code", result.exit_code)
-    return code, f"{result.output}{error or ''}"
+    return getattr(error, "exit_code", result.exit_code), f"{result.output}{error or ''}"
 
 
 @pytest.mark.usefixtures("settings")
-def test_a_key_revoked_midway_fails_no_question_and_a_new_one_goes_on(
-    tmp_path: Path,
-) -> None:
+def test_a_key_revoked_midway_fails_no_question_and_a_new_one_goes_on(tmp_path: Path) -> None:
     script = lambda hit: Fault("401") if hit.number > 10 else plausible(hit)  # noqa: E731
     with FakeServer(script) as server:
         code, said = evaluate(tmp_path, server)
@@ -200,7 +165,6 @@ def test_an_outage_that_lasts_shows_what_there_is(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("settings")
 def test_an_outage_pauses_the_run_and_fails_no_question(tmp_path: Path) -> None:
-
     def script(hit: Hit) -> str | Fault:
         return Fault("503") if 8 < hit.number <= 22 else plausible(hit)
 

@@ -143,15 +143,6 @@ def test_a_cached_re_run_bills_nothing_and_shows_the_same_as_if(tmp_path: Path) 
     )
 
 
-def test_two_servers_with_the_same_model_do_not_share_answers(tmp_path: Path) -> None:
-    configure_cache(tmp_path)
-    say = lambda text: lambda hit: f"[[ ## answer ## ]]\n{text}"  # noqa: E731
-    with FakeServer(say("one")) as one, FakeServer(say("two")) as two:
-        assert ask(lm_at(one, cache=True)) == "one"
-        assert ask(lm_at(two, cache=True)) == "two"
-        assert one.hits[0].body["model"] == two.hits[0].body["model"] == "fake"
-
-
 def test_rollouts_have_seeds_of_their_own() -> None:
     with FakeServer() as server:
         lm = lm_at(server, seed=5)

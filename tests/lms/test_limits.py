@@ -36,26 +36,21 @@ def reply(asked: Asked) -> Reply:
     return "a word or two"
 
 
-def test_calls_stop_at_the_limit_and_the_ledger_says_refused() -> None:
-    lm = ScriptedLM(reply)
-    with spending(Limits(calls=3)) as spent, open_ledger() as ledger:
-        ask(lm, 3)
-        assert stopped_by() == "--max-calls 3"
-        with pytest.raises(LimitReachedError, match="--max-calls 3 is reached: 3 calls"):
+def test_attempts_stop_at_the_limit_and_the_ledger_says_refused() -> None:
+    lm = ScriptedLM(lambda asked: rate_limited() if asked.number > 1 else "word", retries=9)
+    with spending(Limits(calls=4)) as spent, open_ledger() as ledger:
+        ask(lm)
+        with pytest.raises(LimitReachedError, match="--max-calls 4 is reached: 4 calls"):
             ask(lm)
-    assert len(lm.asked) == spent.total.calls == 3
+        assert stopped_by() == "--max-calls 4"
+    assert len(lm.asked) == spent.total.calls == 4
+    assert [call.attempts for call in ledger.calls] == [1, 3]  # filed, though it was refused
     assert ledger.refused
+    lm.client.script = reply
     ask(lm)  # outside of the block nothing is refused
     assert stopped_by() == ""
-
-
-def test_every_retry_is_a_call() -> None:
-    lm = ScriptedLM(lambda asked: rate_limited(), retries=9)
-    refused = pytest.raises(LimitReachedError)
-    with spending(Limits(calls=4)) as spent, open_ledger() as ledger, refused:
-        ask(lm)
-    assert len(lm.asked) == spent.total.calls == 4
-    assert [call.attempts for call in ledger.calls] == [4]  # filed, though the call was refused
+    with pytest.raises(ConfigError, match="is no number"):
+        Limits(calls=math.nan)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -183,10 +178,3 @@ def test_a_request_without_a_limit_on_its_reply_does_not_pass_those_of_the_comma
         took = [hit.prompt_tokens + hit.completion_tokens for hit in server.hits]
     assert len(took) == 2
     assert spent.total.tokens == sum(took) <= 40_000
-
-
-@pytest.mark.parametrize("given", [{"calls": math.nan}, {"tokens": "9"}, {"cost": True}])
-def test_a_limit_that_is_no_number_is_refused(given: dict[str, object]) -> None:
-    assert Limits(calls=10**400)  # more digits than a float has
-    with pytest.raises(ConfigError, match="is no number"):
-        Limits(**given)  # type: ignore[arg-type]
