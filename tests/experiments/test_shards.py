@@ -4,6 +4,7 @@ The processes are real, and the LM is a real HTTP server on loopback whose repli
 functions of the prompt.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,6 @@ from ragbench.experiments.runs import Evaluation, evaluate, limited, reopen
 from ragbench.experiments.runs.shards import _jobs
 from ragbench.experiments.store import read_records
 from ragbench.lms.calls import Limits
-from ragbench.record import Record
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
@@ -33,10 +33,8 @@ Run = Callable[..., Evaluation]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path) -> Run:
     """Runs `ircot` over some towns, into the folder `name`."""
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     questions = write_towns(tmp_path)
 
     def make(
@@ -56,13 +54,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return make
 
 
-def told(record: Record) -> dict[str, object]:
-    """What of a record does not depend on the time that anything took."""
-    row: dict[str, Any] = json.loads(json.dumps(record.to_dict()))
-    for place in (row, row["ledger"]["path"], *row["searches"], *row["ledger"]["calls"]):
-        for name in ("latency_s", "cached_s", "started_s"):
-            place.pop(name, None)
-    return row
+def told(found: Evaluation, server: FakeServer) -> str:
+    """What of the records does not depend on the time that anything took, or on the address."""
+    rows = [json.loads(json.dumps(found.records[qid].to_dict())) for qid in sorted(found.records)]
+    for row in rows:
+        for place in (row, row["ledger"]["path"], *row["searches"], *row["ledger"]["calls"]):
+            for name in ("latency_s", "cached_s", "started_s"):
+                place.pop(name, None)
+    return json.dumps(rows).replace(server.url.split("/")[2], "server")
 
 
 def failing(hit: Hit) -> str | Fault:
@@ -79,9 +78,7 @@ def test_the_records_are_those_of_one_process(run: Run, tmp_path: Path) -> None:
                 server, f"run{processes}", processes=processes,
                 on_record=lambda record, done, n, to=seen: to.append((record.qid, done, n)),
             )  # fmt: skip
-            address = server.url.split("/")[2]
-        rows = json.dumps([told(found.records[qid]) for qid in sorted(found.records)])
-        kept.append(json.loads(rows.replace(address, "server")))
+            kept.append(told(found, server))
         assert found.progress.complete
         assert found.progress.failed == 1
         assert found.lost.calls == 0
@@ -111,17 +108,14 @@ def started(
     folder: Path, server: FakeServer, hits: int = 8
 ) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """`ragbench eval` with two shards that have asked so often, and the ids of their processes."""
-    key = {"OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(folder / "cache")}
     command = [
         sys.executable, "-m", "ragbench", "eval", "--program", "direct", "--dataset", "jsonl",
         "--data-file", str(write_towns(folder)), "--no-cache", "--lm", "openai/fake",
         "--api-base", server.url, "--out", str(folder / "run"), "--workers", "6",
         "--processes", "2",
     ]  # fmt: skip
-    with subprocess.Popen(
-        command, env={**os.environ, **key}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    ) as process:  # fmt: skip
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
         deadline = time.monotonic() + 120
         while len(server.hits) < hits and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
@@ -135,15 +129,17 @@ def started(
 def ended(pid: int) -> bool:
     """Whether the process ends in time."""
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+    stat = Path(f"/proc/{pid}/stat")
+    while time.monotonic() < deadline and stat.exists():
+        with contextlib.suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
-        except (ProcessLookupError, FileNotFoundError):
-            return True
         time.sleep(0.02)
-    return False
+    return not stat.exists()
+
+
+def asked_again(server: FakeServer) -> int:
+    return sum(n > 1 for n in Counter(hit.prompt for hit in server.hits).values())
 
 
 @pytest.mark.slow
@@ -157,8 +153,7 @@ def test_a_killed_shard_goes_on_where_it_was(tmp_path: Path) -> None:
         records = read_records(tmp_path / "run")
         assert len(records) == 40
         assert not any(record.failed for record in records.values())
-        again = [text for text, n in Counter(hit.prompt for hit in server.hits).items() if n > 1]
-        assert len(again) <= 3  # its threads
+        assert asked_again(server) <= 3  # its threads
 
 
 @pytest.mark.slow
@@ -170,8 +165,7 @@ def test_a_killed_command_ends_its_shards_and_is_continued(run: Run, tmp_path: P
             assert all(map(ended, shards))
         found = run(server, "run", program="direct", limit=None, set={}, processes=2, workers=6)
         assert len(found.records) == 40
-        again = [text for text, n in Counter(hit.prompt for hit in server.hits).items() if n > 1]
-        assert len(again) <= 6  # those that were under way
+        assert asked_again(server) <= 6  # those that were under way
 
 
 def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None:
@@ -210,7 +204,6 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPENAI_API_KEY", "none")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
         made = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
@@ -227,9 +220,7 @@ def cluster() -> Iterator[Any]:
 def test_a_cluster_asks_as_one_machine_though_a_node_dies(cluster: Any, run: Run) -> None:
     with FakeServer(failing) as server:
         whole = run(server, "here", limit=20)
-        address = server.url.split("/")[2]
-        kept = json.dumps([told(whole.records[q]) for q in sorted(whole.records)])
-        expected = kept.replace(address, "server")
+        expected = told(whole, server)
     with FakeServer(failing, latency_s=0.2) as server:
 
         def kill() -> None:
@@ -241,6 +232,4 @@ def test_a_cluster_asks_as_one_machine_though_a_node_dies(cluster: Any, run: Run
         killer.start()
         found = run(server, "there", engine="ray", limit=20)
         killer.join()
-        address = server.url.split("/")[2]
-    rows = json.dumps([told(found.records[q]) for q in sorted(found.records)])
-    assert rows.replace(address, "server") == expected
+        assert told(found, server) == expected
