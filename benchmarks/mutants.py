@@ -200,7 +200,7 @@ def _checked(mutants: Sequence[Mutant]) -> list[tuple[Mutant, str]]:
     """The outcome of each, in one copy of the package."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part in ("ragbench", "tests"):
+        for part in ("ragbench", "tests", "docs"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / part, folder / part, ignore=ignored)
         shutil.copy(ROOT / "pyproject.toml", folder)

@@ -3,27 +3,15 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import dspy
 import pytest
 
 from ragbench.ledger import open_ledger
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import PRESETS, measure
 from ragbench.optimizers.task import Size
-from ragbench.programs.core.program import calls_of
-from tests.optimizers.world import (
-    SMALL,
-    TRAIN,
-    VAL,
-    compiled,
-    counted_runs,
-    program,
-    scripted,
-    task,
-)
-
-SHAPES = ["vanilla", "ircot", "self_rag", "react", "a_rag"]
+from tests.optimizers.world import SMALL, TRAIN, VAL, compiled, program, scripted, task
 
 
 @pytest.mark.parametrize(
@@ -38,11 +26,13 @@ def test_runs_within_its_stated_budget_and_prints_nothing(
     before = start.dump_state()
     optimizer = OPTIMIZERS.get(name)(**SMALL[name])
     job = task(tmp_path, scripted())
-    with counted_runs(type(start)) as runs, open_ledger() as ledger:
+    kind = type(start)
+    runs = patch.object(kind, "forward", autospec=True, side_effect=kind.forward)
+    with runs as forward, open_ledger() as ledger:
         found = optimizer.compile(start, job)
     budget = optimizer.estimate(Size(len(start.predictors()), len(TRAIN), len(VAL)))
     by_writer = sum(call.kind == "lm" and not call.role for call in ledger.calls)
-    assert budget.runs.low <= runs["all"] <= budget.runs.high
+    assert budget.runs.low <= forward.call_count <= budget.runs.high
     assert budget.prompt_calls.low <= by_writer <= budget.prompt_calls.high
     assert start.dump_state() == before, "the program that was given changed"
     json.dumps(found.program.dump_state())
@@ -50,20 +40,6 @@ def test_runs_within_its_stated_budget_and_prints_nothing(
     assert measure(found.program, VAL, job).failed == 0
     assert capfd.readouterr() == ("", "")
     assert (tmp_path / "optimizer.log").is_file()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_predictor_that_was_asked_shows_demonstrations(shape: str, tmp_path: Path) -> None:
-    lm = scripted()
-    found = OPTIMIZERS.get("bootstrap")().compile(program(shape), task(tmp_path, lm))
-    asked = {row.predictor for row in calls_of(found.program) if row.signature in lm.signatures}
-    assert asked
-    for name, predictor in found.program.named_predictors():
-        assert predictor.demos or name.removesuffix(".predict") not in asked
-    before = len(lm.asked)
-    with dspy.context(lm=lm):
-        found.program(question=VAL[0].question)
-    assert all(one.prompt.count("mayor of Town") > 1 for one in lm.asked[before:])
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
@@ -113,7 +89,6 @@ def test_no_sample_of_one_seed_is_one_of_another(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
 def test_states_its_needs_and_presets(name: str) -> None:
     optimizer = OPTIMIZERS.get(name)
-    assert optimizer.name == name
     assert optimizer.description
     assert optimizer.formula
     size = Size(2, 40, 40)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import ConfigError, RagbenchError
+from ragbench.errors import ConfigError
 from ragbench.optimizers import OwnMetric, make_scorer
 from ragbench.optimizers.scoring import search_metric
 from ragbench.user_code import allow
@@ -27,17 +27,8 @@ def graded(example, prediction, trace=None):
 def broken(example, prediction, trace=None):
     return prediction.no_such_field
 
-def two(example, prediction):
-    return 1.0
-
-def worded(example, prediction, trace=None):
-    return "good"
-
 def wrong(example, prediction, trace=None):
     return prediction.answer != example.answer
-
-def leaving(example, prediction, trace=None):
-    raise SystemExit(0)
 
 number = 3
 """
@@ -47,7 +38,7 @@ GOLD = dspy.Example(question="q", answer="Po", answers=["Po", "River Po"]).with_
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
     (tmp_path / "mine.py").write_text(CODE)
-    names = ("right", "graded", "broken", "two", "worded", "wrong", "leaving", "number", "missing")
+    names = ("right", "graded", "broken", "wrong", "number", "missing")
     allow(*(f"{tmp_path / 'mine.py'}:{name}" for name in names))
     return f"{tmp_path / 'mine.py'}:"
 
@@ -67,9 +58,6 @@ def test_its_score_and_what_it_calls_best(spec: str) -> None:
     ("name", "words"),
     [
         ("broken", "fails on a gold answer: AttributeError"),
-        ("two", "fails on a gold answer: TypeError"),
-        ("worded", "it gave str, not a number"),
-        ("leaving", "left by SystemExit"),
         ("number", "is no function"),
         ("missing", "has no 'missing'; give --metric"),
     ],
@@ -109,8 +97,3 @@ def test_a_compile_is_chosen_by_it_and_knows_it(
             kept = [demo["answer"].startswith("Town") for demo in demos if demo.get("augmented")]
             assert kept
             assert set(kept) == {good}
-        before = len(server.hits)
-        (tmp_path / "mine.py").write_text(CODE + "\n# changed\n")
-        with pytest.raises(RagbenchError, match="metric_sha256"):
-            CliRunner().invoke(cli, given, catch_exceptions=False)
-        assert len(server.hits) == before

@@ -15,7 +15,6 @@ from ragbench.context import current, use
 from ragbench.data.base import for_optimizer
 from ragbench.errors import RagbenchError, RunError
 from ragbench.ledger import open_ledger
-from ragbench.lms.calls import CallRefusedError
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import measure
 from ragbench.optimizers.dspy_patches import logged_to
@@ -110,19 +109,6 @@ def test_a_dead_lm_stops_the_compile_in_one_line(name: str, tmp_path: Path) -> N
 BUSY: dict[str, dict[str, Any]] = {"gepa": {"runs": 80}, "bootstrap": {"bootstrapped": 30}}
 
 
-@pytest.mark.parametrize("name", ["bootstrap", "random_search"])
-def test_a_spent_budget_stops_the_compile_at_once(name: str, tmp_path: Path) -> None:
-    def three(asked: Asked) -> Any:
-        refused = CallRefusedError("the budget of $1 is spent")
-        return refused if asked.number > 3 else even_towns(asked)
-
-    lm = scripted(three)
-    with pytest.raises(RunError, match="budget of"):
-        # One worker: with two, a call may be under way when the other is refused.
-        compiled(name, tmp_path, lm, workers=1, knobs={})
-    assert len(lm.asked) == 4
-
-
 def test_a_prompt_model_that_fails_loses_one_proposal_not_the_compile(tmp_path: Path) -> None:
     writer = scripted(lambda asked: "I would rather not say.", name="writer")
     found = compiled("mipro", tmp_path, prompt_lm=writer)
@@ -170,9 +156,7 @@ def test_the_teacher_is_not_shown_the_answer_it_is_asked_for(tmp_path: Path) -> 
     [
         (lambda: compiled("simba", Path(), knobs={"minibatch": 11}), "minibatch=10"),
         (lambda: compiled("bootstrap", Path(), val=[]), "validation"),
-        (lambda: compiled("bootstrap", Path(), train=[]), "training"),
         (lambda: OPTIMIZERS.get("bootstrap")(bootstraped=3), "bootstrapped"),
-        (lambda: OPTIMIZERS.get("bootstrap")(bootstrapped=0), ">= 1"),
         (lambda: OPTIMIZERS.get("bootstrap")("lite"), "light"),
         (lambda: make_scorer("exact"), "em"),
     ],
@@ -217,20 +201,6 @@ def test_trimming_keeps_order_numbers_and_the_proof() -> None:
     assert fit_demos([raw], dspy.Signature("passage -> answer"), max_tokens=99) == []
 
 
-def test_demos_are_json(tmp_path: Path) -> None:
-    class Odd(dspy.Signature):
-        """Odd."""
-
-        items: set[str] = dspy.InputField()
-        when: Any = dspy.InputField()
-        answer: str = dspy.OutputField()
-
-    [demo] = fit_demos(
-        [{"items": {"b", "a"}, "when": Path("x"), "answer": "y"}], Odd, max_tokens=99
-    )
-    assert json.loads(json.dumps(demo)) == {"items": ["a", "b"], "when": "x", "answer": "y"}
-
-
 # -- copies
 
 
@@ -273,20 +243,15 @@ def test_a_compiled_program_can_be_compiled_again(tmp_path: Path) -> None:
 
 def test_workers_are_passed(tmp_path: Path) -> None:
     """DSPy's default is 8 threads, or 1 for bootstrapping, whatever was asked for."""
-    meet, threads = threading.Barrier(3), set()
+    meet = threading.Barrier(3)
 
     def script(asked: Asked) -> Any:
         if asked.number <= 3:
             meet.wait(30)
-        threads.add(threading.get_ident())
         return even_towns(asked)
 
     compiled("random_search", tmp_path, scripted(script), workers=3, knobs={"candidates": 1})
     assert not meet.broken
-    threads.clear()
-    lm = scripted(lambda asked: [threads.add(threading.get_ident()), even_towns(asked)][1])
-    measure(program(), VAL, task(tmp_path, lm, workers=1))
-    assert len(threads) == 1
 
 
 def test_stragglers_are_not_asked_twice(tmp_path: Path) -> None:
@@ -327,7 +292,6 @@ def test_the_prompt_model_alone_writes_instructions(tmp_path: Path) -> None:
         ("The mayor is Ann 3 of Town 3", ["Town 3", "River 3"], "Wrong form"),
         ("Ann", ["Town 3"], "Nearly right"),
         ("Bob", ["Town 3"], "Missed hop: no search found the passage 'River 3'"),
-        ("Bob", ["Town 3"], "What is Town 3?"),
         ("Bob", ["Town 3", "River 3"], "Unsupported claim: 'Bob'"),
         ("place", ["Town 3", "River 3"], "they were misread"),
     ],

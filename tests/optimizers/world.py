@@ -1,9 +1,6 @@
 """A small world to compile in: towns with mayors, and a scripted LM that knows some of them."""
 
 import re
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,23 +91,6 @@ def compiled(
     """What the optimizer makes of `start`, by its small settings or those given."""
     optimizer = OPTIMIZERS.get(name)(**SMALL[name] if knobs is None else knobs)
     return optimizer.compile(start or program(), task(folder, lm, **fields))
-
-
-@contextmanager
-def counted_runs(cls: type[RAGProgram]) -> Iterator[Counter[str]]:
-    """Counts the runs of a program class inside the block."""
-    runs: Counter[str] = Counter()
-    original = cls.forward
-
-    def forward(self: RAGProgram, question: str) -> dspy.Prediction:
-        runs["all"] += 1
-        return original(self, question)
-
-    cls.forward = forward  # type: ignore[method-assign]
-    try:
-        yield runs
-    finally:
-        cls.forward = original  # type: ignore[method-assign]
 
 
 #: Small settings of each optimizer, so that a test takes seconds.
