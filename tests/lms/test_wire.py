@@ -124,6 +124,7 @@ NO_COMPLETIONS: dict[str, Fault] = {
     "content that is null": Fault("changed", json=message(content=None)),
     "content without a text": Fault("changed", json=message(content=[None, 1])),
     "tool calls that are none": Fault("changed", json=message(content=None, tool_calls=[None])),
+    "a refusal that is a number": Fault("changed", json=message(content="x", refusal=5)),
     "content that is a number": Fault("changed", json=message(content=7)),
     "probabilities of another shape": Fault("changed", json=PROBABILITIES),
     "an error for an ending": Fault(

@@ -274,5 +274,8 @@ def _failure_in(body: Mapping[str, Any]) -> str:
     first = choices[0] if isinstance(choices, list) and choices else None
     told = body.get("error")
     if isinstance(first, Mapping):
+        message = first.get("message")
+        if isinstance(message, Mapping) and not isinstance(message.get("refusal"), str | None):
+            return "its refusal is no text"
         told = first.get("error") or (first.get("finish_reason") == "error" and "ended so") or told
     return str(told.get("message") or "no reason") if isinstance(told, Mapping) else str(told or "")
