@@ -107,8 +107,6 @@ MUTANTS = [
     Mutant(COMPARE + "spending.py", "Interval(-ends.high, -ends.low)",
            "Interval(ends.low, ends.high)", DESIGN),
     Mutant(COMPARE + "spending.py", "self.saving.low > 0", "self.saved > 0", DESIGN),
-    Mutant(COMPARE + "spending.py", "PayBack(once, c.mean_a, c.mean_b, saved(c))",
-           "PayBack(once, c.mean_a, c.mean_b, Interval(1.0, 2.0))", SENTENCES),
     Mutant(COMPARE + "spending.py", "index.usd or 0.0 if index else 0.0", "0.0", BILL),
     Mutant(COMPARE + "verdicts.py", "distinct_programs >= LEAST_SEEDS", "distinct_programs >= 1",
            DESIGN),

@@ -44,12 +44,11 @@ def lms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, ScriptedLM
     return made
 
 
-def test_a_question_shows_plan_evidence_and_citations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_shows_steps_evidence_and_citations(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "ask", QUESTION, "--program", "lookahead", "--size", "100")
     assert code == 0
     lines = [
-        f"question  {QUESTION}", "    n2: birthplace of {who} (after n1), asked: birthplace of Ada",
-        "n1: mayor town -> who = Ada", "[n1.1] ", "answer    Oslo  (answered)", "cited     [n1.1] ",
+        f"question  {QUESTION}", "birthplace of Ada", "answer    Oslo  (answered)", " (cited)",
         "3 calls (path 3)",
     ]  # fmt: skip
     assert [line for line in lines if line not in out] == []

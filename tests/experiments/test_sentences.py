@@ -11,12 +11,10 @@ import pytest
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import compare_all
-from ragbench.experiments.compare.spending import index_lines
 from ragbench.experiments.runs import reopen
 from ragbench.metrics import mean_interval, paired_interval
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
-from tests.metrics.records import call
 
 
 def right(folder: Path, correct: Sequence[object], **fields: Any) -> Path:
@@ -208,34 +206,3 @@ def test_evidence_that_is_asked_for_is_shown_once_and_no_cost_that_one_run_lacks
     a, b = make_run(tmp_path / "a", rows), make_run(tmp_path / "b", rows, unknown=["tokens"])
     (found,) = compare_all([reopen(a), reopen(b)], metrics=["all_recall"])
     assert (found.evidence, "tokens" in found.costs, "calls" in found.costs) == (None, False, True)
-
-
-def test_an_index_pays_only_where_the_saving_is_shown(tmp_path: Path) -> None:
-    """Two programs that take the same on average: no break-even, whichever way chance falls."""
-
-    def spending(seed: int, mean: float) -> Any:
-        rng = np.random.default_rng(seed)
-        sizes = [int(x) for x in rng.normal(mean, 200, 40)]
-        return lambda n: {
-            "calls": [call(model="m", prompt_tokens=sizes[n], cost_usd=sizes[n] / 1e6)],
-            "path": {"calls": 1, "latency_s": 0.5},
-        }
-
-    index = {"index_calls": 5, "index_tokens": 1_000, "index_usd": 0.001}
-    pooled = {"name": "hotpotqa", "setting": "pooled", "digest": "0"}
-
-    def made(name: str, seed: int, mean: float, data: Any = pooled, **card: Any) -> Any:
-        of = spending(seed, mean)
-        rows = [
-            answered(f"q{n}", "Norway", ledger=of(n), extra={"cluster": f"c{n}"}) for n in range(40)
-        ]
-        return reopen(make_run(tmp_path / name, rows, data=data, **card))
-
-    for seed in range(4):
-        mine = made(f"a{seed}", seed, 1_000, index=index)
-        equal, dear = made(f"b{seed}", seed + 50, 1_000), made(f"c{seed}", seed + 90, 2_000)
-        _, first, second = index_lines(mine, [("equal", equal), ("dear", dear)])
-        assert "not shown to pay back" in first
-        assert re.search(r"in dollars: pays back after \d+ questions \(\d+ to \d+\)", second)
-    own = made("own", 0, 1_000, data={**pooled, "setting": "distractor"}, index=index)
-    assert len(index_lines(own, [("dear", dear)])) == 1  # an index of its own for every question

@@ -1,4 +1,4 @@
-"""What runs spend against each other: measures per question, compiles and indexes that pay back.
+"""What runs spend: per question, for an index, and for a compile, which may pay back.
 
 All of it is as if nothing had been cached. That something pays back is only said where the paired
 interval of what it saves a question excludes 0.
@@ -6,7 +6,7 @@ interval of what it saves a question excludes 0.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -21,12 +21,9 @@ from ragbench.ranges import Range
 _LOSSES = ("cut_replies", "unreadable_replies")
 
 
-def per_question(runs: Sequence[Evaluation], *names: str, of: str = "as_if") -> float | None:
-    """The mean of the sum of these totals of a summary; None where one is unknown.
-
-    `of` is "as_if", at list price, or "billed".
-    """
-    values = [[getattr(getattr(run.summary, of), name) for name in names] for run in runs]
+def per_question(runs: Sequence[Evaluation], *names: str) -> float | None:
+    """The mean of the sum of these totals of a summary; None where one is unknown."""
+    values = [[getattr(run.summary.as_if, name) for name in names] for run in runs]
     if not runs or any(None in row for row in values):
         return None
     return fmean(sum(row) / max(run.summary.n, 1) for run, row in zip(runs, values, strict=True))
@@ -40,7 +37,7 @@ def saved(comparison: Comparison | None) -> Interval | None:
 
 @dataclass(frozen=True)
 class PayBack:
-    """One unit of spending: once, for a compile or an index, and per question before and after it.
+    """One unit of spending: once, for a compile, and per question before and after it.
 
     `saving` is the paired 95 % interval of what is saved a question. None is not known.
     """
@@ -95,14 +92,6 @@ class Spending:
     ratio: float | None
     seconds: float
     calls: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        pay_back = {
-            name: {**asdict(part), "saved": part.saved, "questions": part.questions}
-            for name, part in (("tokens", self.tokens), ("usd", self.usd))
-        }
-        return {**asdict(self), **pay_back}
 
 
 def spending_of(
@@ -175,47 +164,19 @@ def whole_cost(evaluation: Evaluation) -> float | None:
     return usd + (index.usd or 0.0 if index else 0.0)
 
 
-def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]) -> list[str]:
-    """The index of a run in words, and against each of the `others`, by name, that has none."""
+def index_lines(evaluation: Evaluation) -> list[str]:
+    """The index of a run in words, beside what was expected before it was made."""
     index, n = index_cost(evaluation.card), evaluation.summary.n
     if index is None or not n:
         return []
     whole = whole_cost(evaluation)
     usd, in_all = ("unknown" if x is None else f"{x:.4f}" for x in (index.usd, whole))
-    facts = evaluation.card.index
-    calls, tokens = (
-        f"{taken:,} {what}{_expected(facts.get(f'expected_{what}'))}"
-        for what, taken in (("calls", index.calls), ("tokens", index.tokens))
-    )
-    lines = [f"index: {calls}, {tokens}, {usd} $; the {n} questions with it: {in_all} $"]
+    facts, took = evaluation.card.index, []
+    for what, taken in (("calls", index.calls), ("tokens", index.tokens)):
+        bounds = facts.get(f"expected_{what}")
+        took.append(f"{taken:,} {what}" + (f" ({Range(*bounds)} expected)" if bounds else ""))
+    lines = [f"index: {', '.join(took)}, {usd} $; the {n} questions with it: {in_all} $"]
     losses = [(name, facts.get(name)) for name in _LOSSES]
     if lost := ", ".join(f"{name} {count}" for name, count in losses if count):
         lines.append(f"the index lost {lost}; the next run that makes it asks for them again")
-    # In the distractor setting every question has an index of its own: none pays back later.
-    for name, other in others if evaluation.card.data.setting != "distractor" else ():
-        if index_cost(other.card) is None and other.summary.n:
-            lines.append(f"the index against {name}, {_against(evaluation, index, other)}")
     return lines
-
-
-def _expected(bounds: Sequence[int] | None) -> str:
-    """What was expected before the index was made, where that is known."""
-    return f" ({Range(*bounds)} expected)" if bounds else ""
-
-
-def _against(evaluation: Evaluation, index: IndexCost, other: Evaluation) -> str:
-    """From how many questions on the index pays, as far as it is shown.
-
-    In dollars where all prices are known and something is spent, else in tokens.
-    """
-    qids = [qid for qid in evaluation.records if qid in other.records]
-    if not qids:
-        return "not known: they share no question"
-    clusters = clusters_of(evaluation.records.only(qids))
-    dollars = bool(index.usd and whole_cost(other) and evaluation.summary.as_if.cost_usd)
-    measure, once = ("cost $", index.usd) if dollars else ("tokens", float(index.tokens))
-    c = cost_difference([other], [evaluation], qids, MEASURES[measure], clusters)
-    unit = "in dollars" if dollars else "in tokens"
-    if c is None or once is None:
-        return f"{unit}: not known"
-    return f"{unit}: {PayBack(once, c.mean_a, c.mean_b, saved(c)).words()}"

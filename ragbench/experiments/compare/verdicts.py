@@ -242,7 +242,7 @@ class Verdict:
             "fixed": list(self.fixed),
             "broken": list(self.broken),
             "distinct_programs": self.distinct_programs,
-            "spending": self.spending.to_dict(),
+            "spending": asdict(self.spending),
         }
 
 

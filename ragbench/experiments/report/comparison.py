@@ -150,26 +150,8 @@ def print_advice(advice: Advice, router: RouterAdvice | None = None) -> None:
     )
     print_table(Table("programs", columns, rows, f"over {len(advice.questions)} questions"))
     if router is not None:
-        print_table(_rule([arm.label for arm in advice.arms], router))
-
-
-def _rule(labels: list[str], router: RouterAdvice) -> Table:
-    """A row per leaf of the learned rule: conditions, program, each program's mean on it."""
-    rows = [
-        {
-            "if": " and ".join(met) or "any question",
-            "use": labels[leaf.program],
-            "n": leaf.n,
-            **dict(zip(labels, leaf.means, strict=True)),
-        }
-        for met, leaf in leaves(router.learned)
-    ]
-    columns = (
-        Column("if", "if the question"),
-        Column("use"),
-        Column("n", kind="count"),
-        *(Column(label, kind="score", drop=1) for label in labels),
-    )
-    oracle = "" if router.oracle is None else f"; the best program of each: {router.oracle:.3f}"
-    title = f"the rule, with the means of the questions that it was learned from{oracle}"
-    return Table("rule", columns, rows, title)
+        oracle = "" if router.oracle is None else f"; the best program of each: {router.oracle:.3f}"
+        say(f"the rule, from the questions that it was learned from{oracle}")
+        for met, leaf in leaves(router.learned):
+            label = advice.arms[leaf.program].label
+            say(f"  {' and '.join(met) or 'any question'}: {label} ({leaf.n} questions)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from ragbench.experiments.compile import ASKED
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 
 if TYPE_CHECKING:
-    from ragbench.experiments.tune import Point, Tuned
+    from ragbench.experiments.tune import Tuned
 
 _COLUMNS = (
     Column("folder"),
@@ -23,7 +22,6 @@ _COLUMNS = (
     Column("metric", drop=7),
     Column("n", kind="count", drop=6),
     Column("score", kind="score", interval=True),
-    Column("zero_shot", "zero-shot", "score", interval=True, drop=4),
     Column("difference", kind="gain", interval=True),
     Column("by_choosing", "by choosing", drop=5),
     Column("cost_usd", "cost $", "usd", drop=8),
@@ -54,17 +52,14 @@ def print_programs(folder: Path) -> None:
 
 def _row(folder: Path, card: Sidecar) -> dict[str, Any]:
     optimizer = card.optimizer
-    preset = f" {optimizer['preset']}" if "preset" in optimizer else ""
     variant = f" ({card.variant})" if card.variant not in ("", "default") else ""
-    zero_shot = card.scores["zero_shot"]
     return {
         "folder": str(folder),
         "program": card.program + variant,
-        "optimizer": f"{optimizer.get('name')}{preset}",
+        "optimizer": f"{optimizer.get('name')} {optimizer.get('preset', '')}".strip(),
         "seed": optimizer.get("seed"),
         "lm": str(card.lms.get("student")),
         **validated(card),
-        **with_interval("zero_shot", zero_shot["mean"], ends(zero_shot.get("interval"))),
         "by_choosing": by_choosing(card),
         "cost_usd": card.cost["as_if"]["all"]["cost_usd"],
     }
@@ -76,8 +71,8 @@ def validated(card: Sidecar) -> dict[str, Any]:
     return {
         "metric": scores["metric"],
         "n": scores["n"],
-        **with_interval("score", compiled["mean"], ends(compiled.get("interval"))),
-        **with_interval("difference", scores["difference"], ends(scores.get("interval"))),
+        **with_interval("score", compiled["mean"], compiled.get("interval")),
+        **with_interval("difference", scores["difference"], scores.get("interval")),
     }
 
 
@@ -90,25 +85,23 @@ def by_choosing(card: Sidecar) -> str:
     return f"{best['corrected']:.3f} [{low:.3f}, {high:.3f}] of {best['candidates']}"
 
 
-def ends(interval: Mapping[str, float] | None) -> tuple[float, float] | None:
-    """Low and high of an interval as a sidecar has it."""
-    return (interval["low"], interval["high"]) if interval else None
-
-
 def print_tuned(tuned: Tuned) -> None:
     """Print the front, with the knobs as they were given below it."""
     names = list(tuned.default.values)
     rows = []
-    for point in tuned.front:
-        card = read_sidecar(point.folder)
-        luck = {"by_choosing": by_choosing(card)}
-        rows.append({**validated(card), **_point(point, f"front/{point.folder.name}"), **luck})
-    rows.append(_point(tuned.default, "as given"))
+    for point in (*tuned.front, tuned.default):
+        mine = point is not tuned.default
+        shown = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in point.knobs.items()}
+        row = {"point": f"front/{point.folder.name}" if mine else "as given", "n": point.n,
+               "failed": point.failed, "knobs": ", ".join(f"{k}={v}" for k, v in shown.items()),
+               **(validated(read_sidecar(point.folder)) if mine else {})}  # fmt: skip
+        for name, value in point.values.items():
+            row |= with_interval(name, value, point.interval(name))
+        rows.append(row)
     columns = [
         Column("point", "program"),
         *(Column(name, kind="number", interval=True) for name in names),
         Column("difference", f"{names[0]}, difference", "gain", interval=True, drop=2),
-        Column("by_choosing", "by choosing", drop=3),
         Column("n", kind="count", drop=4),
         Column("failed", kind="count", drop=5),
         Column("knobs", drop=1),
@@ -126,11 +119,3 @@ def print_tuned(tuned: Tuned) -> None:
         "chosen by the scores shown, which flatters them; on held-out questions: "
         f"ragbench eval --compiled {tuned.front[0].folder}"
     )
-
-
-def _point(point: Point, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"point": name, "n": point.n, "failed": point.failed}
-    for objective, value in point.values.items():
-        row |= with_interval(objective, value, point.interval(objective))
-    shown = {k: f"{v:.3g}" if isinstance(v, float) else str(v) for k, v in point.knobs.items()}
-    return row | {"knobs": ", ".join(f"{knob}={value}" for knob, value in shown.items())}

@@ -97,24 +97,11 @@ def _cause_table(runs: Sequence[Errors]) -> Table:
             counts |= {level: levels[level]}
             counts |= {k: kinds[k] for k in sorted(kinds) if k.startswith(f"{level}/")}
         for name, n in counts.items():
-            some = [cause for _, cause in run.wrong if cause.name == name]
-            hops = Counter(cause.hop for cause in some if cause.hop)
-            rows.append({
-                "run": run.folder.name, "cause": name, "n": n,
-                "share": n / run.n if run.n else None,
-                "by_model": sum(cause.by == "model" for cause in some) or None,
-                "hops": ", ".join(f"{hop}: {count}" for hop, count in sorted(hops.items())),
-            })  # fmt: skip
-    columns = (
-        *_run_column(runs), Column("cause"), Column("n", kind="count"),
-        Column("share", kind="share"), Column("by_model", "by the model", "count", drop=2),
-        Column("hops", "hop: n", drop=1),
-    )  # fmt: skip
+            share = n / run.n if run.n else None
+            rows.append({"run": run.folder.name, "cause": name, "n": n, "share": share})
+    several = [Column("run")] if len(runs) > 1 else []
+    columns = [*several, Column("cause"), Column("n", kind="count"), Column("share", kind="share")]
     return Table("causes", columns, rows)
-
-
-def _run_column(runs: Sequence[Errors]) -> tuple[Column, ...]:
-    return (Column("run"),) if len(runs) > 1 else ()
 
 
 def _who_says(run: Errors) -> str:

@@ -28,7 +28,6 @@ _COLUMNS = (
     Column("em", "EM", "score", interval=True, drop=1),
     Column("f1", "F1", "score", interval=True, drop=1),
     Column("cost_usd", "cost $", "usd", drop=5),
-    Column("p50_s", "p50 s", "seconds", drop=7),
 )
 
 
@@ -77,6 +76,5 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
         **with_interval("em", scores.get("em"), intervals.get("em")),
         **with_interval("f1", scores.get("f1"), intervals.get("f1")),
         "cost_usd": cost / n if cost is not None and n else None,
-        "p50_s": (summary.get("latency_s") or {}).get("p50"),
     }
     return row | {name: None for name in card.get("unknown") or () if name in row}

@@ -130,8 +130,10 @@ def ends_of(name: str) -> tuple[str, str]:
 
 
 def with_interval(name: str, value: float | None, interval: Any) -> dict[str, float | None]:
-    """A value and its interval (a pair, an object with `low` and `high`, or None) for a row."""
-    if hasattr(interval, "low"):
+    """A value and its interval for a row: a pair, a mapping or object of `low` and `high`, None."""
+    if isinstance(interval, Mapping):
+        interval = (interval["low"], interval["high"])
+    elif hasattr(interval, "low"):
         interval = (interval.low, interval.high)
     low, high = interval or (None, None)
     return dict(zip((name, *ends_of(name)), (value, low, high), strict=True))

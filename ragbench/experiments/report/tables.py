@@ -17,7 +17,6 @@ from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clust
 
 if TYPE_CHECKING:
     from ragbench.experiments.runs import Evaluation, Summary
-    from ragbench.record import Totals
 
 #: Settings that are named at the most where runs of one name differ.
 SETTINGS = 4
@@ -62,11 +61,10 @@ def print_runs(evaluations: Sequence[Evaluation], by_group: bool = False) -> Non
         say("results by group of questions")
         print_table(group_table(evaluations))
     say(LEGEND)
-    named = list(zip(label_runs(evaluations), evaluations, strict=True))
     for evaluation in evaluations:
         if len(evaluations) > 1:
             say(f"{evaluation.folder}")
-        say(*notes(evaluation), *index_lines(evaluation, named))
+        say(*notes(evaluation), *index_lines(evaluation))
         if evaluation.summary.errors:
             print_table(failure_table(evaluation.records))
     if len(evaluations) == 1:
@@ -237,7 +235,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     if "calls" not in evaluation.card.unknown:
         lines.append(
             f"in all: {as_if.calls:,} calls, {as_if.tokens:,} tokens, {money(as_if.cost_usd)} $; "
-            f"billed: {billed.calls:,} calls, {money(billed.cost_usd)} ${paid_in_words(billed)}"
+            f"billed: {billed.calls:,} calls, {money(billed.cost_usd)} $"
         )
     prepared, lost, again = evaluation.prepared, evaluation.lost, evaluation.records.n_replaced
     if prepared.attempts:
@@ -297,18 +295,6 @@ def unread_lines(damaged: Sequence[str]) -> list[str]:
     if not damaged:
         return []
     return [f"warning: the record of {', '.join(damaged)} was damaged and was left out"]
-
-
-def paid_in_words(billed: Totals) -> str:
-    """What else there is to say of what was billed: the provider's cache, and failed attempts."""
-    words = []
-    if billed.list_usd is not None and billed.list_usd != billed.cost_usd:
-        words.append(f"list price {money(billed.list_usd)} $")
-    if read := billed.cache_read_tokens:
-        words.append(f"{read:,} prompt tokens from the provider's cache")
-    if failed := billed.failed_tokens:
-        words.append(f"{failed:,} tokens of failed attempts included")
-    return f" ({'; '.join(words)})" if words else ""
 
 
 def failure_table(records: StoredRecords) -> Table:

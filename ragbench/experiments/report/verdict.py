@@ -85,15 +85,12 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 
 def _arms(verdict: Verdict) -> Table:
-    every = [run for runs in verdict.arms.values() for run in runs]
-    paid = any(r.summary.billed.list_usd != r.summary.billed.cost_usd for r in every)
     columns = (
         Column("arm"), Column("runs", kind="count", drop=3), Column("n", kind="count", drop=2),
         *(Column(metric, kind="mean", interval=True) for metric in verdict.design.metrics),
         Column(EVIDENCE, "evidence", "score", drop=1),
         Column("failed", kind="count"), Column("calls", kind="amount", drop=4),
         Column("tokens", kind="amount"), Column("cost_usd", "cost $", "usd"),
-        *([Column("paid_usd", "paid $", "usd", drop=5)] if paid else []),
         Column("seconds", "s", "seconds", drop=6),
     )  # fmt: skip
     return Table("arms", columns, [_arm(verdict, name) for name in verdict.arms])
@@ -119,7 +116,6 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
         "calls": per_question(runs, "calls"),
         "tokens": per_question(runs, "prompt_tokens", "completion_tokens"),
         "cost_usd": per_question(runs, "cost_usd"),
-        "paid_usd": per_question(runs, "cost_usd", of="billed"),
         "seconds": fmean(run.summary.latency_s.get("mean", 0.0) for run in runs),
     }
 

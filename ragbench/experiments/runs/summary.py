@@ -49,6 +49,7 @@ GROUP_NAMES = {
     "answer_kind": "kind of answer",
 }
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The summary of a run, or of some of its questions."""

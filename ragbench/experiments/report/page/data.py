@@ -111,9 +111,10 @@ def _artefact(kind: str, file: Path) -> Json:
     for c in found.get("contrasts", ()):
         name = f"{c['cell']} - {c['baseline']}" if kind == "sweep" else f"{c['b']} - {c['a']}"
         for metric, scores in (c["scores"] if kind == "sweep" else {c["metric"]: c}).items():
-            ends = scores["interval"] and (scores["interval"]["low"], scores["interval"]["high"])
-            rows.append({"name": name, "metric": metric, "score": scores["mean_b"], **scores,
-                         **with_interval("difference", scores["difference"], ends)})  # fmt: skip
+            gain = with_interval("difference", scores["difference"], scores["interval"])
+            rows.append(
+                {"name": name, "metric": metric, "score": scores["mean_b"], **scores, **gain}
+            )
     for path in sorted((file.parent / "front").glob("*")) if kind == "tune" else ():
         card = read_sidecar(path)
         knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
