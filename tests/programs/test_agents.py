@@ -176,11 +176,6 @@ def marks(*relevant: bool) -> list[dict[str, Any]]:
     return [{"relevance": ("irrelevant", "relevant")[r], "confidence": 1.0} for r in relevant]
 
 
-def test_what_is_known_is_answered_from_memory() -> None:
-    replies = {"RetrievalDecision": [MEMORY], "DirectAnswer": [HARWICK]}
-    check(RAISF, replies, stop="direct", searched=[])
-
-
 def test_relevant_passages_alone_are_read() -> None:
     replies = {"RetrievalDecision": [SEARCH], "IsRel": marks(True, False)}
     replies["AnswerIfStated"] = [HARWICK]

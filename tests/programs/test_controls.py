@@ -64,6 +64,12 @@ def test_the_form_arm_changes_nothing_but_instructions_of_answering_predictors(
     assert changed
 
 
+def test_the_form_arm_bares_its_answers() -> None:
+    lm = ScriptedLM(lambda asked: {"answer": "The answer is Ann 2."})
+    with dspy.context(lm=lm):
+        assert repair_form(program("vanilla"))(question=QUESTION).answer == "Ann 2"
+
+
 def _voters(*answers: str) -> ScriptedLM:
     """Says the first at the run's temperature, and the others, in turn, when sampling."""
     rest, lock = iter(answers[1:]), threading.Lock()
@@ -83,7 +89,6 @@ def _voters(*answers: str) -> ScriptedLM:
         (("Ann", "Bea", "bea."), "bea"),
         (("Ann", "Bea", "Cleo"), "ann"),
         (("noanswer", "noanswer", "Bea"), "bea"),
-        (("noanswer", "noanswer", "noanswer"), "noanswer"),
     ],
 )
 def test_the_most_common_answer_wins_and_the_plain_one_a_tie(

@@ -13,7 +13,6 @@ from ragbench.errors import LMSetupError
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs.core import fuse, predict, render
 from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
-from ragbench.programs.core.prompts import halved
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
 from ragbench.retrievers.base import Passage
@@ -123,12 +122,6 @@ def test_what_cannot_be_cut_enough_takes_the_default_but_for_a_last_call() -> No
         read(refusing(10), new_trace(), LONG, last=True)
 
 
-def cut(**inputs: Any) -> dict[str, Any]:
-    shorter = halved(inputs)
-    assert shorter is not None
-    return shorter
-
-
 # -- what was shown
 
 
@@ -175,58 +168,32 @@ def test_placeholders(text: str, answers: Any, filled: str, counted: Any) -> Non
     assert bool(answers_used(text)) == (filled != text)
 
 
-@pytest.mark.parametrize(
-    ("lists", "fusion", "expected"),
-    [
-        (
-            [{"a": 9, "b": 8}, {"b": 1, "c": 1}],
-            "rrf",
-            [("b", 1 / 62 + 1 / 61), ("a", 1 / 61), ("c", 1 / 62)],
-        ),
-        ([{"a": -2, "b": -9}, {"b": 3, "c": -2}], "max_score", [("b", 3), ("a", -2), ("c", -2)]),
-    ],
-)
-def test_fusion_by_reciprocal_ranks_or_by_the_best_score(
-    lists: list[dict[str, float]], fusion: Any, expected: list[tuple[str, float]]
-) -> None:
-    passages = [[Passage(pid, pid, "text", score=s) for pid, s in one.items()] for one in lists]
-    fused = fuse(passages, fusion=fusion)
-    assert [p.pid for p in fused] == [pid for pid, _ in expected]
-    assert [p.score for p in fused] == pytest.approx([score for _, score in expected])
+def test_fusion_by_reciprocal_ranks_or_by_the_best_score() -> None:
+    def fused(fusion: Any, *lists: dict[str, float]) -> list[tuple[str, Any]]:
+        passages = [[Passage(pid, "", "text", score=s) for pid, s in one.items()] for one in lists]
+        return [(p.pid, p.score) for p in fuse(passages, fusion=fusion)]
+
+    ranks = [("b", 1 / 62 + 1 / 61), ("a", 1 / 61), ("c", 1 / 62)]
+    assert fused("rrf", {"a": 9, "b": 8}, {"b": 1, "c": 1}) == ranks
+    best = [("b", 3), ("a", -2), ("c", -2)]
+    assert fused("max_score", {"a": -2, "b": -9}, {"b": 3, "c": -2}) == best
 
 
 # -- probabilities of labels
 
-
-def tokens(*given: tuple[str, dict[str, float]]) -> Any:
-    """Token probabilities as DSPy hands them on; the first alternative is the one written."""
-
-    def token(text: str, p: float, options: Any = ()) -> Any:
-        return SimpleNamespace(token=text, logprob=math.log(p), top_logprobs=options)
-
-    content = [
-        token(text, options.get(text, 1.0), [token(t, p) for t, p in options.items()])
-        for text, options in given
-    ]
-    return dspy.Prediction(logprobs=SimpleNamespace(content=content))
+BOOLEANS = (True, False)
 
 
-BOOLEANS, RELEVANCE = (True, False), ("relevant", "irrelevant")
+def test_token_probabilities_are_read_at_the_place_of_the_label() -> None:
+    def token(text: str, **alternatives: float) -> Any:
+        options = [SimpleNamespace(token=t, logprob=math.log(p)) for t, p in alternatives.items()]
+        return SimpleNamespace(token=text, logprob=-1.0, top_logprobs=options)
 
-
-@pytest.mark.parametrize(
-    ("written", "value", "labels", "expected"),
-    [
-        (("4", {"4": 0.5, "5": 0.25, "1": 0.25}), 4, (1, 2, 3, 4, 5), [0.25, 0, 0, 0.5, 0.25]),
-        ((" false", {" false": 0.6, " true": 0.4}), False, BOOLEANS, [0.4, 0.6]),
-    ],
-)  # fmt: skip
-def test_token_probabilities_are_read_at_the_place_of_the_label(
-    written: Any, value: Any, labels: Any, expected: list[float]
-) -> None:
-    reply = tokens(('{"', {}), ("field", {}), ('": "', {}), written, ("}", {}))
-    found = label_probabilities(reply, "field", value, labels)
-    assert list(found.values()) == pytest.approx(expected)
+    written = token("false", false=0.6, true=0.3, no=0.1)
+    content = [token('{"'), token("field"), token('": '), written, token("}")]
+    reply = dspy.Prediction(logprobs=SimpleNamespace(content=content))
+    found = label_probabilities(reply, "field", False, BOOLEANS)
+    assert list(found.values()) == pytest.approx([1 / 3, 2 / 3])
 
 
 def graded(said: dspy.Prediction, source: Any) -> Any:

@@ -11,12 +11,11 @@ from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import KnowledgeGraph, by_pattern
-from ragbench.retrievers.lm_index.hippo import HippoIndex, cleaned, facts_of
-from ragbench.retrievers.lm_index.knowledge import Report, chosen_reports, communities_of, tables
-from ragbench.retrievers.lm_index.light import Entity, Extraction, Relation, degrees, merged
+from ragbench.retrievers.lm_index.hippo import cleaned, facts_of
+from ragbench.retrievers.lm_index.knowledge import Report, chosen_reports, communities_of
+from ragbench.retrievers.lm_index.light import Entity
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import COUNTY, TEXTS, ask, ended, shelf
-from tests.retrievers.conftest import make_corpus
 
 QUESTION = "Who wrote Salt Road?"
 
@@ -58,27 +57,6 @@ def indexed(corpus: Corpus, reply: Any = reads, **settings: Any) -> tuple[Knowle
 # -- merging and communities
 
 
-def test_entities_of_a_name_are_one_and_weights_add_up() -> None:
-    first, second = Extraction(), Extraction()
-    first.add({
-        "entities": [entity("Orla gGmbH ", "person", "a writer"), entity("Tam", "Person")],
-        "relations": [link("Orla gGmbH", "Tam", "knows", 2), link("Orla gGmbH", "Nobody", "no", 9)],
-    })  # fmt: skip
-    second.add({
-        "entities": [entity("ORLA GGMBH", "PERSON", "of Harwick"), entity("tam", "place")],
-        "relations": [link("ORLA GGMBH", "TAM"), link("tam", "Orla gGmbh", "is known by")],
-    })  # fmt: skip
-    graph = merged([first, second], directed=True, unlisted=False)
-    names = [Entity(name, "person", "", (0, 1)) for name in ("Orla gGmbH", "Tam")]
-    assert graph.entities == names  # as first written, of the type that comes most often or first
-    weights = [(r.ends, r.weight, r.passages) for r in graph.relations]
-    assert weights == [((0, 1), 3.0, (0, 1)), ((1, 0), 1.0, (1,))]
-    assert graph.descriptions[0] == ["a writer", "of Harwick"]
-    assert degrees(2, graph.relations) == [1, 1]  # a pair counts once, in whatever direction
-    loose = merged([first, second], directed=False, unlisted=True)
-    assert [entity.name for entity in loose.entities] == ["Nobody", "Orla gGmbH", "Tam"]
-
-
 def test_communities_are_the_groups_of_the_largest_part_the_same_each_time() -> None:
     sides = (range(5), range(5, 10))  # two cliques with an edge between; 10 and 11 stand apart
     edges = [(a, b) for side in sides for a in side for b in side if a < b] + [(0, 5), (10, 11)]
@@ -92,29 +70,8 @@ def test_communities_are_the_groups_of_the_largest_part_the_same_each_time() -> 
 
 # -- the context, by hand: 0 - 1, 0 - 2, 1 - 2, 2 - 3, 1 - 3, 0 - 4
 
-RELATIONS = [
-    Relation(0, 1, "a", 1, (0,)), Relation(0, 2, "b", 1, (1, 2)), Relation(1, 2, "c", 1, (1,)),
-    Relation(2, 3, "d", 1, (3,)), Relation(1, 3, "e", 1, (3,)), Relation(0, 4, "f", 1, (0,)),
-]  # fmt: skip
 PLACES = [(0, 1, 2), (0, 1, 3), (1, 2, 3), (3,), (0,)]
 ENTITIES = [Entity("ABCDE"[n], "t", "what it is", at) for n, at in enumerate(PLACES)]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "lines", "around"),
-    [
-        (1000, 3, 6),
-        # A line of entities has 5 tokens, one of relations 2. With 21 tokens 6 are left for
-        # relations: the three of 0 alone, but not the five of 0 and 1.
-        (21, 3, 3),
-        (5, 1, 0),
-    ],
-)
-def test_entities_are_added_until_the_tables_are_full(tokens: int, lines: int, around: int) -> None:
-    named, related = tables([0, 1, 2], ENTITIES, RELATIONS, tokens=tokens, each=10)
-    assert named == [f"{name} (t): what it is" for name in "ABC"][:lines]
-    assert len(related) == around
-    assert around != 3 or related == ["A - B: a", "A - C: b", "A - E: f"]
 
 
 REPORTS = [
@@ -235,12 +192,6 @@ def facts_read(asked: Asked) -> Reply:
     return {"answer": "Dunmoor"}
 
 
-def hippo(corpus: Corpus, facts: Any = facts_read, **settings: Any) -> HippoIndex:
-    lm = ScriptedLM(facts)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=4):
-        return HippoIndex.of(corpus, lm="lm", **settings)
-
-
 # -- parts, by hand
 
 
@@ -252,17 +203,6 @@ def test_triples_are_cleaned() -> None:
 
 
 # -- the index
-
-
-def test_without_entities_all_triples_are_asked_for() -> None:
-    asked: list[str] = []
-
-    def none_named(one: Asked) -> Reply:
-        asked.append(one.signature)
-        return {"entities": [], **triples(("rain", "wets", "stones"))}
-
-    assert hippo(make_corpus(["Rain wets stones."]), none_named).phrases == ["rain", "stones"]
-    assert asked == ["ExtractEntities", "ExtractAllTriples"]
 
 
 # -- the program

@@ -274,9 +274,3 @@ def test_nodes_are_shown_whole_within_the_limit() -> None:
     prediction, lm, _ = ask(TreeRAG(shelf(padding=6), context_tokens=100, k=50), tree, BORN)
     assert 1 < len(prediction.passages) < 11
     assert "..." not in lm.asked[0].inputs["context"]
-
-
-def test_no_root_above_the_threshold_is_counted() -> None:
-    prediction, _, _ = ask(TreeRAG(shelf(), variant="hiro", selection=0.99), tree, BORN)
-    assert prediction.counts["hiro_empty"] == 1
-    assert [p.pid for p in prediction.passages] == ["Orla Venn"]

@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from ragbench.programs.planner.program import PlannerRAG
-from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor
+from ragbench.programs.planner.tree import Tree
 from tests.fakes import ScriptedLM
 from tests.programs.shelf import COUNTY, check, shelf
 
@@ -140,30 +140,3 @@ def test_the_ablations_take_actions_and_the_gate_away() -> None:
     action = {"action": "TRAVERSE", "node_id": "n0"}
     replies = {"RetrievalPlan": [], "PlannerAction": [action]}
     explore(solved("Dunmoor", 0.9), replies=replies, calls=2, **knobs)
-
-
-@pytest.mark.parametrize(
-    ("answer", "question", "poor"),
-    [
-        ("yes", "Who wrote it?", True),
-        ("no", "Is Harwick a town?", False),
-        ("Salt Road", "Who wrote Salt Road?", True),
-    ],
-)
-def test_poor_answers(answer: str, question: str, poor: bool) -> None:
-    assert is_poor(answer, question) is poor
-
-
-@pytest.mark.parametrize(
-    ("answers", "best"),
-    [
-        ([("Orla Venn of Salt Road", 0.5), ("Harwick in Dunmoor", 0.5)], "Dunmoor"),  # the last
-        ([("Harwick in Dunmoor", 0.5), ("She is from Harwick", 0.4)], "Harwick"),
-    ],
-)
-def test_the_best_supported_name_wins_and_of_equals_the_last(answers: Any, best: str) -> None:
-    nodes = [
-        SubQuestion(id=f"n{number}", question="?", answer=answer, confidence=confidence)
-        for number, (answer, confidence) in enumerate(answers, start=1)
-    ]
-    assert best_entity("Where was the author of Salt Road born?", nodes) == best

@@ -71,19 +71,6 @@ def test_the_passages_are_read_where_no_child_answered(
     recurse(split(*parts), UNKNOWN, second, read="Dunmoor", counts=counts, sees=sees, k=k)
 
 
-def test_memo_answers_a_question_asked_before() -> None:
-    for _ in range(2):  # it belongs to one question, not to the program
-        answer, _ = recurse(
-            split("Who wrote Salt Road?", "After {1}: where?"),
-            direct("Orla Venn"),
-            split("who wrote SALT ROAD", "Where is Harwick?"),
-            direct("Dunmoor"),
-            combined=["Harwick", "Dunmoor"],
-            counts={"memo_hit": 1},
-        )
-        assert [n["answer"] for n in answer.tree if "SALT" in n["question"]] == ["Orla Venn"]
-
-
 def test_child_equal_to_an_ancestor_is_refused() -> None:
     first = split(COUNTY.upper(), "Who wrote Salt Road?"), split("who wrote salt road", COUNTY)
     counts = {"cycle_refused": 3}
@@ -215,13 +202,6 @@ def test_turn_limit_ends_in_a_forced_answer() -> None:
     assert ended(answer) == ("forced", "max_steps")
     assert lm.signatures == ["WriteCode"] * 4 + ["AnswerFromCode"]
     assert "print(3)" in lm.asked[-1].prompt
-
-
-def test_loop_without_new_code_is_given_up() -> None:
-    answer, lm, _ = ask(RLMRepl(shelf()), never_parses)
-    assert (*ended(answer), len(lm.asked)) == ("noanswer", "parse_fallback", 4)
-    answer, lm, _ = explore("print(1)")
-    assert (*ended(answer), len(lm.asked)) == ("forced", "no_progress", 5)
 
 
 def test_provider_error_in_the_sandbox_leaves_the_program() -> None:

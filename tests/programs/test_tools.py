@@ -14,7 +14,7 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.react import ReActRAG
-from ragbench.retrievers.base import Corpus, Passage, Retriever
+from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from ragbench.signatures import ANSWER_STYLES
 from tests.fake_server import Calls, FakeServer
@@ -75,20 +75,6 @@ def test_a_variant_offers_and_tells_of_its_own_tools_alone(variant: str) -> None
     _, lm = typed(program, FINISH)
     assert [name for name in without if name in lm.asked[0].prompt] == []
     assert ("Read a chunk whole" in lm.asked[0].prompt) is ("chunk_read" not in without)
-
-
-def chunks() -> Retriever:
-    texts = ["The comet came in June.", "Nobody saw the comet leave.", "Then it rained for days."]
-    passages = tuple(Passage(f"c{n}", "", text) for n, text in enumerate(texts))
-    return make_retriever("bm25", Corpus(passages, view="chunk"))
-
-
-def test_chunks_name_their_neighbours_and_paragraphs_do_not() -> None:
-    prediction, _ = typed(ARAG(chunks()), act("chunk_read", "0, 1"), FINISH)
-    assert observations(prediction)[0] == (
-        "Chunk 0:\nThe comet came in June.\n(Beside it: 1.)\n\n"
-        "Chunk 1:\nNobody saw the comet leave.\n(Beside it: 0 and 2.)"
-    )
 
 
 @pytest.mark.parametrize(("variant", "embedded"), [("naive", 5 + 1), ("no_read", 9 + 1)])
