@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError, needs_extra
 from ragbench.paths import cache_root, make_folder
 
-#: Seconds in which the hub must answer; otherwise only its client's local cache is used.
+#: Seconds in which the hub must answer at all.
 PROBE_TIMEOUT_S = 5.0
 SUMS = "SHA256SUMS"
 _CORPUS = "corpus.json"
@@ -107,9 +107,9 @@ def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
     if spec.hub_repo is not None:
         return replace(source, repo=spec.hub_repo, configs=(), by_hand=""), config
     if spec.hub_config and spec.hub_config not in source.configs:
-        choices = ", ".join(source.configs) or "none: it has only one"
         raise ConfigError(
-            f"{source.repo} has no configuration {spec.hub_config!r}; choose from {choices}"
+            f"{source.repo} has no configuration {spec.hub_config!r}; choose from "
+            f"{', '.join(source.configs) or 'none: it has only one'}"
         )
     return source, config
 
@@ -130,15 +130,13 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
     if not known:
         names = ", ".join(path.stem for path in paths)
         raise DataError(f"{source.repo} has no part named {', '.join(_PARTS)}; it has {names}")
-    splits: dict[Split, Split | None] = {part: part for part in known}
-    if len(known) == 1:
-        splits = dict.fromkeys(known)
-    elif "test" not in known:
-        splits = {"validation": "test", "train": None}
     order: tuple[Split, ...] = ("test", "validation", "train")
-    for part in (part for part in order if part in known):
+    for part in filter(known.__contains__, order):
+        split: Split | None = None if len(known) == 1 else part
+        if split and "test" not in known:
+            split = "test" if part == "validation" else None
         for number, row in enumerate(read_rows(checked(known[part])), start=1):
-            yield Row(f"{source.repo} [{part}]: record {number}", row.data, splits[part])
+            yield Row(f"{source.repo} [{part}]: record {number}", row.data, split)
 
 
 def hub_corpus(spec: DataSpec) -> Path | None:
@@ -183,68 +181,39 @@ def _sha256(path: Path) -> str:
 
 def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
     """Make `folder` of what the hub has, whole or not at all."""
-    by_default = config == next(iter(source.configs), None)
-    cure = "download its files elsewhere and pass --data-file PATH (docs/data.md names the layouts)"
-    if source.by_hand and by_default:
-        cure = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
+    with needs_extra(f"{source.repo} of the hub"):  # slow to import, and only the hub needs them
+        import datasets
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
     work = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        with _hub(source.repo, cure):
-            from huggingface_hub import hf_hub_download
-
-            for name, kept in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
-                if name:
-                    file = name.format(config=config)
-                    came = hf_hub_download(source.repo, file, repo_type="dataset")
-                    shutil.copyfile(came, work / kept)
-            if not source.questions:
-                _write_parts(source.repo, config, work)
+        if not huggingface_hub.constants.HF_HUB_OFFLINE:
+            # The client's own retries take 25 s before they give up. Where the hub answers with an
+            # error, the real request says what is wrong.
+            with suppress(HfHubHTTPError):
+                huggingface_hub.HfApi().dataset_info(source.repo, timeout=PROBE_TIMEOUT_S)
+        for name, kept in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
+            if name:
+                file = name.format(config=config)
+                came = huggingface_hub.hf_hub_download(source.repo, file, repo_type="dataset")
+                shutil.copyfile(came, work / kept)
+        parts = {} if source.questions else datasets.load_dataset(source.repo, config)
+        for name, rows in parts.items():
+            with (work / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
+                for row in rows:
+                    lines.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
         if folder.exists():
             folder.rmdir()  # empty
         os.replace(work, folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _write_parts(repo: str, config: str | None, folder: Path) -> None:
-    """Write the parts of a data set, as the library `datasets` reads it, as JSON lines."""
-    import datasets
-
-    for name, rows in datasets.load_dataset(repo, config).items():
-        with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-
-
-@contextmanager
-def _hub(repo: str, cure: str) -> Iterator[None]:
-    """Ask the hub once; where it does not answer, look at its client's cache alone.
-
-    The client's own retries take 25 s before they give up.
-    """
-    with needs_extra(f"{repo} of the hub"):  # slow to import, and only the hub needs them
-        import datasets
-        import huggingface_hub
-        from huggingface_hub import constants
-        from huggingface_hub.errors import HfHubHTTPError
-
-    silent = ""
-    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
-    if not any(before):
-        try:
-            huggingface_hub.HfApi().dataset_info(repo, timeout=PROBE_TIMEOUT_S)
-        except HfHubHTTPError:
-            pass  # it answered; the real request will report what is wrong
-        except Exception as error:
-            silent = f"{type(error).__name__}, and nothing of it is in the client's cache"
-            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-    try:
-        yield
     except Exception as error:
-        # The hub client raises errors of several libraries; each means that there are no rows.
-        reason = silent or next(iter(str(error).splitlines()), "") or type(error).__name__
+        # The hub's client raises errors of several libraries; each means that there are no rows.
+        cure = "download its files and pass --data-file PATH (docs/data.md names the layouts)"
+        if source.by_hand and config == next(iter(source.configs), None):
+            cure = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(
-            f"{repo} cannot be had from the Hugging Face hub ({reason[:120]}); {cure}"
+            f"{source.repo} cannot be had from the Hugging Face hub ({reason[:120]}); {cure}"
         ) from error
     finally:
-        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,15 +1,19 @@
-"""From a DataSpec to a Dataset: the options that go together, their defaults, and the records."""
+"""From a DataSpec to a Dataset: options and defaults, records, one pool, one split, one view."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
+
+import dspy
 
 from ragbench.data import hub
-from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split
-from ragbench.data.readers import Row, map_fields, read_rows
-from ragbench.data.splits import check_fractions, parse_fractions
+from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split, question_key
+from ragbench.data.passages import Pool, cut_chunks
+from ragbench.data.readers import Row, fail, map_fields, read_rows
+from ragbench.data.splits import find_clusters, links, parse_fractions, split_examples
 from ragbench.errors import ConfigError, DataError
-from ragbench.retrievers import View
+from ragbench.retrievers import Corpus, Passage, PassageSource, View
 
 _CHUNKED = frozenset({"arag", "graphrag_bench"})
 _POOLED = frozenset({"beir", "documents"})
@@ -30,10 +34,9 @@ def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Set
 def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """The data options `given`, by flat name, without those that have the data set's default.
 
-    Options of a data set that another package registers have no default that is known here. The
-    default of `disjoint` is to share no passage where the data allow it; where they do not, asking
-    for it is an error, so that "passages" written down comes to what is left out. ConfigError where
-    the fractions are no three shares.
+    Options of a data set that another package registers have no default that is known here. Where
+    the data allow it `disjoint` is "passages" by default; asking for it where they do not is an
+    error, so it may be left out too. ConfigError where the fractions are no three shares.
     """
     dataset, fractions = given["dataset"], given.get("fractions")
     defaults: dict[str, Any] = {
@@ -64,24 +67,6 @@ def load_dataset(spec: DataSpec) -> Dataset:
     together, DataError for a file or a hub repository that is missing or malformed.
     """
     loader = DATASETS.get(spec.dataset)
-    check_spec(spec)
-    try:
-        return loader(spec)
-    except (DataError, ConfigError) as error:
-        for path in question_files(spec).values():
-            layout = detect_layout(path)
-            if layout is not None and layout.dataset != spec.dataset:
-                remark = f"this looks like {layout.title}: give --dataset {layout.dataset}"
-                raise type(error)(f"{error}; {remark}") from None
-        raise
-
-
-def check_spec(spec: DataSpec) -> None:
-    """Nothing, where the options of `spec` go together, else a ConfigError with the cure."""
-    check_fractions(spec.fractions)
-    for name, choices in (("setting", get_args(Setting)), ("view", get_args(View))):
-        if (value := getattr(spec, name)) is not None and value not in choices:
-            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     files = question_files(spec)
     if spec.hub and files:
         raise ConfigError(f"choose one: the hub, or the file {next(iter(files.values()))}")
@@ -90,9 +75,14 @@ def check_spec(spec: DataSpec) -> None:
             raise ConfigError(f"{name} {getattr(spec, name)!r} needs the hub to be chosen too")
     if spec.alias_file and spec.dataset != "2wikimultihopqa":
         raise ConfigError(f"--alias-file {spec.alias_file} is for 2wikimultihopqa alone")
-    for name in ("chunk_tokens", "passage_tokens"):
-        if not 10 <= getattr(spec, name) <= 100_000:
-            raise ConfigError(f"{name} must be from 10 to 100,000, not {getattr(spec, name)}")
+    try:
+        return loader(spec)
+    except (DataError, ConfigError) as error:
+        for layout in filter(None, map(detect_layout, files.values())):
+            if layout.dataset != spec.dataset:
+                remark = f"this looks like {layout.title}: give --dataset {layout.dataset}"
+                raise type(error)(f"{error}; {remark}") from None
+        raise
 
 
 def question_files(spec: DataSpec) -> dict[Split | None, Path]:
@@ -112,29 +102,15 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
     DataError where neither is given or what is given cannot be read, ConfigError where the hub has
     no such configuration.
     """
-    rows = hub.hub_rows(spec) if spec.hub else _file_rows(spec)
-    names = dict(spec.fields)
-    return (map_fields(row, names) for row in rows)
-
-
-def _file_rows(spec: DataSpec) -> Iterator[Row]:
-    files = question_files(spec)
-    if not files:
-        source = hub.HUB.get(spec.dataset)
+    files, source = question_files(spec), hub.HUB.get(spec.dataset)
+    if not files and not spec.hub:
         instead = f" or take {source.repo} from the hub" if source else ""
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
-    for split, path in files.items():
-        for row in read_rows(path):
-            yield row._replace(split=split)
-
-
-def need_corpus(spec: DataSpec) -> Path:
-    """The corpus file of a data set that cannot do without; DataError where there is none."""
-    if spec.corpus_file is not None:
-        return spec.corpus_file
-    if spec.hub and (corpus := hub.hub_corpus(spec)):
-        return corpus
-    raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
+    rows = hub.hub_rows(spec) if spec.hub else (
+        row._replace(split=split) for split, path in files.items() for row in read_rows(path)
+    )  # fmt: skip
+    names = dict(spec.fields)
+    return (map_fields(row, names) for row in rows)
 
 
 class Layout(NamedTuple):
@@ -174,3 +150,129 @@ def detect_layout(path: Path) -> Layout | None:
         # GraphRAG-Bench has the same field, as text.
         return Layout("2wikimultihopqa", "2WikiMultiHopQA as HippoRAG has it")
     return next((layout for layout in _LAYOUTS if layout.fields <= first.data.keys()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question as a loader read it: its record, the example, and the passages it came with."""
+
+    row: Row
+    example: dspy.Example
+    passages: tuple[Passage, ...] = ()
+
+
+def assemble(
+    spec: DataSpec,
+    items: Iterable[Item],
+    *,
+    corpus: Sequence[Passage] | None = None,
+    pool: Iterable[Passage] = (),
+) -> Dataset:
+    """The data set of `items`, whose gold pids name paragraphs.
+
+    `corpus` is given where the passages come from a file of their own; else they are those of
+    `pool` and of the items, each content once. ConfigError for a setting and a view that do not go
+    together, DataError where there are no questions or two with one id.
+    """
+    gathered, examples, support_missing = Pool(pool), list[dspy.Example](), 0
+    rows, assigned = dict[str, Row](), dict[str, Split]()
+    contexts: dict[str, tuple[int, ...]] = {}
+    for item in items:
+        row, example = item.row, item.example
+        before = rows.setdefault(example.qid, row)
+        if before is not row:
+            fail(row, "id", f"{example.qid!r} is the id of {before.where} too")
+        if not question_key(example.question):
+            fail(row, "question", "has no word in it")
+        examples.append(example)
+        if row.split is not None:
+            assigned[example.qid] = row.split
+        support_missing += _missing_support(example, item.passages)
+        places = dict.fromkeys(map(gathered.add, item.passages))
+        contexts.setdefault(example.question, tuple(places))
+    if not examples:
+        raise DataError(f"{spec.dataset}: there are no questions")
+    setting = _setting(spec, has_corpus=corpus is not None)
+    for example in examples if setting == "distractor" else ():
+        if not contexts[example.question]:
+            raise DataError(
+                f"{rows[example.qid].where}: question {example.qid!r} has no passages of its own; "
+                "use --setting pooled with --corpus-file"
+            )
+    passages = gathered.passages if corpus is None else corpus
+    if not isinstance(passages, PassageSource):
+        passages = tuple(passages)
+    clusters = find_clusters([links(example) for example in examples])
+    for example, at in zip(examples, clusters, strict=True):
+        example.cluster = examples[at].qid
+    splits, duplicates, overlapping, disjoint = split_examples(
+        examples,
+        seed=spec.seed,
+        fractions=spec.fractions,
+        assigned=assigned,
+        # The user's own splits keep the order of their files; official ones are sampled from.
+        in_order={split for split in question_files(spec) if split},
+        disjoint=spec.disjoint,
+    )
+    if spec.view == "chunk":
+        searched = _chunk_view(spec, passages, examples)
+    else:
+        searched = Corpus(passages, contexts=contexts if setting == "distractor" else {})
+    kept = [example for part in splits.values() for example in part]
+    card = {
+        "questions": len(examples),
+        "splits": {name: len(part) for name, part in splits.items()},
+        "duplicates_dropped": duplicates,
+        "splits_disjoint_by": disjoint,
+        "sharing_passages_dropped": overlapping,
+        "clusters": len({example.cluster for example in examples}),
+        "support_missing": support_missing,
+        "passages": len(searched),
+        "questions_with_gold": sum(bool(example.gold_pids) for example in kept),
+    }
+    return Dataset(spec.dataset, splits, searched, setting, card, examples)
+
+
+def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
+    """The spec's setting, or the data set's default, where the data allow it."""
+    setting = spec.setting or default_setting(spec.dataset, spec.view, has_corpus=has_corpus)
+    if setting == "distractor" and spec.view == "chunk":
+        raise ConfigError(
+            "--view chunk cuts chunks across questions, so it cannot go with --setting distractor; "
+            "use --setting pooled or --view paragraph"
+        )
+    if setting == "distractor" and has_corpus:
+        raise ConfigError(
+            "a corpus file is searched as a whole, so it cannot go with --setting distractor; "
+            "use --setting pooled or leave the corpus file out"
+        )
+    return setting
+
+
+def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
+    """How many supporting facts point to no sentence of the question's passages."""
+    lengths: dict[str, int] = {}
+    for passage in passages:
+        lengths[passage.title] = max(lengths.get(passage.title, 0), len(passage.sentences))
+    facts = example.support if passages else ()
+    return sum(not 0 <= index < lengths.get(title, 0) for title, index in facts)
+
+
+def _chunk_view(
+    spec: DataSpec, paragraphs: Sequence[Passage], examples: Sequence[dspy.Example]
+) -> Corpus:
+    """The chunks; moves the gold pids of `examples` from paragraphs to chunks.
+
+    Gold are the chunks of a paragraph's supporting sentences, or of all where none is named.
+    """
+    chunks, holders = cut_chunks(paragraphs, max_tokens=spec.chunk_tokens)
+    titles = {passage.pid: passage.title for passage in paragraphs}
+    for example in examples:
+        gold: set[str] = set()
+        for pid in example.gold_pids:
+            held = holders[pid]
+            named = [i for title, i in example.support if title == titles[pid]]
+            gold |= {held[i] for i in named if 0 <= i < len(held)} or set(held)
+        whole = all(holders[pid] for pid in example.gold_pids)  # none is without text
+        example.gold_pids = sorted(gold) if whole else []
+    return chunks

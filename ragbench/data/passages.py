@@ -1,13 +1,36 @@
-"""Passages of a data set: paragraphs with a stable pid, and the chunks they are packed into."""
+"""Passages: paragraphs with a stable pid, chunks, corpus files, and folders of documents."""
 
 import hashlib
+import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 
+from pydantic import AliasChoices, Field
+
+from ragbench.data.base import DataSpec
+from ragbench.data.passage_file import is_large, stored_passages
+from ragbench.data.readers import (
+    Id,
+    Record,
+    Row,
+    Text,
+    fail,
+    read_json,
+    read_rows,
+    read_text,
+    validate,
+)
+from ragbench.errors import DataError, needs_extra
 from ragbench.retrievers import Corpus, Passage
 from ragbench.retrievers.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
+
+#: Data sets whose own ids name passages: in their gold lists, or in files that the user wrote.
+KEEPING_IDS = {"jsonl", "beir"}
 
 
 def content_pid(title: str, text: str) -> str:
@@ -99,3 +122,179 @@ def _groups(paragraphs: Sequence[Passage], max_tokens: int) -> Iterator[list[tup
             size += cost
     if group:
         yield group
+
+
+class CorpusRecord(Record):
+    """A passage in a corpus file: `sentences`, or `text` that is to be split.
+
+    `contents` is FlashRAG's: the title in quotation marks, a line break and the text.
+    """
+
+    id: Id | None = Field(None, validation_alias=AliasChoices("id", "_id"))
+    title: Text = ""
+    text: Text | None = Field(None, validation_alias=AliasChoices("text", "paragraph_text"))
+    contents: Text | None = None
+    sentences: list[Text] | None = None
+
+    def passage(self, row: Row, *, keep_id: bool) -> Passage:
+        """The passage; its pid is the record's id where that is kept, else made of the content."""
+        title, text = self.title, self.text
+        if text is None and self.contents is not None:
+            first, _, rest = self.contents.partition("\n")
+            title, text = (title or first.strip().strip('"'), rest) if rest else (title, first)
+        if text is None and self.sentences is None:
+            fail(row, "text", "is missing (or give 'sentences')")
+        pid = self.id if keep_id and self.id else ""
+        sentences = split_sentences(text or "") if self.sentences is None else self.sentences
+        return from_sentences(title, sentences, pid=pid)
+
+
+class ChunkRecord(Record):
+    """A chunk in a chunk file."""
+
+    id: Id
+    text: Text
+
+
+def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Passage]:
+    """The passages of the spec's corpus file, each content once, or of its folder of documents.
+
+    A file has records of `title` and `text` (or `sentences`), in any format that `read_rows` reads,
+    or is one JSON object from title to text or to sentences. Sentence boundaries of `known`
+    passages with the same title and text are taken over. Of your own data a record's `id` is the
+    pid. A large file is copied into the index store once, and its passages are read from there.
+    DataError where the file cannot be read, a record is malformed, or an id names two passages.
+    """
+    path = need_corpus(spec)
+    keep_ids = spec.dataset in KEEPING_IDS
+    if path.is_dir():
+        return Pool(
+            # A passage never crosses from a section to the next.
+            from_sentences(title, chunk.sentences)
+            for title, text in read_documents(path)
+            for chunk in cut_chunks([from_text(title, text)], max_tokens=spec.passage_tokens)[0]
+        ).passages
+    if is_large(path):
+        return stored_passages(path, keep_ids, partial(stream_corpus, path, keep_ids))
+    boundaries = {(passage.title, passage.text): passage for passage in known}
+    pool = Pool()
+    for row in _corpus_rows(path):
+        passage = validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
+        passage = boundaries.get((passage.title, passage.text), passage)
+        if pool.is_other(passage):
+            fail(row, "id", f"{passage.pid!r} is the id of another passage too")
+    return pool.passages
+
+
+def need_corpus(spec: DataSpec) -> Path:
+    """The corpus file of a data set that cannot do without; DataError where there is none."""
+    if spec.corpus_file is None:
+        raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
+    return spec.corpus_file
+
+
+def stream_corpus(path: Path, keep_ids: bool) -> Iterator[Passage]:
+    """The passages of a file of records, one by one."""
+    for row in read_rows(path):
+        yield validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
+
+
+def _corpus_rows(path: Path) -> Iterator[Row]:
+    content = read_json(path) if path.suffix.lower() == ".json" else None
+    if isinstance(content, dict) and not {"title", "text", "sentences"} & content.keys():
+        for number, (title, body) in enumerate(content.items(), start=1):
+            key = "sentences" if isinstance(body, list) else "text"
+            yield Row(f"{path}: record {number}", {"title": title, key: body})
+        return
+    yield from read_rows(path)
+
+
+def read_chunks(path: Path) -> list[Passage]:
+    """The chunks of a chunk file in order: a list of "index:text", or of objects with id and text.
+
+    DataError where the file cannot be read, or a chunk is malformed.
+    """
+    chunks = []
+    for number, row in enumerate(read_rows(path)):
+        if isinstance(row.data, str):
+            index, colon, text = row.data.partition(":")
+            if not colon or not index.strip().isdigit():
+                raise DataError(f"{row.where}: a chunk must be 'index:text', not {row.data[:40]!r}")
+            row = Row(row.where, {"id": index, "text": text})
+        chunks.append(make_chunk(number, validate(ChunkRecord, row).text.strip()))
+    return chunks
+
+
+#: The title and the text of a part of a document.
+Section = tuple[str, str]
+
+
+def read_documents(folder: Path) -> Iterator[Section]:
+    """The sections of all documents under `folder`, by path; hidden files are left out.
+
+    A Markdown file has a section per heading, titled "file: heading"; a PDF file one per page; a
+    text file is one section. Sections without text are left out. DataError where there is no
+    document or one cannot be read, MissingExtraError for a PDF file where pypdf is not installed.
+    """
+    paths = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in _READERS
+        and not path.is_dir()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not paths:
+        raise DataError(f"{folder}: holds no document ({', '.join(sorted(_READERS))})")
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"{path}: is a broken link or no regular file; remove it")
+    empty = True
+    for path in paths:
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        title = os.fsencode(name).decode("utf-8", "replace")  # a name may be of any bytes
+        for section, text in _READERS[path.suffix.lower()](path, title):
+            if text.strip():
+                empty = False
+                yield section, text
+    if empty:
+        raise DataError(f"{folder}: its documents hold no text")
+
+
+def _text(path: Path, title: str) -> Iterator[Section]:
+    yield title, read_text(path)
+
+
+def _markdown(path: Path, title: str) -> Iterator[Section]:
+    from markdown_it import MarkdownIt
+
+    text = read_text(path)
+    lines = text.splitlines(keepends=True)
+    heading, start = title, 0
+    # What is inside a line is not needed, and a line of backticks takes quadratic time.
+    blocks = MarkdownIt().disable("inline")
+    for token, inline in pairwise(blocks.parse(text)):
+        if token.type == "heading_open" and token.map:
+            yield heading, "".join(lines[start : token.map[0]])
+            heading, start = f"{title}: {inline.content}", token.map[1]
+    yield heading, "".join(lines[start:])
+
+
+def _pdf(path: Path, title: str) -> Iterator[Section]:
+    with needs_extra(str(path)):
+        import pypdf
+    try:
+        with pypdf.PdfReader(path) as reader:
+            for number, page in enumerate(reader.pages, start=1):
+                yield f"{title}, page {number}", page.extract_text()
+    except Exception as error:  # pypdf raises errors of many kinds on damaged files
+        reason = next(iter(str(error).splitlines()), type(error).__name__)[:160]
+        raise DataError(f"{path}: not a PDF file that can be read ({reason})") from None
+
+
+_READERS: dict[str, Callable[[Path, str], Iterator[Section]]] = {
+    ".txt": _text,
+    ".text": _text,
+    ".md": _markdown,
+    ".markdown": _markdown,
+    ".pdf": _pdf,
+}

@@ -8,8 +8,11 @@ import contextlib
 import csv
 import html
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
 
@@ -61,11 +64,10 @@ def _value_to_text(value: Any) -> Any:
     """A number as people write it, true and false as yes and no."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    if isinstance(value, float) and value - value != 0:
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"is {value}, which is no answer")
-    return str(value) if isinstance(value, int | float) else value
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+    return str(int(value) if whole else value) if isinstance(value, int | float) else value
 
 
 def as_answers(value: Any) -> Any:
@@ -190,10 +192,17 @@ def read_rows(path: Path) -> Iterator[Row]:
     _check_regular(path)
     suffix = path.suffix.lower()
     if suffix in _TABLES:
-        return _table_rows(path, _TABLES[suffix])
-    if suffix == ".parquet":
-        return _parquet_rows(path)
-    return _line_rows(path) if suffix in _LINES else _json_rows(path)
+        records = _table_rows(path, _TABLES[suffix])
+    elif suffix == ".parquet":
+        records = _parquet_rows(path)
+    else:
+        records = _line_rows(path) if suffix in _LINES else _json_rows(path)
+    empty = True
+    for row in records:
+        empty = False
+        yield row
+    if empty:
+        raise DataError(f"{path}: is empty: it holds no record")
 
 
 def is_streamed(path: Path) -> bool:
@@ -207,12 +216,10 @@ def read_json(path: Path) -> Any:
     return _parse(read_text(path), str(path))
 
 
-def read_text(path: Path, *, blank: bool = False) -> str:
-    """The text of a UTF-8 file; DataError where it cannot be read, or is blank and must not be."""
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file; DataError where it cannot be read."""
     with _reading(path):
         text = path.read_bytes().decode("utf-8-sig")
-    if not blank and not text.strip():
-        raise DataError(f"{path}: the file is empty")
     if "\x00" in text:
         raise DataError(f"{path}: holds a NUL byte at character {text.index(chr(0))}")
     return text
@@ -229,31 +236,23 @@ def _check_regular(path: Path) -> None:
 
 def _json_rows(path: Path) -> Iterator[Row]:
     text = read_text(path)
-    if _is_lines(text):
-        yield from _line_rows(path)
-        return
+    if not text.strip() or _is_lines(text):
+        return _line_rows(path)
     records = _parse(text, str(path))
     if not isinstance(records, list):
         raise DataError(f"{path}: must hold a list of records, not {kind_of(records)}")
-    if not records:
-        raise DataError(f"{path}: the list of records is empty")
-    for number, record in enumerate(records, start=1):
-        yield Row(f"{path}: record {number}", record)
+    return (Row(f"{path}: record {n}", record) for n, record in enumerate(records, start=1))
 
 
 def _is_lines(text: str) -> bool:
     """Whether the first line is a whole object and another follows."""
     first, _, rest = text.strip().partition("\n")
-    if not (first.startswith("{") and rest.strip()):
-        return False
-    try:
-        return isinstance(json.loads(first), dict)
-    except (ValueError, RecursionError):
-        return False
+    with contextlib.suppress(ValueError, RecursionError):
+        return bool(rest.strip()) and isinstance(json.loads(first), dict)
+    return False
 
 
 def _line_rows(path: Path) -> Iterator[Row]:
-    empty = True
     with _reading(path), path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             where = f"{path}: line {number}"
@@ -261,15 +260,11 @@ def _line_rows(path: Path) -> Iterator[Row]:
                 raise DataError(f"{where}: holds a NUL byte")
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             if text.strip():
-                empty = False
                 yield Row(where, _parse(text, where))
-    if empty:
-        raise DataError(f"{path}: the file is empty")
 
 
 def _table_rows(path: Path, separator: str) -> Iterator[Row]:
     csv.field_size_limit(2**31 - 1)  # a cell may hold a whole document
-    number = 0
     try:
         with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
@@ -277,9 +272,7 @@ def _table_rows(path: Path, separator: str) -> Iterator[Row]:
                 separator = ";"  # as spreadsheets write it where the comma is a decimal point
             file.seek(0)
             table = csv.DictReader(file, delimiter=separator, strict=True)
-            if table.fieldnames is None:
-                raise DataError(f"{path}: the file is empty")
-            _check_names(path, table.fieldnames)
+            _check_names(path, table.fieldnames or ())
             for number, record in enumerate(table, start=1):
                 if None in record:
                     raise DataError(f"{path}: record {number} has more cells than the head")
@@ -287,8 +280,6 @@ def _table_rows(path: Path, separator: str) -> Iterator[Row]:
                 yield Row(f"{path}: record {number}", cells)
     except csv.Error as error:
         raise DataError(f"{path}: not a table ({_first_line(error)})") from None
-    if not number:
-        raise DataError(f"{path}: has a head and no records")
 
 
 def _cell(text: str) -> Any:
@@ -303,39 +294,26 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-    number = 0
     try:
         with _reading(path), pq.ParquetFile(path) as file:
             _check_names(path, file.schema_arrow.names)
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-                for record in batch.to_pylist():
-                    number += 1
-                    known = {name: value for name, value in record.items() if value is not None}
-                    yield Row(f"{path}: record {number}", known)
+            batches = (each.to_pylist() for each in file.iter_batches(batch_size=_ROWS_AT_ONCE))
+            for number, record in enumerate(chain.from_iterable(batches), start=1):
+                known = {name: value for name, value in record.items() if value is not None}
+                yield Row(f"{path}: record {number}", known)
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file ({_first_line(error)})") from None
-    if not number:
-        raise DataError(f"{path}: has no records")
 
 
 def _check_names(path: Path, names: Iterable[str]) -> None:
-    if twice := _doubled(filter(None, names)):
-        raise DataError(f"{path}: has two columns named {twice[:80]!r}; rename or remove one")
-
-
-def _doubled(names: Iterable[str]) -> str:
-    """The first name that comes a second time; empty where none does."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return ""
+    for name, uses in Counter(filter(None, names)).most_common(1):
+        if uses > 1:
+            raise DataError(f"{path}: has two columns named {name[:80]!r}; rename or remove one")
 
 
 def _parse(text: str, where: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_fields)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
             raise DataError(f"{where}: the JSON ends in the middle; is the file whole?") from None
@@ -343,16 +321,8 @@ def _parse(text: str, where: str) -> Any:
         raise DataError(f"{where}: not JSON at {place} ({error.msg})") from None
     except RecursionError:
         raise DataError(f"{where}: the JSON is nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits, or from `_fields`
+    except ValueError as error:  # a number of thousands of digits
         raise DataError(f"{where}: not JSON ({error})") from None
-
-
-def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        twice = _doubled(name for name, _ in pairs)
-        raise ValueError(f"the field {twice[:80]!r} stands twice in an object")
-    return fields
 
 
 @contextlib.contextmanager

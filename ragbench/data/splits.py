@@ -48,84 +48,64 @@ def split_examples(
 ) -> Splits:
     """The examples in a seeded order, cut into train, validation and test by `fractions`.
 
-    Of examples that ask the same question (words, lower case) one is kept. The first n of a split
-    are the same for every n, so a smaller limit is a prefix of a larger one. Where a part of the
-    data set is a split already, as an official evaluation part is, `assigned` maps its qids to that
-    split: they alone become it, and the others are cut into the other splits in proportion. A
-    question that is in several splits is kept by test before validation and train. The splits of
-    `in_order` stay in the order given.
+    Of examples that ask the same question (words, lower case) one is kept, by test before
+    validation and train. The first n of a split are the same for every n. `assigned` maps qids to
+    the split that they are already, as an official evaluation part is: they alone become it, and
+    the others are cut into the other splits in proportion. The splits of `in_order` stay in the
+    order given.
 
     Questions that are linked, directly or over others, by gold passages or sub-questions go into
     one split, or are dropped where they are linked with an assigned one; with `disjoint`
     "questions" they need not, and with None they do where the shares of the splits can then be
     met within 2 % of all questions and at most half of those to be cut would be dropped.
 
-    ConfigError where the fractions are no shares, or "passages" cannot be had.
+    ConfigError where "passages" cannot be had.
     """
-    check_fractions(fractions)
     unique: dict[str, dspy.Example] = {}
     for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
         unique.setdefault(question_key(example.question), example)
-    kept = list(unique.values())
-    fixed: dict[Split, list[dspy.Example]] = {"train": [], "validation": [], "test": []}
-    for example in kept:
-        if example.qid in assigned:
-            fixed[assigned[example.qid]].append(example)
-    rest = [example for example in kept if example.qid not in assigned]
+    fixed: dict[Split, list[dspy.Example]] = {name: [] for name in _NAMES}
+    rest: list[dspy.Example] = []
+    for example in unique.values():
+        (fixed[assigned[example.qid]] if example.qid in assigned else rest).append(example)
     # One generator per part: the order of one must not hang on the length of the other.
     random.Random(f"{seed}:rest").shuffle(rest)
     for name, part in fixed.items():
         if name not in in_order:
             random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(part)
-    shares = _free_shares(fractions, taken=[name for name, part in fixed.items() if part])
-    first, second, _ = _targets(len(rest), shares)
+    free = [0.0 if part else f for part, f in zip(fixed.values(), fractions, strict=True)]
+    if not any(free):  # the first split that is not given takes all
+        free[next((i for i, part in enumerate(fixed.values()) if not part), 0)] = 1.0
+    first, second, _ = _targets(len(rest), free)
     cut = [rest[:first], rest[first : first + second], rest[first + second :]]
     overlapping = 0
     kind: Disjoint = "questions"
     if disjoint != "questions":
-        held = {key for part in fixed.values() for example in part for key in links(example)}
-        free = [example for example in rest if held.isdisjoint(links(example))]
-        apart = _by_passage(free, _targets(len(free), shares))
-        problem = _overlap(fixed) or _problem(apart, len(rest), len(free), shares)
+        held = [{key for example in part for key in links(example)} for part in fixed.values()]
+        taken = set().union(*held)
+        lone = [example for example in rest if taken.isdisjoint(links(example))]
+        targets = _targets(len(lone), free)
+        apart = _by_passage(lone, targets)
+        problem = _problem(apart, targets, len(rest))
+        if sum(map(len, held)) > len(taken):
+            problem = "those that are given share some"
         if problem and disjoint == "passages":
             raise ConfigError(
                 f"the splits cannot share no gold passage: {problem}; "
                 "use --disjoint questions, or other --fractions"
             )
         if not problem:
-            cut, overlapping, kind = apart, len(rest) - len(free), "passages"
+            cut, overlapping, kind = apart, len(rest) - len(lone), "passages"
     parts = {name: [*own, *new] for (name, own), new in zip(fixed.items(), cut, strict=True)}
-    return Splits(parts, len(examples) - len(kept), overlapping, kind)
+    return Splits(parts, len(examples) - len(unique), overlapping, kind)
 
 
-def _free_shares(fractions: Shares, *, taken: Collection[Split]) -> Shares:
-    """The fractions of the splits that are not taken, scaled to a sum of 1."""
-    free = [0.0 if name in taken else f for name, f in zip(_NAMES, fractions, strict=True)]
-    total = sum(free)
-    if not total:
-        first = next((i for i, name in enumerate(_NAMES) if name not in taken), 0)
-        free[first] = total = 1.0
-    train, validation, test = (share / total for share in free)
-    return train, validation, test
-
-
-def _targets(n: int, shares: Shares) -> list[int]:
-    """How many of `n` examples go to train, validation and test."""
-    train, validation, test = shares
+def _targets(n: int, shares: Sequence[float]) -> list[int]:
+    """How many of `n` examples go to train, validation and test, in proportion to `shares`."""
+    train, validation, test = (share / sum(shares) for share in shares)
     first = n if not validation + test else round(n * train)
     second = n if not test else round(n * (train + validation))
     return [first, second - first, n - second]
-
-
-def _overlap(fixed: Mapping[Split, Sequence[dspy.Example]]) -> str:
-    """Why splits that are given share a passage; empty where they do not."""
-    seen: set[Hashable] = set()
-    for part in fixed.values():
-        own = {key for example in part for key in links(example)}
-        if not seen.isdisjoint(own):
-            return "those that are given share some"
-        seen |= own
-    return ""
 
 
 def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[list[dspy.Example]]:
@@ -146,18 +126,13 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
     return [[e for e, at in zip(examples, places, strict=True) if at == p] for p in range(3)]
 
 
-def _problem(
-    apart: Sequence[Sequence[dspy.Example]], n_rest: int, n_free: int, shares: Shares
-) -> str:
+def _problem(apart: Sequence[Sequence[dspy.Example]], targets: Sequence[int], n_rest: int) -> str:
     """Why the splits `apart` will not do; empty where they will."""
-    if n_free < n_rest / 2:
-        return (
-            f"{n_rest - n_free} of {n_rest} questions outside the official part need a "
-            "passage of that"
-        )
-    targets = _targets(n_free, shares)
+    n = sum(targets)
+    if n < n_rest / 2:
+        return f"{n_rest - n} of {n_rest} questions outside the official part need a passage of it"
     off = max(abs(len(part) - target) for part, target in zip(apart, targets, strict=True))
-    if off > max(1, 0.02 * n_free):
+    if off > max(1, 0.02 * n):
         sizes = "/".join(str(len(part)) for part in apart)
         return f"too many questions are linked, which would make splits of {sizes}"
     return ""
@@ -218,13 +193,8 @@ def parse_fractions(text: str) -> Shares:
         raise ConfigError(
             f"fractions must be three numbers such as 0.4,0.2,0.4, not {text!r}"
         ) from None
-    check_fractions((train, validation, test))
+    if not all(share >= 0 for share in (train, validation, test)):
+        raise ConfigError(f"fractions must be three shares of at least 0, not {text}")
+    if not math.isclose(total := train + validation + test, 1.0, abs_tol=1e-6):
+        raise ConfigError(f"fractions must sum to 1, but {text} sum to {total:g}")
     return train, validation, test
-
-
-def check_fractions(fractions: Shares) -> None:
-    """Nothing, where `fractions` are three shares that sum to 1, else ConfigError."""
-    if len(fractions) != 3 or not all(share >= 0 for share in fractions):
-        raise ConfigError(f"fractions must be three shares of at least 0, not {fractions}")
-    if not math.isclose(sum(fractions), 1.0, abs_tol=1e-6):
-        raise ConfigError(f"fractions must sum to 1, but {fractions} sum to {sum(fractions):g}")

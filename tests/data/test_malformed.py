@@ -120,7 +120,6 @@ def test_broken_corpus_files(dataset, corpus, says, write):
     [
         ("q.csv", "question,question,answer\nq1,q2,a\n", "two columns named 'question'; rename"),
         ("q.tsv", "question\tquestion\tanswer\nq1\tq2\ta\n", "two columns named 'question'"),
-        ("q.jsonl", '{"question": "q2", "answer": "a", "answer": "b"}', "'answer' stands twice"),
     ],
 )
 def test_what_stands_twice_is_refused(name, content, says, write):

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from ragbench.data import DataSpec, load_dataset
 from ragbench.data.base import make_example, question_key
 from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
-from ragbench.data.splits import find_clusters, linked, links, split_examples
+from ragbench.data.splits import find_clusters, linked, links, parse_fractions, split_examples
 from ragbench.errors import ConfigError
 from ragbench.retrievers.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
@@ -186,3 +186,12 @@ def test_chunks_hold_every_sentence_once_and_in_order(lengths, limit):
     for paragraph in paragraphs:
         for index, pid in enumerate(holders[paragraph.pid]):
             assert (paragraph.title, index) in chunked.alignment[pid]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("0.5,0.5,0.5", "sum to 1"), ("nan,0.5,0.5", "at least 0"), ("0.5,0.5", "three numbers")],
+)
+def test_fractions_that_are_none(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse_fractions(text)

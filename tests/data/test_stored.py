@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.data import DataSpec, corpora, load_dataset, passage_file
+from ragbench.data import DataSpec, load_dataset, passage_file, passages
 from ragbench.data.passage_file import PassageFile, stored_passages
 from ragbench.errors import DataError
 from ragbench.retrievers import Corpus, IndexStore
@@ -83,7 +83,7 @@ def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
     rows = [{"id": f"p{i}", "title": title, "text": f"x{i}"} for i, title in enumerate(titles)]
     path = tmp_path / "titles.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    on_disk = Corpus(stored_passages(path, True, partial(corpora.stream_corpus, path, True)))
+    on_disk = Corpus(stored_passages(path, True, partial(passages.stream_corpus, path, True)))
     in_memory = Corpus(tuple(on_disk))
     assert isinstance(on_disk.passages, PassageFile)
     for title in [*titles, "pARIS", "lyon", "Lyo", "strasse", "nowhere"]:

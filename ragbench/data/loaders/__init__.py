@@ -6,5 +6,4 @@ from ragbench.data.loaders import (
     chunked as chunked,
     custom as custom,
     multihop as multihop,
-    musique as musique,
 )

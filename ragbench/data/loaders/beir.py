@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import Field
 
-from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, Split, make_example
-from ragbench.data.corpora import read_corpus
+from ragbench.data.load import Item, assemble
+from ragbench.data.passages import read_corpus
 from ragbench.data.readers import Answers, Id, NonBlank, Record, read_rows, validate
 from ragbench.errors import DataError
 from ragbench.retrievers import Corpus

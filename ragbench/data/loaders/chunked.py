@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from pydantic import AliasChoices, Field
 
-from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
-from ragbench.data.corpora import read_chunks
-from ragbench.data.load import need_corpus, rows_of
-from ragbench.data.passages import from_text
+from ragbench.data.hub import hub_corpus
+from ragbench.data.load import Item, assemble, rows_of
+from ragbench.data.passages import from_text, need_corpus, read_chunks
 from ragbench.data.readers import Answer, Answers, Id, NonBlank, Record, Text, read_rows, validate
 from ragbench.errors import ConfigError
 from ragbench.retrievers import Corpus
@@ -44,8 +43,7 @@ def load_graphrag_bench(spec: DataSpec) -> Dataset:
     question says which passages are gold.
     """
     spec = _as_chunks(spec)
-    corpus_file = need_corpus(spec)
-    records = (validate(DocumentRecord, row) for row in read_rows(corpus_file))
+    records = (validate(DocumentRecord, row) for row in read_rows(need_corpus(spec)))
     documents = [from_text(record.corpus_name, record.context) for record in records]
     return assemble(spec, _items(spec), corpus=documents)
 
@@ -86,4 +84,5 @@ def _as_chunks(spec: DataSpec) -> DataSpec:
         raise ConfigError(
             f"{spec.dataset} has no passages per question; leave --setting out or use pooled"
         )
-    return replace(spec, view="chunk")
+    corpus = spec.corpus_file or (hub_corpus(spec) if spec.hub else None)
+    return replace(spec, view="chunk", corpus_file=corpus)

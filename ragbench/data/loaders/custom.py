@@ -1,17 +1,15 @@
 """Your own questions: the `jsonl` layout, described in docs/data.md."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
 
-from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
-from ragbench.data.corpora import CorpusRecord, read_corpus
-from ragbench.data.load import detect_layout, rows_of
-from ragbench.data.loaders.gold import index_titles
-from ragbench.data.passages import Pool
+from ragbench.data.load import Item, assemble, detect_layout, question_files, rows_of
+from ragbench.data.loaders.gold import Titles
+from ragbench.data.passages import CorpusRecord, Pool, read_corpus
 from ragbench.data.readers import (
     Answers,
     Id,
@@ -54,22 +52,6 @@ class CustomRecord(Record):
         return given.encode("utf-8", "replace").decode() if isinstance(given, str) else ""
 
 
-class _Lookup:
-    """Gold names: an id or a title."""
-
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self._positions = Corpus(passages).positions
-        self._titles = index_titles(passages)
-
-    def pid(self, row: Row, name: str) -> str:
-        if name in self._positions:
-            return name
-        titled = self._titles.get(decoded(name))
-        if titled is None:
-            fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
-        return titled.pid
-
-
 @DATASETS.register("documents")
 def load_documents(spec: DataSpec) -> Dataset:
     """Passages without questions, for `ragbench ask`: a corpus file, or a folder of documents."""
@@ -82,15 +64,15 @@ def load_jsonl(spec: DataSpec) -> Dataset:
     corpus = None if spec.corpus_file is None else read_corpus(spec)
     items = list(_items(spec, corpus))
     if corpus is None and spec.setting is None and not any(item.passages for item in items):
-        files = filter(None, (spec.data_file, spec.train_file, spec.val_file, spec.test_file))
-        if all(layout.dataset == "jsonl" for layout in filter(None, map(detect_layout, files))):
+        layouts = filter(None, map(detect_layout, question_files(spec).values()))
+        if all(layout.dataset == "jsonl" for layout in layouts):
             spec = replace(spec, setting="pooled")  # over none, for programs that do not search
     made = assemble(spec, items, corpus=corpus)
     return replace(made, name=spec.title, layout=spec.dataset)
 
 
 def _items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
-    shared = None if corpus is None else _Lookup(corpus)
+    lookup = _gold_in(corpus or ())
     pool = Pool()
     for number, row in enumerate(rows_of(spec), start=1):
         record = validate(CustomRecord, row)
@@ -101,7 +83,8 @@ def _items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
             fail(row, "answers", "is missing or empty")
         if not all({"question", "answer"} <= part.keys() for part in record.decomposition):
             fail(row, "decomposition", "each part needs 'question' and 'answer'")
-        lookup = shared or _Lookup(passages)
+        if corpus is None:
+            lookup = _gold_in(passages)
         example = make_example(
             qid=record.id or f"q{number:06d}",
             question=record.question,
@@ -109,7 +92,22 @@ def _items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
             qtype=record.kind,
             hops=record.hops,
             support=record.support,
-            gold_pids=[lookup.pid(row, name) for name in record.gold],
+            gold_pids=[lookup(row, name) for name in record.gold],
             decomposition=record.decomposition,
         )
         yield Item(row, example, passages)
+
+
+def _gold_in(passages: Sequence[Passage]) -> Callable[[Row, str], str]:
+    """What gives the pid that a gold name, an id or a title, has among `passages`."""
+    positions, titles = Corpus(passages).positions, Titles(passages)
+
+    def pid(row: Row, name: str) -> str:
+        if name in positions:
+            return name
+        titled = titles.get(decoded(name))
+        if titled is None:
+            fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
+        return titled.pid
+
+    return pid

@@ -1,24 +1,24 @@
-"""HotpotQA (Yang et al. 2018, arXiv:1809.09600) and 2WikiMultiHopQA (Ho et al. 2020, 2011.01060).
+"""HotpotQA, 2WikiMultiHopQA and MuSiQue.
 
-Both share one JSON layout: questions with their own paragraphs as lists of sentences and supporting
-facts. HippoRAG's layout keeps the passages in a corpus file instead. 2WikiMultiHopQA's alias file
-(`id_aliases.json`: one object a line, `Q_id, aliases, demonyms`) has other names of the entities.
+Sources: Yang et al. 2018 (arXiv:1809.09600), Ho et al. 2020 (arXiv:2011.01060), Trivedi et al. 2022
+(arXiv:2108.00573). The first two share one JSON layout: questions with their own paragraphs as
+lists of sentences and supporting facts. HippoRAG's layout keeps the passages in a corpus file
+instead. 2WikiMultiHopQA's alias file (one object a line: `Q_id, aliases, demonyms`) has other names
+of the entities.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
+from pydantic import AliasChoices, BeforeValidator, Field, StrictBool, StrictInt
 
-from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
-from ragbench.data.corpora import read_corpus
-from ragbench.data.load import rows_of
-from ragbench.data.loaders.gold import StoredTitles, Titles, index_titles
-from ragbench.data.passages import from_sentences
+from ragbench.data.load import Item, assemble, rows_of
+from ragbench.data.loaders.gold import Titles
+from ragbench.data.passages import from_sentences, from_text, read_corpus
 from ragbench.data.readers import (
     Id,
     NonBlank,
@@ -31,20 +31,25 @@ from ragbench.data.readers import (
     validate,
 )
 from ragbench.errors import ConfigError, DataError
-from ragbench.retrievers import Passage
+from ragbench.retrievers import Corpus, Passage
+
+
+def _rows(value: Any) -> Any:
+    """Columns, as the hub may hold a list of objects, turned back into objects."""
+    if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
+        columns = zip(*same_length(value.values(), value), strict=True)
+        return [dict(zip(value, row, strict=True)) for row in columns]
+    return value
 
 
 def _pairs(*names: str) -> BeforeValidator:
-    """Hub rows hold columns where the official files hold pairs."""
+    """Hub rows hold columns, or objects, where the official files hold pairs."""
 
     def zipped(value: Any) -> Any:
-        if isinstance(value, dict):
-            columns = [value[name] for name in names if isinstance(value.get(name), list)]
-            if len(columns) == len(names):
-                return list(zip(*same_length(columns, names), strict=True))
-        if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
-            return [[v.get(name) for name in names] for v in value]
-        return value
+        rows = _rows(value)
+        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+            return [[row.get(name) for name in names] for row in rows]
+        return rows
 
     return BeforeValidator(zipped)
 
@@ -78,7 +83,6 @@ class MultiHopRecord(Record):
 
     @property
     def passages(self) -> tuple[Passage, ...]:
-        """The question's own paragraphs."""
         return tuple(from_sentences(title, sentences) for title, sentences in self.context)
 
 
@@ -122,7 +126,7 @@ def _load(spec: DataSpec, aliases: Aliases | None = None) -> Dataset:
             )
         return assemble(spec, (_item(row, record, aliases) for row, record in rows))
     corpus = read_corpus(spec, known=(p for _, record in rows for p in record.passages))
-    titles, matched = index_titles(corpus), Counter[str]()
+    titles, matched = Titles(corpus), Counter[str]()
     items = (_item(row, record, aliases, titles, matched) for row, record in rows)
     data = assemble(spec, items, corpus=corpus)
     if not matched:
@@ -135,13 +139,12 @@ def _item(
     row: Row,
     record: MultiHopRecord,
     aliases: Aliases | None,
-    titles: Titles | StoredTitles | None = None,
+    titles: Titles | None = None,
     matched: Counter[str] | None = None,
 ) -> Item:
     """The record as an item; gold passages are looked up in its own, or in those of a file."""
     passages, triples = record.passages, record.evidences
     names = list(dict.fromkeys(title for title, _ in record.supporting_facts))
-    gold: Sequence[Passage | None]
     if names or titles is None or matched is None:
         gold = list(map((titles or Titles(passages)).get, names))
     else:
@@ -168,8 +171,8 @@ def _item(
 
 
 def _by_evidence(
-    record: MultiHopRecord, titles: Titles | StoredTitles, matched: Counter[str]
-) -> Sequence[Passage | None]:
+    record: MultiHopRecord, titles: Titles, matched: Counter[str]
+) -> list[Passage | None]:
     """The passage of each evidence triple; counts the questions by how all were found."""
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
@@ -200,3 +203,71 @@ def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[li
         [_forms(aliases, subject, entities[0]), [relation], _forms(aliases, obj, entities[2])]
         for (subject, relation, obj), entities in zip(triples, ids, strict=True)
     ]
+
+
+class Paragraph(Record):
+    """A paragraph of a question; titles repeat, so `idx` and the text tell them apart."""
+
+    idx: StrictInt
+    title: Text
+    paragraph_text: Text
+    is_supporting: StrictBool = False
+
+
+class Part(Record):
+    """A single-hop part of a question; "#1" stands for the first part's answer."""
+
+    id: Id | None = None
+    question: Text
+    answer: Text
+    paragraph_support_idx: StrictInt | None = None
+
+
+class MusiqueRecord(Record):
+    """One line of the official file."""
+
+    renamed = True
+
+    id: Id
+    question: NonBlank
+    answer: NonBlank
+    answer_aliases: tuple[NonBlank, ...] = ()
+    answerable: StrictBool = True
+    paragraphs: Annotated[list[Paragraph], BeforeValidator(_rows)]
+    question_decomposition: Annotated[tuple[Part, ...], BeforeValidator(_rows)] = ()
+
+
+@DATASETS.register("musique")
+def load_musique(spec: DataSpec) -> Dataset:
+    """MuSiQue: questions of 2 to 4 hops, 20 paragraphs each, with aliases and decomposition."""
+    if spec.corpus_file is None:
+        return assemble(spec, _musique_items(spec, None))
+    corpus = Corpus(read_corpus(spec))
+    return assemble(spec, _musique_items(spec, corpus.positions), corpus=corpus.passages)
+
+
+def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[Item]:
+    """The file's questions; with a corpus file, gold passages count only where it has them."""
+    for row in rows_of(spec):
+        record = validate(MusiqueRecord, row)
+        passages = tuple(from_text(p.title, p.paragraph_text) for p in record.paragraphs)
+        pairs = zip(passages, record.paragraphs, strict=True)
+        gold = [passage.pid for passage, paragraph in pairs if paragraph.is_supporting]
+        if known is not None and not all(pid in known for pid in gold):
+            gold = []
+        kind = record.id.partition("__")[0]
+        example = make_example(
+            qid=record.id,
+            question=record.question,
+            answers=[record.answer, *record.answer_aliases],
+            qtype=kind if "hop" in kind else "",
+            hops=len(record.question_decomposition) or None,
+            gold_pids=gold,
+            decomposition=[
+                {"question": part.question, "answer": part.answer}
+                for part in record.question_decomposition
+            ],
+            answerable=record.answerable,
+            f1="musique",  # whose F1 scores it; see `metrics.answer.official_f1`
+        )
+        yield Item(row, example, passages)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 
-from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example, question_key
-from ragbench.data.load import question_files
+from ragbench.data.load import Item, assemble, question_files
 from ragbench.data.readers import Row
 from ragbench.data.synthetic.questions import DECK, Asked, Graph, ask
 from ragbench.data.synthetic.render import Rendered, render
