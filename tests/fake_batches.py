@@ -4,11 +4,8 @@
         lm = batched(make_lm("openai/judge", api_base=server.url))
 
 `script` gives the text of a reply, or a `Spoilt` item. A batch is worked on for `looks` looks at
-it. `lose` says of which creations the reply is lost after the batch was made (by number, from 1),
-`busy` which ones are refused with HTTP 503 and make none.
+it. `busy` says which creations (by number, from 1) are refused with HTTP 503 and make none.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -48,10 +45,8 @@ class Made:
 
     batch_id: str
     items: list[tuple[str, dict[str, Any]]]
-    metadata: dict[str, str]
     looks: int
-    file_id: str = ""
-    refused: str = ""
+    refused: str
     created: float = field(default_factory=time.time)
     results: list[dict[str, Any]] = field(default_factory=list)
 
@@ -69,12 +64,10 @@ class BatchServer:
         script: Script,
         *,
         looks: int = 2,
-        lose: Collection[int] = (),
         busy: Collection[int] = (),
         refuse: str = "",
     ) -> None:
-        self.script, self.looks, self.lose, self.busy = script, looks, lose, busy
-        self.refuse = refuse
+        self.script, self.looks, self.busy, self.refuse = script, looks, busy, refuse
         self.batches: list[Made] = []
         self.files: dict[str, str] = {}
         self.bodies: list[dict[str, Any]] = []  # of every item and direct call
@@ -94,7 +87,7 @@ class BatchServer:
         """Items of all batches."""
         return sum(len(made.items) for made in self.batches)
 
-    def __enter__(self) -> BatchServer:
+    def __enter__(self) -> "BatchServer":
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -129,10 +122,6 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._raw("".join(json.dumps(row) + "\n" for row in made.results))
             anthropic = path.startswith("messages/")
             shape = _anthropic_shape if anthropic else _openai_shape
-            if path.endswith("batches"):
-                rows = [shape(made, self.fake.url) for made in reversed(self.fake.batches)]
-                ends = {"first_id": None, "last_id": None} if anthropic else {"object": "list"}
-                return self._send(200, {"data": rows, "has_more": False, **ends})
             made = self._batch(path.rpartition("/")[2])
             made.looks -= 1
             if made.ended and not made.results and not made.refused:
@@ -180,12 +169,8 @@ class _Handler(BaseHTTPRequestHandler):
         assert items
         assert len({key for key, _ in items}) == len(items)
         assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", key) for key, _ in items)
-        made = Made(f"batch-{len(fake.batches)}", items, body.get("metadata") or {}, fake.looks,
-                    body.get("input_file_id", ""), fake.refuse)  # fmt: skip
+        made = Made(f"batch-{len(fake.batches)}", items, fake.looks, fake.refuse)
         fake.batches.append(made)
-        if fake.creations in fake.lose:
-            self.close_connection = True
-            return self.connection.close()
         shape = _anthropic_shape if anthropic else _openai_shape
         return self._send(200, shape(made, fake.url))
 
@@ -278,7 +263,7 @@ def _openai_shape(made: Made, url: str) -> dict[str, Any]:
     return {
         "id": made.batch_id, "object": "batch", "endpoint": "/v1/chat/completions",
         "completion_window": "24h", "created_at": int(made.created), "status": status,
-        "input_file_id": made.file_id, "metadata": made.metadata,
+        "input_file_id": "file",
         "request_counts": {"total": len(made.items), "completed": len(made.items) * made.ended,
                            "failed": 0},
         "output_file_id": f"{made.batch_id}-out" if done else None,

@@ -13,11 +13,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from ragbench.context import current, use
 from ragbench.errors import LMSetupError, RunError, needs_extra
 from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, CallRefusedError, HostedClient, Retries
 from ragbench.lms.calls.http import HttpReply
@@ -26,8 +25,6 @@ from ragbench.lms.specs import HostedSpec
 
 #: What a batch costs, as a part of the price of direct calls.
 BATCH_DISCOUNT = 0.5
-_CLOCK_SKEW_S = 300
-_STATUS = {"invalid_request_error": 400, "request_too_large": 413, "overloaded_error": 529}
 
 
 class PendingReply(CallRefusedError):  # noqa: N818 - nothing went wrong
@@ -36,8 +33,8 @@ class PendingReply(CallRefusedError):  # noqa: N818 - nothing went wrong
     default_code = "pending"
 
 
-class UnsureError(Exception):
-    """No reply came to a request for a batch: it may have been made."""
+class BatchFailedError(RunError):
+    """The provider ended a batch as a whole, with no reply to any of it."""
 
 
 @dataclass(frozen=True)
@@ -58,38 +55,31 @@ class BatchReply:
     body: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class _Task:
-    """The task that is asked, and how often it made each request; a repeat is another call."""
-
-    key: str
-    made: Counter[str] = field(default_factory=Counter)
-
-
 class BatchClient(HostedClient):
-    """A client whose replies come from `replies`, and which collects what has none in `asked`."""
+    """A client whose replies come from `replies`, and which collects what has none in `asked`.
+
+    It is used by one thread at a time, which says by `begin` whose calls come.
+    """
 
     def __init__(self, spec: HostedSpec) -> None:
         super().__init__(spec, timeout=60.0, send=self._look_up)
         self.replies: dict[str, BatchReply] = {}
-        self.asked: dict[str, Item] = {}
+        self.asked: list[Item] = []
+        self._task, self._made = "", Counter[str]()
 
-    @contextmanager
-    def task(self, key: str) -> Iterator[None]:
-        """Calls inside the block belong to the task `key`; asked again, they are the same calls."""
-        with use(current().plus(_Task(key))):
-            yield
+    def begin(self, task: str) -> None:
+        """Let the next calls belong to `task`; asked again, they are the same calls."""
+        self.asked, self._task, self._made = [], task, Counter()
 
     def _look_up(self, request: Any) -> HttpReply:
-        task = current().get(_Task)
-        assert task is not None
         path = urlsplit(request.url).path
         sent = hashlib.sha256(path.encode() + request.body).hexdigest()
-        key = hashlib.sha256(f"{task.key} {task.made[sent]} {sent}".encode()).hexdigest()[:40]
-        task.made[sent] += 1
+        told = f"{self._task} {self._made[sent]} {sent}"  # a repeat is another call
+        key = hashlib.sha256(told.encode()).hexdigest()[:40]
+        self._made[sent] += 1
         if key not in self.replies:
             beta = tuple((n, v) for n, v in request.headers if n.lower() == "anthropic-beta")
-            self.asked[key] = Item(key, path, json.loads(request.body), beta)
+            self.asked.append(Item(key, path, json.loads(request.body), beta))
             raise PendingReply("the reply comes with a batch")
         reply = self.replies[key]
         return HttpReply(reply.status, json.dumps(reply.body).encode())
@@ -159,8 +149,7 @@ class OpenAIBatches:
     def __init__(self, spec: HostedSpec) -> None:
         import openai
 
-        address = spec.api_base or "https://api.openai.com/v1"
-        self._open(openai, openai.OpenAI, spec, address)
+        self._open(openai, openai.OpenAI, spec, spec.api_base or "https://api.openai.com/v1")
 
     def _open(self, package: Any, kind: Any, spec: HostedSpec, address: str) -> None:
         self._package = package
@@ -170,37 +159,26 @@ class OpenAIBatches:
         self._once = self._client.with_options(max_retries=0)
         self.close = self._client.close
 
-    def submit(self, name: str, items: Sequence[Item]) -> str:
+    def submit(self, items: Sequence[Item]) -> str:
         """The id of a new batch of `items`, all of one path.
 
         Raises:
-            UnsureError: there is no telling whether it was made.
-            RunError: the provider refuses it.
+            RunError: the provider refuses it, or does not answer.
         """
         # A batch names a path from /v1 on, whatever stands before it on this server.
         path = "/v1/" + items[0].path.rpartition("/v1/")[2]
-        lines = [
-            {"custom_id": item.key, "method": "POST", "url": path, "body": item.body}
-            for item in items
-        ]
-        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        with self.errors("the provider refuses the batch"):
-            file = self._client.files.create(file=(f"{name}.jsonl", content), purpose="batch")
+        content = "".join(
+            json.dumps({"custom_id": i.key, "method": "POST", "url": path, "body": i.body}) + "\n"
+            for i in items
+        )
+        with self.errors():
+            named = ("ragbench.jsonl", content.encode())
+            file = self._client.files.create(file=named, purpose="batch")
+        with self.errors("a batch may have been made all the same, see your account there"):
             made = self._once.batches.create(
-                input_file_id=file.id, endpoint=path, completion_window="24h",
-                metadata={"ragbench": name},
-            )  # fmt: skip
+                input_file_id=file.id, endpoint=path, completion_window="24h"
+            )
         return str(made.id)
-
-    def find(self, name: str, keys: Sequence[str], since_s: float) -> str | None:
-        """The id of the batch called `name`, of these items, made at `since_s` or later."""
-        with self.errors("the provider does not tell of the batch"):
-            for batch in self._client.batches.list(limit=100):
-                if (batch.metadata or {}).get("ragbench") == name:
-                    return str(batch.id)
-                if batch.created_at < since_s - _CLOCK_SKEW_S:
-                    break
-        return None
 
     def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
         """How many of its items are done, and what came of them by key once it has ended.
@@ -208,9 +186,10 @@ class OpenAIBatches:
         An item without a result is left out.
 
         Raises:
-            RunError: the whole of it failed.
+            BatchFailedError: the whole of it failed.
+            RunError: the provider does not answer.
         """
-        with self.errors("the provider does not tell of the batch"):
+        with self.errors():
             batch = self._client.batches.retrieve(batch_id)
             if batch.status == "failed":
                 errors = (batch.errors.data if batch.errors else None) or []
@@ -225,27 +204,23 @@ class OpenAIBatches:
         return len(rows), {row["custom_id"]: _openai_reply(row) for row in rows}
 
     @contextmanager
-    def errors(self, refused: str) -> Iterator[None]:
+    def errors(self, beside: str = "") -> Iterator[None]:
         """Errors of the package as one line each; a bad key is the user's to mend."""
         try:
             yield
-        except self._package.APIStatusError as error:
-            text, status = f"HTTP {error.status_code}: {error.message}"[:300], error.status_code
+        except (self._package.APIError, OSError, ValueError, KeyError) as error:
+            status = getattr(error, "status_code", None)
+            text = f"HTTP {status}: {error}" if status else f"{type(error).__name__}: {error}"
             if status in (401, 403):
                 raise LMSetupError(f"the provider refuses the key ({text[:200]})") from None
-            if status >= 500 or status == 408:
-                raise UnsureError(text) from None
-            raise BatchFailedError(f"{refused}: {text}") from None
-        except (self._package.APIError, OSError, ValueError, KeyError) as error:
-            raise UnsureError(f"{type(error).__name__}: {error}"[:300]) from None
-
-
-class BatchFailedError(RunError):
-    """The provider said no, and did nothing."""
+            if beside and not (status and 400 <= status < 500 and status != 408):
+                text = f"{beside} ({text})"
+            why = f"the provider's batches: {text[:400]}; the same command continues"
+            raise RunError(why) from None
 
 
 class AnthropicBatches(OpenAIBatches):
-    """Anthropic's message batches, of which it keeps no name."""
+    """Anthropic's message batches."""
 
     def __init__(self, spec: HostedSpec) -> None:
         with needs_extra("a batch of Anthropic's"):
@@ -253,35 +228,18 @@ class AnthropicBatches(OpenAIBatches):
         address = (spec.api_base or "https://api.anthropic.com").removesuffix("/v1")
         self._open(anthropic, anthropic.Anthropic, spec, address)  # which adds it
 
-    def submit(self, name: str, items: Sequence[Item]) -> str:
+    def submit(self, items: Sequence[Item]) -> str:
         requests = [
             {"custom_id": i.key, "params": {k: v for k, v in i.body.items() if k != "stream"}}
             for i in items
         ]
         headers = {name: value for item in items for name, value in item.headers}
-        with self.errors("the provider refuses the batch"):
+        with self.errors("a batch may have been made all the same, see your account there"):
             made = self._once.messages.batches.create(requests=requests, extra_headers=headers)
         return str(made.id)
 
-    def find(self, name: str, keys: Sequence[str], since_s: float) -> str | None:
-        with self.errors("the provider does not tell of the batch"):
-            for batch in self._client.messages.batches.list(limit=100):
-                if batch.created_at.timestamp() < since_s - _CLOCK_SKEW_S:
-                    break
-                if sum(batch.request_counts.to_dict().values()) != len(keys):
-                    continue
-                found = self.look(str(batch.id))[1]
-                if found is None:
-                    raise RunError(
-                        f"batch {batch.id} may be one of this run, which its results will tell; "
-                        "give the same command when it has ended"
-                    )
-                if set(found) & set(keys):
-                    return str(batch.id)
-        return None
-
     def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
-        with self.errors("the provider does not tell of the batch"):
+        with self.errors():
             batch = self._client.messages.batches.retrieve(batch_id)
             counts = batch.request_counts.to_dict()
             if batch.processing_status != "ended":
@@ -312,6 +270,6 @@ def _anthropic_reply(result: dict[str, Any]) -> BatchReply:
     if kind == "succeeded":
         return BatchReply(200, result["message"])
     if kind == "errored":
-        body = result["error"]
-        return BatchReply(_STATUS.get((body.get("error") or {}).get("type", ""), 500), body)
+        said = (result["error"].get("error") or {}).get("type")
+        return BatchReply(400 if said == "invalid_request_error" else 500, result["error"])
     return BatchReply(504, {"type": "error", "error": {"type": kind, "message": kind}})
