@@ -3,27 +3,29 @@
 A record is written by a program and a run, stored as JSON in the run's database, and read by
 metrics, reports and comparisons. The classes here are its schema, its type and its documentation;
 they need neither DSPy nor a model. Reading is strict about types.
+
+Two totals come of calls: what they take *as if uncached*, at list price and without attempts that
+failed, and what was *billed*.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, TypeAdapter
 
-from ragbench.calls import (
-    ABSENT,
-    LM_KINDS as LM_KINDS,
-    NOT_EMPTY,
-    Call as Call,
-    FailedAttempts as FailedAttempts,
-    Sum as Sum,
-    Totals as Totals,
-    billed as billed,
-    parse_call as parse_call,
-    total as total,
-    was_sent as was_sent,
-)
+#: Kinds of call that count as LM calls; embedding and reranking servers are counted apart.
+LM_KINDS = frozenset({"lm", "judge"})
+#: Class of error of a question that a limit of the command's spending cut off.
+CUT_OFF = "LimitReachedError"
+#: Marks a field that is left out of a line where it is None, or where it is empty.
+ABSENT = Field(exclude_if=lambda value: value is None)
+NOT_EMPTY = Field(exclude_if=lambda value: not value)
 
 #: Title of a paragraph and number of a sentence in it, from 0.
 Fact = tuple[str, int]
@@ -32,8 +34,188 @@ Triple = tuple[str, str, str]
 #: Id of a passage and its score.
 Hit = tuple[str, FiniteFloat]
 
-#: Class of error of a question that a limit of the command's spending cut off.
-CUT_OFF = "LimitReachedError"
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempts:
+    """Tokens and price of the failed attempts at a call, where their replies gave them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: FiniteFloat | None = None
+
+    def __add__(self, other: FailedAttempts) -> FailedAttempts:
+        known = self.cost_usd is not None and other.cost_usd is not None
+        return FailedAttempts(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call to a model.
+
+    `latency_s` is the time of the call that reached the server, retries and waits included; a
+    cached call carries that of the call that filled the cache. `cost_usd` is the list price, as if
+    the provider had no cache of prompts, and None where no price is known. `error` is the class of
+    error of a call that failed, whose tokens are then 0. A call of a `batch` costs half, and has no
+    latency of its own.
+    """
+
+    model: str
+    signature: str = ""
+    role: str = ""
+    kind: Literal["lm", "embed", "rerank", "judge"] = "lm"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: FiniteFloat | None = None
+    latency_s: FiniteFloat = 0.0
+    attempts: int = 1
+    cached: bool = False
+    fallback: bool = False
+    error: str | None = None
+    batch: bool = False
+    #: What was paid, where the provider's own cache of prompts made that another sum.
+    paid_usd: Annotated[FiniteFloat | None, ABSENT] = None
+    #: Those of the prompt tokens that the provider read from its cache, and that it wrote there.
+    cache_read_tokens: Annotated[int, NOT_EMPTY] = 0
+    cache_write_tokens: Annotated[int, NOT_EMPTY] = 0
+    failed: Annotated[FailedAttempts | None, ABSENT] = None
+    #: Seconds from the beginning of the question (or of what its ledger is of) to that of the call.
+    started_s: Annotated[FiniteFloat, NOT_EMPTY] = field(default=0.0, compare=False)
+    #: Ids of the messages sent, and of the reply, where the run keeps them; see `records.prompts`.
+    prompt: Annotated[tuple[str, ...], NOT_EMPTY] = field(default=(), compare=False)
+    reply: Annotated[str, NOT_EMPTY] = field(default="", compare=False)
+
+    @property
+    def paid(self) -> float | None:
+        """US dollars paid for the reply, None where no price is known."""
+        return self.cost_usd if self.paid_usd is None else self.paid_usd
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; `parse_call` reads it back."""
+        dumped: dict[str, Any] = _calls().dump_python(self, warnings=False)
+        return dumped
+
+
+@cache
+def _calls() -> TypeAdapter[Call]:  # made when used, for it takes 10 ms
+    return TypeAdapter(Call)
+
+
+def parse_call(row: Mapping[str, Any]) -> Call:
+    """The call that `Call.to_dict` wrote; raises ValidationError where it is none."""
+    return _calls().validate_python(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over calls; a sum of prices is None as soon as one is unknown.
+
+    `calls` counts those to an LM, `others` those to an embedder or a reranker; the rest is of both.
+    `cost_usd` is the list price or what was paid, see `total` and `billed`; `list_usd` always the
+    list price. `failed_tokens` are those of failed attempts, which only `billed` has.
+    """
+
+    calls: int = 0
+    others: int = 0
+    failed: int = 0
+    attempts: int = 0
+    fallbacks: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = 0.0
+    latency_s: float = field(default=0.0, compare=False)
+    list_usd: float | None = 0.0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    failed_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Totals) -> Totals:
+        pairs: Any = ((getattr(self, name), getattr(other, name)) for name in _SUMS)
+        sums: Any = (None if a is None or b is None else a + b for a, b in pairs)
+        return Totals(*sums)
+
+
+_SUMS = tuple(f.name for f in fields(Totals))
+
+
+def was_sent(call: Call) -> bool:
+    """Whether a server was asked: not a cache, and no work done by this process itself."""
+    own_work = call.kind not in LM_KINDS and call.cost_usd == 0.0
+    return not call.cached and not own_work
+
+
+class Sum:
+    """Adds up calls one by one, at list price and without attempts that failed.
+
+    `billed`: only those that were sent to a server, as it billed them, attempts that failed
+    included where their replies told their tokens.
+    """
+
+    def __init__(self, *, billed: bool = False) -> None:
+        self._billed = billed
+        self._counts = Counter(dict.fromkeys(_SUMS, 0))
+        self._paid: list[float] = []
+        self._listed: list[float] = []
+        self._known = True
+        self._latencies: list[float] = []
+
+    def add(self, call: Call) -> None:
+        """Count `call`."""
+        if self._billed and call.cached:
+            return
+        of_lm = call.kind in LM_KINDS
+        self._counts.update(
+            calls=of_lm,
+            others=not of_lm,
+            failed=call.error is not None,
+            attempts=call.attempts,
+            fallbacks=call.fallback,
+            prompt_tokens=call.prompt_tokens,
+            completion_tokens=call.completion_tokens,
+            cache_read_tokens=call.cache_read_tokens,
+            cache_write_tokens=call.cache_write_tokens,
+        )
+        self._latencies.append(call.latency_s)
+        if call.error is None:
+            self._add_price(call.paid if self._billed else call.cost_usd, call.cost_usd)
+        if self._billed and (lost := call.failed) is not None:
+            sent, got = lost.prompt_tokens, lost.completion_tokens
+            self._counts.update(prompt_tokens=sent, completion_tokens=got, failed_tokens=sent + got)
+            self._add_price(lost.cost_usd, lost.cost_usd)
+
+    def _add_price(self, paid: float | None, listed: float | None) -> None:
+        if paid is None or listed is None:
+            self._known = False
+        else:
+            self._paid.append(paid)
+            self._listed.append(listed)
+
+    def totals(self) -> Totals:
+        """The sums over the calls so far, the same in any order."""
+        usd = map(math.fsum, (self._paid, self._listed)) if self._known else (None, None)
+        sums: dict[str, Any] = dict(zip(("cost_usd", "list_usd"), usd, strict=True))
+        return Totals(**{**self._counts, **sums, "latency_s": math.fsum(self._latencies)})
+
+
+def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
+    """The sums over `calls`, at list price and without attempts that failed; or as billed."""
+    sums = Sum(billed=billed)
+    for call in calls:
+        sums.add(call)
+    return sums.totals()
+
+
+def billed(calls: Iterable[Call]) -> Totals:
+    """The sums over those of `calls` that were sent to a server, as it billed them."""
+    return total(calls, billed=True)
 
 
 @dataclass(slots=True)
@@ -181,11 +363,13 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `parse_record` reads it back."""
-        dumped: dict[str, Any] = _RECORD.dump_python(self, warnings=False)
+        dumped: dict[str, Any] = _records().dump_python(self, warnings=False)
         return dumped
 
 
-_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+@cache
+def _records() -> TypeAdapter[Record]:
+    return TypeAdapter(Record)
 
 
 def parse_record(line: str | bytes) -> Record:
@@ -194,4 +378,4 @@ def parse_record(line: str | bytes) -> Record:
     Raises:
         ValidationError: it is no record, or a field is missing or of another type.
     """
-    return _RECORD.validate_json(line, strict=True)
+    return _records().validate_json(line, strict=True)

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import TypeAdapter
 
-from ragbench.calls import Totals
 from ragbench.experiments.store import (
     RunCard,
     StoredRecords,
@@ -34,7 +33,7 @@ from ragbench.metrics import (
     mean_interval,
     usable_clusters,
 )
-from ragbench.record import LM_KINDS, Record, Sum, billed
+from ragbench.record import LM_KINDS, Record, Sum, Totals, billed
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from ragbench.errors import LMSetupError
 from ragbench.kept import KeptRows
 from ragbench.lms import checked_address, place_of
 from ragbench.lms.calls import Server, Service, check_price
-from ragbench.lms.prices import map_entry, map_rate
+from ragbench.lms.prices import map_entry
 from ragbench.lms.specs import key_in
 from ragbench.paths import cache_root
 from ragbench.record import Call
@@ -62,7 +62,7 @@ class OpenAIEmbedder(Embedder):
             )
         self.model, self._api_base = model, checked_address(api_base, "api_base")
         # US dollars per token by LiteLLM's price map.
-        rate = None if api_base else map_rate(map_entry("openai", model), "input_cost_per_token")
+        rate = None if api_base else map_entry("openai", model).get("input_cost_per_token")
         self._price = rate
         self.priced = self._price is not None
         self._cache = cache or VectorCache(cache_root() / "embeddings.sqlite")
