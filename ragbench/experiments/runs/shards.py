@@ -105,7 +105,7 @@ def ask_in_shards(
         what, *given = message
         if what == "log":
             with suppress(OSError):
-                log.write(given[0])
+                log.write(given[0] + "\n")
             return
         if what == "add_call":
             for one in active():
@@ -115,7 +115,7 @@ def ask_in_shards(
             asked.add(given[0].qid)
             told(given[0])
 
-    with (store.folder / LOG).open("ab", buffering=0) as log:
+    with (store.folder / LOG).open("a", 1, "utf-8", "replace") as log:
         for _ in range(_TRIES):
             jobs = _jobs(config, [e.qid for e in todo if e.qid not in asked])
             ended = _ask_all(jobs, start, take)
