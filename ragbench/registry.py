@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ragbench.errors import UnknownNameError
 from ragbench.logs import get
-from ragbench.own_code import contained
+from ragbench.user_code import contained
 
 T = TypeVar("T")
 

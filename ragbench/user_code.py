@@ -1,8 +1,9 @@
-"""Code that the user names: `package.module:NAME` or `path/to/file.py:NAME`.
+"""Code of a user's own: `package.module:NAME` or `path/to/file.py:NAME`, and what it may do.
 
 Importing a file runs it. So a name is imported only after `allow`, which is called where the user
 gave the name on this command (an option, a config file, an argument in Python), and never for a
-name that was read from a run folder or from a compiled program.
+name that was read from a run folder or from a compiled program. Whatever such code raises, it does
+not end the command unseen: an `except Exception` alone lets `SystemExit` pass.
 """
 
 import ast
@@ -12,12 +13,12 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ragbench.errors import ConfigError
-from ragbench.own_code import contained
+from ragbench.errors import ConfigError, RagbenchError, StopSignal
 
 _allowed: set[str] = set()
 #: Name in `sys.modules` -> digest of the sources that it was imported from.
@@ -42,8 +43,7 @@ def allowed() -> tuple[str, ...]:
 def allow_typed(words: Iterable[str]) -> None:
     """Let every external name that stands in the words of a command be imported."""
     for word in words:
-        parts = re.split(r"[,()=]", word)
-        allow(word, *(part.strip() for part in parts))
+        allow(word, *(part.strip() for part in re.split(r"[,()=]", word)))
 
 
 def load_object(spec: str, option: str) -> Any:
@@ -79,51 +79,39 @@ def source_digest(file: Path) -> str:
 
 def _import_current(place: str) -> ModuleType:
     """The module at `place` as its files are now."""
-    if not place.endswith(".py"):
-        if "" not in sys.path:  # a console script does not look there by itself
-            sys.path.insert(0, "")
-        importlib.invalidate_caches()
-        found = importlib.util.find_spec(place)
-        file = Path(found.origin) if found and found.origin else None
-        name = place
-    else:
+    if place.endswith(".py"):
         file = Path(place).resolve()
         if not file.is_file():
             raise FileNotFoundError(f"no file {place}")
         name = f"ragbench_user_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    digest = source_digest(file) if file and file.suffix == ".py" else ""
-    if name in _imported and _imported[name] != digest and file:
-        _forget(name, file)
-    module = sys.modules.get(name) or _import(name, file if place.endswith(".py") else None)
+        spec = importlib.util.spec_from_file_location(name, file)
+    else:
+        if "" not in sys.path:  # a console script does not look there by itself
+            sys.path.insert(0, "")
+        importlib.invalidate_caches()
+        name, spec = place, importlib.util.find_spec(place)
+        file = Path(spec.origin if spec and spec.origin else place)
+    digest = source_digest(file) if file.suffix == ".py" else ""
+    if _imported.get(name, digest) != digest:  # with those that it imported from beside it
+        sources = {name, *map(str, _sources(file))}
+        for known, module in [*sys.modules.items()]:
+            if known in sources or getattr(module, "__file__", None) in sources:
+                del sys.modules[known]
     _imported[name] = digest
-    return module
-
-
-def _import(name: str, file: Path | None) -> ModuleType:
-    if file is None:
+    if name in sys.modules or not place.endswith(".py"):
         return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None  # a .py file has both
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = made = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(file.parent))  # for the files beside it, as `python file.py` has it
     try:
-        spec.loader.exec_module(module)
+        spec.loader.exec_module(made)
     except BaseException:
         del sys.modules[name]
         raise
     finally:
         sys.path.remove(str(file.parent))
-    return module
-
-
-def _forget(name: str, file: Path) -> None:
-    """Drop a changed module, and those that it imported from beside it."""
-    sources = {str(path) for path in _sources(file)}
-    for known, module in [*sys.modules.items()]:
-        if known == name or getattr(module, "__file__", None) in sources:
-            del sys.modules[known]
+    return made
 
 
 def _sources(file: Path) -> set[Path]:
@@ -131,29 +119,73 @@ def _sources(file: Path) -> set[Path]:
     root = file.parent
     while (root / "__init__.py").is_file():
         root = root.parent
-    found, open_files = set[Path](), [file]
-    while open_files:
-        path = open_files.pop()
-        if path in found:
+    found, todo = set[Path](), [file]
+    while todo:
+        path = todo.pop()
+        if path in found or not path.is_file():
             continue
         found.add(path)
-        for name in _imports(path, root):
-            at = root.joinpath(*name.split("."))
-            open_files += [p for p in (at.with_suffix(".py"), at / "__init__.py") if p.is_file()]
+        try:
+            nodes = [*ast.walk(ast.parse(path.read_bytes()))]
+        except (SyntaxError, ValueError):  # which importing it says
+            continue
+        for node in nodes:
+            base, names = root, [""]
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = path.parents[node.level - 1] if node.level else root
+                names = [node.module or "", *(f"{node.module or ''}.{a.name}" for a in node.names)]
+            for at in (base.joinpath(*name.split(".")) for name in filter(None, names)):
+                todo += [at.with_suffix(".py"), at / "__init__.py"]
     return found
 
 
-def _imports(path: Path, root: Path) -> Iterator[str]:
-    """Dotted names, from `root`, of all that the file `path` imports or may import."""
+@contextmanager
+def contained(name: str) -> Iterator[None]:
+    """Let what leaves the block be an `Exception`: of a SystemExit a RuntimeError is made.
+
+    `name` says what ran inside. Ctrl-C and ragbench's own `StopSignal` pass.
+    """
     try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # which importing it says
-        return
-    package = path.relative_to(root).parent.parts
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from filter(None, [base, *(f"{base}.{a.name}".lstrip(".") for a in node.names)])
+        yield
+    except (Exception, KeyboardInterrupt, StopSignal):
+        raise
+    except BaseException as end:
+        raise RuntimeError(f"{name} left by {type(end).__name__}({message_of(end)})") from end
+
+
+@contextmanager
+def blamed_on(owner: object, name: str) -> Iterator[None]:
+    """Make one line of any error inside the block where `owner` is none of ragbench's own.
+
+    `owner` is an object, a class or a function; `name` is what people call it.
+
+    Raises:
+        ConfigError: names what failed; errors of LMs and of ragbench pass.
+    """
+    try:
+        with contained(name):
+            yield
+    except RagbenchError:
+        raise
+    except Exception as error:
+        from dspy import LMError
+
+        if is_ours(owner) or isinstance(error, LMError):
+            raise
+        raise ConfigError(f"{name} failed: {type(error).__name__}: {message_of(error)}") from error
+
+
+def is_ours(owner: object) -> bool:
+    """Whether `owner` (an object, a class or a function) is defined by ragbench."""
+    module = getattr(owner, "__module__", None) or type(owner).__module__
+    return str(module).partition(".")[0] == "ragbench"
+
+
+def message_of(error: BaseException) -> str:
+    """The text of `error`; "no message" where its own `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:  # a stranger's __str__ may itself be what is broken
+        return "no message"

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
 
 from filelock import FileLock
 
@@ -321,7 +320,6 @@ class LocalServer:
         self.settings = settings
         self.key = key or secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this lives
         self._url = ""
         self._lock = threading.Lock()
 
@@ -363,21 +361,21 @@ class LocalServer:
         # and where other work wants the cores each wait costs a whole time slice.
         given = child_environment(prefixes=("GGML_", "LLAMA_"))
         environment = {"OMP_WAIT_POLICY": "passive", **given, KEY_VARIABLE: self.key}
-        self._log.truncate(0)
-        process = self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment,
-        )  # fmt: skip
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            self._end()
-            self._log.seek(0)
-            said = self._log.read().decode(errors="replace").strip() or "it said nothing"
-            raise LMSetupError(
-                f"llama.cpp cannot serve {gguf} at port {settings.port}: {said.splitlines()[-1]}; "
-                "give a GGUF model file that fits in memory, and a free port or 0"
-            )
+        with tempfile.TemporaryFile() as log:
+            process = self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
+            )  # fmt: skip
+            assert process.stdout is not None
+            if not (line := process.stdout.readline()):
+                self._end()
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip() or "it said nothing"
+                raise LMSetupError(
+                    f"llama.cpp cannot serve {gguf} at port {settings.port}: "
+                    f"{said.splitlines()[-1]}; give a GGUF model file that fits in memory, and a "
+                    "free port or 0"
+                )
         self._url = str(json.loads(line)["url"])
 
     def _end(self) -> None:

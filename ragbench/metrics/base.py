@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import TypeVar
 
-from ragbench.own_code import blamed_on, is_ours
 from ragbench.record import Record
 from ragbench.registry import Registry
-from ragbench.user_code import load_object
+from ragbench.user_code import blamed_on, is_ours, load_object
 
 T = TypeVar("T")
 Score = Callable[[Record], float | None]

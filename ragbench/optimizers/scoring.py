@@ -24,9 +24,8 @@ import dspy
 from ragbench.data import question_key
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, normalise_answer, token_f1
-from ragbench.own_code import contained
 from ragbench.programs.core import NO_ANSWER
-from ragbench.user_code import load_object
+from ragbench.user_code import contained, load_object
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
 Scorer = Callable[[dspy.Example, Any], float]

@@ -18,10 +18,9 @@ from pydantic import Field
 
 from ragbench.context import current, use
 from ragbench.errors import ConfigError
-from ragbench.own_code import contained
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, named
 from ragbench.retrievers import Passage, Retriever
-from ragbench.user_code import load_object, source_digest
+from ragbench.user_code import contained, load_object, source_digest
 
 
 class TracedRetriever:

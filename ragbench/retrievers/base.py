@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
-from ragbench.own_code import blamed_on
 from ragbench.registry import Registry
+from ragbench.user_code import blamed_on
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

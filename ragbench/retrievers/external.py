@@ -20,9 +20,8 @@ from pydantic import Field
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
 from ragbench.lms import checked_address
-from ragbench.own_code import blamed_on
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
-from ragbench.user_code import is_external, load_object, source_digest
+from ragbench.user_code import blamed_on, is_external, load_object, source_digest
 
 PREFIX = "object:"
 KEY_VARIABLE = "RAGBENCH_RETRIEVER_API_KEY"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError
-from ragbench.own_code import blamed_on
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, PerQuestion, Retriever
+from ragbench.user_code import blamed_on
 
 
 def make_retriever(

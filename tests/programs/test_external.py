@@ -10,10 +10,9 @@ import pytest
 from ragbench.errors import ConfigError, StopSignal
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import evaluate
-from ragbench.own_code import contained
 from ragbench.programs.external import load_program
 from ragbench.retrievers import Corpus, Passage
-from ragbench.user_code import allow
+from ragbench.user_code import allow, contained
 from tests.fake_server import FakeServer
 from tests.programs.shelf import ask, shelf
 

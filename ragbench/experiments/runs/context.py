@@ -48,14 +48,13 @@ from ragbench.lms.calls import (
     wait_for_calls,
 )
 from ragbench.logs import quiet_libraries
-from ragbench.own_code import blamed_on
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram, calls_of
 from ragbench.programs.routing import Router
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 from ragbench.record import Call, billed, was_sent
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
-from ragbench.user_code import is_external
+from ragbench.user_code import blamed_on, is_external
 
 #: One of these that is given takes the place of all of its group that the sidecar has.
 _SOURCES = {

@@ -55,11 +55,11 @@ from ragbench.lms.calls import (
 )
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
-from ragbench.own_code import blamed_on, contained, message_of
 from ragbench.programs.core import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
+from ragbench.user_code import blamed_on, contained, message_of
 
 _log = get(__name__)
 

@@ -22,11 +22,11 @@ from ragbench.errors import crossing
 from ragbench.ledger import PendingCalls, fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
-from ragbench.own_code import contained
 from ragbench.programs.core.prompts import halved, split_shown
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerStyle, styled
+from ragbench.user_code import contained
 
 _logger = get(__name__)
 
