@@ -327,16 +327,12 @@ def _common(folder: Path, url: str, n: int) -> list[str]:
 
 
 def timeless(path: Path) -> str:
-    """The JSON in `path` without what no two runs share: times, and the checksum over them."""
+    """The JSON in `path` without what no two runs share: times."""
     return json.dumps(_drop_times(json.loads(path.read_text())), indent=1)
 
 
 def _drop_times(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {
-            name: each
-            for name, each in value.items()
-            if not name.startswith("latency") and name != "sum"
-        }
+        kept = {name: each for name, each in value.items() if not name.startswith("latency")}
         return {name: _drop_times(each) for name, each in kept.items()}
     return [_drop_times(each) for each in value] if isinstance(value, list) else value

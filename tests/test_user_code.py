@@ -89,6 +89,6 @@ def _compiled(folder: Path) -> Path:
     for name in ("program.json", "sidecar.json"):
         (folder / name).write_text((shipped / name).read_text())
     sidecar = json.loads((folder / "sidecar.json").read_text())
-    sidecar = {k: v for k, v in sidecar.items() if k != "sum"} | {"program": "own.py:Own"}
+    sidecar = {**sidecar, "program": "own.py:Own"}
     (folder / "sidecar.json").write_text(json.dumps(sidecar))
     return folder

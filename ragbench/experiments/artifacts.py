@@ -174,7 +174,7 @@ def save_program(program: RAGProgram, path: Path) -> str:
 
 def write_sidecar(folder: Path, sidecar: Sidecar) -> None:
     """Write the sidecar; it comes last, so a folder that has one is whole."""
-    write_json(folder / SIDECAR, sidecar.model_dump(mode="json"), sealed=True)
+    write_json(folder / SIDECAR, sidecar.model_dump(mode="json"))
 
 
 def read_sidecar(folder: Path) -> Sidecar:

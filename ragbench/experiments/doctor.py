@@ -68,8 +68,8 @@ def _run(folder: Path) -> Iterator[tuple[Path, str]]:
     for qid in read_records(folder).damaged:
         problem = f"the record of {qid} was damaged or changed after it was written"
         yield path, f"{problem}; the run's command asks the question again"
-    counted = reader.rows("SELECT value FROM run WHERE name = 'records'")
-    there = reader.rows("SELECT count(*) FROM records")[0][0]
+    counted = [*reader.rows("SELECT value FROM run WHERE name = 'records'")]
+    [(there,)] = reader.rows("SELECT count(*) FROM records")
     if (was := int(counted[0][0]) if counted else 0) != there:
         yield path, f"it has {there} records, and {was} were written; put a copy back, or run again"
     for (qid,) in reader.rows(_TWICE):

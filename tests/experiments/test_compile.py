@@ -75,7 +75,7 @@ def test_leaves_an_artefact_that_loads_is_listed_and_is_not_made_again(
     for change, words in (
         ({"optimizer_seed": 1}, "seed=0, not 1"),
         ({"optimizer": "labeled"}, "name='bootstrap', not 'labeled'"),
-        ({"train_limit": 5}, "another data"),
+        ({"train_limit": 5}, "data.train="),
         ({"metric": "em"}, "metric='f1', not 'em'"),
     ):
         with pytest.raises(RunError, match=f"{words}.*give another --out"):

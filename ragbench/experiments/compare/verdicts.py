@@ -219,7 +219,7 @@ class Verdict:
 
     def keep(self) -> None:
         """Write `verdict.json`."""
-        write_json(self.folder / VERDICT, self.to_dict(), sealed=True)
+        write_json(self.folder / VERDICT, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -128,7 +128,7 @@ def claim(plan: Plan) -> bool:
         return (plan.folder / SIDECAR).is_file()
     if (plan.folder / PROGRAM).exists() or (plan.folder / SIDECAR).exists():
         raise RunError(f"{plan.folder} has a program but no {ASKED}; give another --out")
-    write_json(path, asked, sealed=True)
+    write_json(path, asked)
     return False
 
 

@@ -23,13 +23,14 @@ from ragbench.experiments.artifacts import (
     read_sidecar,
     warn_of_shared_passages,
 )
-from ragbench.experiments.config import FLAT, RunConfig, differing
+from ragbench.experiments.config import FLAT, RunConfig
 from ragbench.experiments.store import (
     CALLS,
     DATABASE,
     DataId,
     RunCard,
     billed_calls,
+    check_same,
     is_run,
     read_card,
 )
@@ -348,17 +349,11 @@ def card_for(folder: Path, run_context: RunContext) -> RunCard:
     if not is_run(folder):
         return mine
     theirs = read_card(folder)
-    what = ""
-    if changed := differing(theirs.identity, mine.identity):
-        key, old, new = changed[0]
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        what = f"with {key}={old!r}, not {new!r}{more}"
-    elif theirs.data != mine.data:
-        what = "over other data"
-    elif theirs.compiled != mine.compiled:
-        what = "of another compiled program"
-    if what:
-        raise RunError(f"{folder} holds a run {what}; give another --out")
+    was, is_now = (
+        {**card.identity, "data": card.data.model_dump(), "compiled": card.compiled}
+        for card in (theirs, mine)
+    )
+    check_same(folder, "a run", was, is_now)
     kept = {"run": theirs.run, "index": mine.index or theirs.index}
     return mine.model_copy(update={**kept, "price": mine.price or theirs.price})
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import dspy
@@ -42,7 +43,6 @@ from ragbench.experiments.store import (
     locked,
     read_card,
     read_records,
-    replace_card,
     write_json,
 )
 from ragbench.ledger import open_ledger
@@ -91,7 +91,7 @@ class Writer(Protocol):
     """A `Store`, or what stands for one in a shard: it sends what is to be written."""
 
     def write(self, record: Record) -> None: ...
-    def calls_of(self, qid: str) -> Callable[[Call], None]: ...
+    def file_call(self, qid: str, call: Call) -> None: ...
     def keep(self, text: str) -> str: ...
 
 
@@ -163,7 +163,8 @@ def run(
                     stopped = ask_all(run_context, todo, store, told)
         there = is_run(folder)  # a limit may have let nothing be begun
         if there and read_card(folder).price != card.price:
-            replace_card(folder, card)
+            with Store(folder, card) as store:
+                store.run()
         records = read_records(folder)
         whole = Evaluation.of(folder, card, records, stopped)
         if there:
@@ -192,7 +193,8 @@ def prepare(
     program = run_context.program
     ahead = tuple(example.question for example in todo)
     try:
-        with open_ledger(store.calls_of(PREPARATION)), use(replace(current(), ahead=ahead)):
+        also = partial(store.file_call, PREPARATION)
+        with open_ledger(also), use(replace(current(), ahead=ahead)):
             run_context.retriever.build(IndexStore(), on_prepare)
             with blamed_on(program, f"the preparation of {program.name}"):
                 program.prepare(on_prepare)
@@ -227,7 +229,8 @@ def ask_all(
         if limit := stopped_by():
             stopped.add(limit)
             return
-        record = ask(run_context.program, example, also=store.calls_of(example.qid), keep=keep)
+        also = partial(store.file_call, example.qid)
+        record = ask(run_context.program, example, also=also, keep=keep)
         if record.cut_off:
             stopped.add(stopped_by())
             if not record.ledger.calls:  # nothing was spent, so there is nothing to keep

@@ -15,7 +15,7 @@ from ragbench.errors import LMUnavailableError, MissingExtraError, RagbenchError
 from ragbench.experiments.runs.context import ready
 from ragbench.experiments.runs.runner import ask_all, prepare
 from ragbench.experiments.runs.shards import ENDING_S, Job, Message
-from ragbench.experiments.store import packed
+from ragbench.experiments.store import text_id
 from ragbench.lms.calls import spending
 from ragbench.logs import as_json, quiet_libraries, set_level, to_terminal
 from ragbench.record import Call, Record, was_sent
@@ -36,13 +36,13 @@ class _Sent(logging.Handler):
         if self._written is not None:
             self._written.acquire()
 
-    def calls_of(self, qid: str) -> Callable[[Call], None]:
-        return lambda call: self._send(("add_call", call, qid)) if was_sent(call) else None
+    def file_call(self, qid: str, call: Call) -> None:
+        if was_sent(call):
+            self._send(("add_call", call, qid))
 
     def keep(self, text: str) -> str:
-        name, content = packed(text)
-        self._send(("put_text", name, content))
-        return name
+        self._send(("keep", text))
+        return text_id(text)
 
 
 def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:

@@ -125,7 +125,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             rows[record.qid] |= {name: value for name, value in found.items() if value is not None}
         with Store(folder) as store:
             store.write_scores(rows)
-        write_json(folder / SUMMARY, summary, sealed=True)
+        write_json(folder / SUMMARY, summary)
     return Scored(folder, card, records, summary, stored.damaged, void)
 
 

@@ -3,26 +3,23 @@
 `Store` writes. `read_records` and `read_card` read: a run's records by question, and what was run.
 """
 
-from ragbench.experiments.store.card import (
-    DataId as DataId,
-    RunCard as RunCard,
-    is_run as is_run,
-    read_card as read_card,
-    runs_under as runs_under,
-)
 from ragbench.experiments.store.database import (
     CARD as CARD,
     DATABASE as DATABASE,
     PREPARATION as PREPARATION,
+    DataId as DataId,
     Reader as Reader,
+    RunCard as RunCard,
     Store as Store,
-    packed as packed,
-    replace_card as replace_card,
+    is_run as is_run,
+    read_card as read_card,
+    runs_under as runs_under,
     state_of as state_of,
+    text_id as text_id,
 )
 from ragbench.experiments.store.files import (
     check_output as check_output,
-    held as held,
+    check_same as check_same,
     is_claimed as is_claimed,
     locked as locked,
     read_json as read_json,

@@ -1,30 +1,27 @@
-"""The SQLite file of a run or a compile: its tables, how they are written, and how they are read.
+"""The SQLite file of a run or a compile: its tables, how they are written, and the run's card.
 
-A write is committed before it returns; threads that write at once share a commit. SQLite's log of
-writes (WAL) lets others read meanwhile, and is gone when the writer closes the file; where a file
-system has no shared memory for it, SQLite's rollback journal serves. Whatever cannot be read or
-written raises RunError.
+A write is committed before it returns. SQLite's log of writes (WAL) lets others read meanwhile, and
+is gone when the writer closes the file; where a file system has no shared memory for it, SQLite's
+rollback journal serves. Whatever cannot be read or written raises RunError.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-import queue
 import secrets
 import sqlite3
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.files import write_json
+from ragbench.experiments.store.files import read_object, why_invalid, write_json
 from ragbench.paths import make_folder, sync
 from ragbench.record import Call, Record, was_sent
 from ragbench.redact import redact
@@ -84,6 +81,8 @@ _SETTLE_CALLS = (
     f"(SELECT id FROM calls WHERE qid = ? AND session = {_SESSION} ORDER BY id LIMIT ?)"
 )
 _ADD_CALL = f"INSERT INTO calls (session, qid, side, value) VALUES ({_SESSION}, ?, ?, ?)"
+_ADD_REPLY = "INSERT INTO replies (qid, pass, key, value, digest) VALUES (?, ?, ?, ?, ?)"
+_ADD_TEXT = "INSERT OR IGNORE INTO prompts VALUES (?, ?)"
 _SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
 _PUT_SCORES = (
     "INSERT OR REPLACE INTO scores "
@@ -103,22 +102,9 @@ def digest_of(*values: object) -> str:
     return state.hexdigest()[:32]
 
 
-def packed(text: str) -> tuple[str, bytes]:
-    """The row of `text` in the table of prompts, keys taken out: its id and what is stored."""
-    content = redact(text).encode("utf-8", "replace")
-    return digest_of(content), zlib.compress(content)
-
-
-def _check_format(db: sqlite3.Connection, path: Path) -> None:
-    names = ("application_id", "user_version")
-    application, found = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-    if application != _APPLICATION:
-        raise RunError(f"{path} was not written by ragbench")
-    if found != FORMAT:
-        raise RunError(
-            f"{path} has format {found}, and this version of ragbench reads format {FORMAT}; "
-            "use the version that wrote it, or run again with another --out"
-        )
+def text_id(text: str) -> str:
+    """The id of `text` in the table of prompts."""
+    return digest_of(redact(text).encode("utf-8", "replace"))
 
 
 class Reader:
@@ -129,7 +115,6 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         if not path.is_file():
             return
@@ -143,26 +128,28 @@ class Reader:
         except (sqlite3.Error, OSError) as error:
             raise RunError(f"cannot read {path}: {error}") from None
 
-    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return list(self.each(query, *values))
-
-    def each(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        """The rows that `query` finds, some at a time."""
+    def rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        """The rows that `query` finds, one at a time."""
         if self._db is None:
             return
         try:
-            with self._lock:
-                cursor = self._db.execute(query, values)
-            while True:
-                with self._lock:
-                    some = cursor.fetchmany(100)
-                if not some:
-                    return
-                yield from some
+            yield from self._db.execute(query, values)
         except sqlite3.Error as error:
             raise RunError(
                 f"cannot read {self.path}: {error}; see `ragbench doctor {self.path.parent}`"
             ) from None
+
+
+def _check_format(db: sqlite3.Connection, path: Path) -> None:
+    names = ("application_id", "user_version")
+    application, found = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    if application != _APPLICATION:
+        raise RunError(f"{path} was not written by ragbench")
+    if found != FORMAT:
+        raise RunError(
+            f"{path} has format {found}, and this version of ragbench reads format {FORMAT}; "
+            "use the version that wrote it, or run again with another --out"
+        )
 
 
 def _log_of(path: Path) -> Path:
@@ -179,23 +166,22 @@ class Store:
     """The database `name` in `folder`, to be written to; for a `with` block, thread-safe.
 
     It is made, with `card.json` beside it where there is a card, by the first thing that is
-    written. The caller holds the folder (`held` or `locked`); a process that took the database over
-    all the same ends this writer at its next write.
+    written. The caller holds the folder (`locked`); a process that took the database over all the
+    same ends this writer at its next write.
     """
 
     def __init__(self, folder: Path, card: BaseModel | None = None, name: str = DATABASE) -> None:
         self.folder, self.path, self._card = folder, folder / name, card
         self._db: sqlite3.Connection | None = None
         self._closed = False
-        self._waiting = queue.SimpleQueue[tuple[Sequence[_Statement], bool, Future[None]]]()
-        self._committing = threading.Lock()
+        self._writing = threading.Lock()
         self._token, self._inode = secrets.token_hex(8), 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with self._committing:
+        with self._writing:
             self._closed = True
             if self._db is not None:
                 with contextlib.suppress(sqlite3.Error):  # somebody reads it, or the disk is full
@@ -210,42 +196,24 @@ class Store:
         What is not `durable` outlives the process, but not a loss of power. A full disk, a file
         that was removed or one that another process took over raises RunError.
         """
-        done: Future[None] = Future()
-        self._waiting.put((statements, durable, done))
-        with self._committing:
-            if not done.done():  # no other thread has committed it together with its own
-                batch = [self._waiting.get() for _ in range(self._waiting.qsize())]
-                error = self._commit(
-                    [one for statements, *_ in batch for one in statements],
-                    durable=any(durable for _, durable, _ in batch),
-                )
-                for *_, waiting in batch:
-                    waiting.set_exception(error) if error else waiting.set_result(None)
-        done.result()
+        with self._writing:
+            try:
+                db = self._db or self._open()
+                db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                with _transaction(db):
+                    if not self.path.exists() or self.path.stat().st_ino != self._inode:
+                        raise RunError(f"{self.path} was removed or replaced while it was written")
+                    writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
+                    if writer != (self._token,):
+                        raise RunError(f"{self.path} was taken over by another process")
+                    for statement, values in statements:
+                        db.execute(statement, values)
+            except (sqlite3.Error, OSError) as error:
+                raise RunError(f"cannot write {self.path}: {error}") from None
 
-    def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:
-        try:
-            db = self._opened()
-            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            with _transaction(db):
-                if not self.path.exists() or self.path.stat().st_ino != self._inode:
-                    raise RunError(f"{self.path} was removed or replaced while it was written to")
-                writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
-                if writer != (self._token,):
-                    raise RunError(f"{self.path} was taken over by another process")
-                for statement, values in statements:
-                    db.execute(statement, values)
-        except (sqlite3.Error, OSError) as error:
-            return RunError(f"cannot write {self.path}: {error}")
-        except BaseException as error:
-            return error
-        return None
-
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         if self._closed:
             raise RunError(f"{self.path} is closed: the run was stopped")
-        if self._db is not None:
-            return self._db
         if self.path.is_symlink():
             raise RunError(f"{self.path} is a link; remove it")
         card = [("card", self._card.model_dump_json())] if self._card else []
@@ -278,14 +246,14 @@ class Store:
     def write(self, record: Record) -> None:
         """Add `record`; the calls that were filed of its question are in it now."""
         failure, spent = record.failure, record.ledger.as_if
-        numbers = (record.scores.get(name) for name in ("em", "f1"))
-        em, f1 = (None if number is None else float(number) for number in numbers)
-        cost = None if spent.cost_usd is None else float(spent.cost_usd)
+        em, f1, cost = record.scores.get("em"), record.scores.get("f1"), spent.cost_usd
         row = (
             record.qid, CUT_OFF if record.cut_off else FAILED if failure else ANSWERED,
-            record.question, record.answer, em, f1, record.stop_reason,
-            failure.name if failure else None, spent.calls, spent.tokens, cost,
-            float(record.latency_s), dumped(record.to_dict()),
+            record.question, record.answer, None if em is None else float(em),
+            None if f1 is None else float(f1), record.stop_reason,
+            failure.name if failure else None, spent.calls, spent.tokens,
+            None if cost is None else float(cost), float(record.latency_s),
+            dumped(record.to_dict()),
         )  # fmt: skip
         values = [
             value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
@@ -301,39 +269,30 @@ class Store:
         """Add a call that is in no record, or not yet."""
         self.run((_ADD_CALL, (qid, side, dumped(call.to_dict()))), durable=False)
 
-    def calls_of(self, qid: str) -> Callable[[Call], None]:
-        """Files the calls of question `qid` as they end, until its record is written.
+    def file_call(self, qid: str, call: Call) -> None:
+        """Keep a call of question `qid` that was sent until the question's record is written.
 
-        A kill leaves them, so that what they took is counted as billed. Those of `PREPARATION`
-        stay.
+        A kill leaves it, so that what it took is counted as billed. Those of `PREPARATION` stay.
         """
-
-        def file(call: Call) -> None:
-            # A full disk stops the run when a record is written; a thread that is still under way
-            # when the run was stopped has nothing to write to.
-            with contextlib.suppress(RunError):
-                if was_sent(call):
-                    self.add_call(call, qid)
-
-        return file
+        # A full disk stops the run when a record is written; a thread that is still under way
+        # when the run was stopped has nothing to write to.
+        with contextlib.suppress(RunError):
+            if was_sent(call):
+                self.add_call(call, qid)
 
     def keep(self, text: str) -> str:
         """Keep `text`, keys taken out, and give its id; one that is kept already is not again."""
-        return self.put_text(*packed(text))
-
-    def put_text(self, name: str, content: bytes) -> str:
-        """Keep a text as `packed` gives it."""
+        content = redact(text).encode("utf-8", "replace")
+        name = digest_of(content)
         with contextlib.suppress(RunError):  # a full disk stops the run, as for calls
-            statement = "INSERT OR IGNORE INTO prompts VALUES (?, ?)"
-            self.run((statement, (name, content)), durable=False)
+            self.run((_ADD_TEXT, (name, zlib.compress(content))), durable=False)
         return name
 
     def add_reply(self, row: Mapping[str, Any]) -> None:
         """Add what a judge said, or what became of a batch of questions to it."""
         value = dumped(row)
         names = (row.get("qid", ""), row.get("pass", ""), row.get("key", ""))
-        statement = "INSERT INTO replies (qid, pass, key, value, digest) VALUES (?, ?, ?, ?, ?)"
-        self.run((statement, (*names, value, digest_of(value))))
+        self.run((_ADD_REPLY, (*names, value, digest_of(value))))
 
     def write_scores(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep the scores of questions, by id, in place of those before; all or none.
@@ -379,7 +338,102 @@ def dumped(value: object) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def replace_card(folder: Path, card: BaseModel) -> None:
-    """Put `card` in place of the one of the run in `folder`, or make that run."""
-    with Store(folder, card) as store:
-        store.run()
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class DataId(_Part):
+    """Which questions and passages: the data set, its setting, and a hash of all of it."""
+
+    name: str
+    setting: str = ""
+    digest: str = ""
+
+
+def _named(identity: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(identity.get("program"), str):
+        raise ValueError("it names no program")
+    return identity
+
+
+class RunCard(_Part):
+    """What was run, on what, by which settings and versions: all that was resolved before it began.
+
+    It stands in the database, and beside it in `card.json` for people. Both have the run's id, so
+    that a card that was put beside another run is noticed.
+    """
+
+    run: str = Field(default_factory=lambda: secrets.token_hex(8))
+    #: All settings as given.
+    config: dict[str, Any] | None = None
+    #: The settings that can change a record, resolved.
+    identity: Annotated[dict[str, Any], AfterValidator(_named)]
+    #: Name of the system in tables, where it is not that of its program.
+    label: str = ""
+    limit: int | None = None
+    #: Questions asked.
+    questions: int | None = None
+    workers: int | None = None
+    cache: bool | None = None
+    #: Knobs of the program, defaults included.
+    knobs: dict[str, Any]
+    retriever: dict[str, Any] = {}
+    #: What the program's own index took in all, and its size.
+    index: dict[str, Any] = {}
+    #: Columns of the table that nobody knows, for predictions of another system.
+    unknown: list[str] = []
+    #: Model string of the main LM.
+    model: str
+    #: What its calls cost, in the words of `--price`; given later, it holds for the calls before.
+    price: str | None = None
+    adapter: str = ""
+    data: DataId
+    #: Hash of the compiled state in the program, if any.
+    compiled: str = ""
+    #: What the data set says of itself.
+    data_card: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    #: Revision of the code, where it runs from a checkout.
+    git: str | None = None
+
+    @property
+    def program(self) -> str:
+        """Name of the architecture."""
+        return str(self.identity["program"])
+
+    @property
+    def system(self) -> str:
+        """Name of what was run, for people."""
+        return self.label or self.program
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run has left its database in `folder`."""
+    return (folder / DATABASE).is_file()
+
+
+def runs_under(folder: Path) -> list[Path]:
+    """The folders of all runs in `folder`, itself included, by name."""
+    return sorted(path.parent for path in folder.rglob(DATABASE))
+
+
+def read_card(folder: Path) -> RunCard:
+    """The card of the run in `folder`.
+
+    Raises:
+        RunError: it is no run folder or cannot be read, or `card.json` is of another run.
+    """
+    path = folder / DATABASE
+    if not is_run(folder):
+        raise RunError(f"{folder} is not a run folder: it has no {DATABASE}")
+    found = list(Reader(path).rows("SELECT value FROM run WHERE name = 'card'"))
+    if not found:
+        raise RunError(f"{path} has no card: it is not of a run")
+    try:
+        card = RunCard.model_validate_json(found[0][0])
+    except ValidationError as error:
+        raise RunError(f"cannot read the card in {path}: {why_invalid(error)}") from None
+    beside = folder / CARD
+    if beside.is_file() and read_object(beside).get("run") != card.run:
+        raise RunError(f"{beside} is of another run than {DATABASE}: put the right one back")
+    return card

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import secrets
@@ -11,18 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from ragbench.errors import RunError
+from ragbench.experiments.config import differing
 from ragbench.logs import LOG, log_to
 from ragbench.paths import make_folder, sync
 
 T = TypeVar("T")
-
-#: The key of the checksum that a sealed file ends with.
-_SUM = "sum"
-_LOCK = ".lock"
 
 
 def check_output(path: Path) -> None:
@@ -36,24 +31,16 @@ def read_json(path: Path, kind: type[T]) -> T:
     """What the JSON file `path` holds, as a `kind`: a model or a dataclass.
 
     Raises:
-        RunError: it is missing, is no JSON, was changed after it was sealed, or is no `kind`.
+        RunError: it is missing, is no JSON or no `kind`.
     """
     if path.exists() and not path.is_file():  # a pipe would never end
         raise RunError(f"cannot read {path}: it is no file")
     try:
-        content = path.read_bytes()
-        value = TypeAdapter(kind).validate_json(content)
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:
         raise RunError(f"cannot read {path}: {why_invalid(error)}") from None
-    whole = json.loads(content) if _SUM.encode() in content[-64:] else None
-    if isinstance(whole, dict) and whole.pop(_SUM, None) != _digest(whole):
-        raise RunError(
-            f"{path} was changed after it was written; put it back, or see what "
-            f"`ragbench doctor {path.parent}` advises"
-        )
-    return value
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -70,21 +57,9 @@ def why_invalid(error: ValidationError) -> str:
     return f"{where} is missing or wrong" if where else "it is not a JSON object of its kind"
 
 
-def _digest(value: Mapping[str, Any]) -> str:
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def write_json(path: Path, value: Mapping[str, Any], *, sealed: bool = False) -> None:
-    """Write `value` as JSON, `sealed` with a checksum that `read_json` compares; see `write_whole`.
-
-    Raises:
-        RunError: the folder cannot be written.
-    """
-    written = dict(value)
-    if sealed:
-        written[_SUM] = _digest(json.loads(json.dumps(value, default=str)))
-    text = json.dumps(written, indent=2, ensure_ascii=False, default=str) + "\n"
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write `value` as JSON; see `write_whole`."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
     write_whole(path, text.encode("utf-8", "replace"))
 
 
@@ -115,6 +90,9 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process, making it if need be; the lock dies with the process.
 
+    The lock is of the folder itself, so that there is no file that somebody could delete. Where a
+    network's file system locks no folders, the database ends a writer that was taken over.
+
     What is logged meanwhile goes to `log.jsonl` in the folder. A folder that was made and in which
     nothing else was written is removed again.
 
@@ -122,70 +100,50 @@ def locked(folder: Path) -> Iterator[None]:
         RunError: another process holds it, or it cannot be made.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
-    try:
-        with held(folder), log_to(folder / LOG):
-            yield
-    finally:
-        with contextlib.suppress(OSError):
-            if made and {path.name for path in folder.iterdir()} <= {LOG, _LOCK}:
-                for name in (LOG, _LOCK):
-                    (folder / name).unlink(missing_ok=True)
-                for path in made:
-                    path.rmdir()  # fails where there is something in it
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold `folder`, which is there, for this process; the lock dies with the process.
-
-    The lock is of the folder itself, so that there is no file that somebody could delete; a file
-    where a network's file system locks no folders.
-
-    Raises:
-        RunError: another process holds it, or it cannot be opened.
-    """
     with contextlib.ExitStack() as stack:
         try:
+            make_folder(folder)
             handle = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise
-            except OSError:
-                stack.enter_context(FileLock(folder / _LOCK).acquire(timeout=0))
-        except (BlockingIOError, Timeout):
+        except OSError as error:
+            raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
+        stack.callback(os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise RunError(
                 f"{folder} is in use by another process; wait for it or give --out"
             ) from None
-        except OSError as error:
-            raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
-        yield
+        except OSError:
+            pass
+        try:
+            with log_to(folder / LOG):
+                yield
+        finally:
+            with contextlib.suppress(OSError):
+                if made and {path.name for path in folder.iterdir()} <= {LOG}:
+                    (folder / LOG).unlink(missing_ok=True)
+                    for path in made:
+                        path.rmdir()  # fails where there is something in it
 
 
-def is_claimed(path: Path, asked: Mapping[str, Any], contents: str) -> bool:
+def check_same(folder: Path, what: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Raise RunError where `folder` holds `what`, such as "a run", of another identity than `mine`.
+
+    It names one difference, of a plain value if there is one.
+    """
+    if changed := differing(theirs, mine):
+        key, old, new = min(changed, key=lambda one: isinstance(one[1], dict | list))
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        values = f"{key}={repr(old)[:80]}, not {repr(new)[:80]}"
+        raise RunError(f"{folder} holds {what} with {values}{more}; give another --out")
+
+
+def is_claimed(path: Path, asked: Mapping[str, Any], what: str) -> bool:
     """Whether the file `path` marks its folder as of what is `asked`; False where there is none.
-
-    `contents` is the kind of thing that a folder is marked as, such as "a compile".
 
     Raises:
         RunError: the file marks it as of something else, or cannot be read.
     """
-    if not path.is_file():
-        return False
-    theirs = read_object(path)
-    for key, new in asked.items():
-        if (old := theirs.get(key)) == new:
-            continue
-        more = ""
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            for name in [name for name in new if old.get(name) != new[name]][:1]:
-                more = f" ({name}={old.get(name)!r}, not {new[name]!r})"
-        raise RunError(
-            f"{path.parent} holds {contents} with another {key}{more}; give another --out"
-        )
-    return True
+    if path.is_file():
+        check_same(path.parent, what, read_object(path), asked)
+    return path.is_file()

@@ -7,7 +7,6 @@ ever added: what was found stays as it is while a run goes on. What cannot be re
 """
 
 import json
-import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import Any, Self, TypeVar
 
 from ragbench.context import current
 from ragbench.errors import RunError
-from ragbench.experiments.store.card import is_run, read_card
 from ragbench.experiments.store.database import (
     COLUMNS,
     CUT_OFF,
@@ -27,6 +25,8 @@ from ragbench.experiments.store.database import (
     Reader,
     Store,
     digest_of,
+    is_run,
+    read_card,
 )
 from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.lms.prices import parse_price
@@ -65,24 +65,24 @@ class _Rows:
     def record(self, row: int) -> Record:
         if row in self._parsed:
             return self._parsed[row]
-        found = self.reader.rows(
+        query = (
             "SELECT records.value, scores.value, scores.digest FROM records "
-            "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?", row
-        )  # fmt: skip
-        if not found:
-            raise RunError(f"{self.reader.path} was changed while it was read")
-        value, scored, digest = found[0]
-        try:
-            record = parse_record(value)
-        except ValueError:
-            raise RunError(f"{self.reader.path}: row {row} of its records is no record") from None
-        calls = [self._priced(call) for call in record.ledger.calls]
-        record = replace(record, ledger=replace(record.ledger, calls=calls))
-        if scored is not None and digest == digest_of(record.qid, scored):
-            record = _with_scores(record, json.loads(scored))
-        if len(self._parsed) < _PARSED:
-            self._parsed[row] = record
-        return record
+            "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?"
+        )
+        for value, scored, digest in self.reader.rows(query, row):
+            try:
+                record = parse_record(value)
+            except ValueError:
+                why = f"{self.reader.path}: row {row} of its records is no record"
+                raise RunError(why) from None
+            calls = [self._priced(call) for call in record.ledger.calls]
+            record = replace(record, ledger=replace(record.ledger, calls=calls))
+            if scored is not None and digest == digest_of(record.qid, scored):
+                record = _with_scores(record, json.loads(scored))
+            if len(self._parsed) < _PARSED:
+                self._parsed[row] = record
+            return record
+        raise RunError(f"{self.reader.path} was changed while it was read")
 
 
 def _with_scores(record: Record, scored: Mapping[str, Any]) -> Record:
@@ -154,12 +154,6 @@ class StoredRecords(Mapping[str, Record]):
         return frozenset(self._attempts) - self._failed
 
     @property
-    def first(self) -> Self:
-        """The first record of each question."""
-        first = {qid: rows[:1] for qid, rows in self._attempts.items()}
-        return type(self)(self._rows, first, {}, self._failed)
-
-    @property
     def n_replaced(self) -> int:
         """How many records a later one of the same question replaced."""
         return sum(len(rows) - 1 for rows in self._attempts.values())
@@ -188,7 +182,7 @@ def read_records(folder: Path) -> StoredRecords:
     failed, damaged = set[str](), []
     names = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not read yet
     query = f"SELECT id, digest, {names}, CAST(value AS BLOB) FROM records ORDER BY id"
-    for row, digest, *values in rows.reader.each(query):
+    for row, digest, *values in rows.reader.rows(query):
         qid, state = values[0], values[1]
         if digest != digest_of(*values):
             damaged.append(str(qid))
@@ -198,59 +192,36 @@ def read_records(folder: Path) -> StoredRecords:
             attempts.setdefault(qid, []).append(row)
             (failed.add if state == FAILED else failed.discard)(qid)
     if damaged:
-        more = f" and of {len(damaged) - 5} more" if len(damaged) > 5 else ""
         _log.warning(
-            "%s: the record of %s%s was damaged or changed after it was written, and is left out; "
+            "%s: the record of %s was damaged or changed after it was written, and is left out; "
             "the run's command asks the question again",
-            rows.reader.path, ", ".join(map(str, damaged[:5])), more,
+            rows.reader.path, ", ".join(damaged),
         )  # fmt: skip
     return StoredRecords(rows, attempts, cut, frozenset(failed), damaged)
 
 
 def read_texts(folder: Path, records: Iterable[Record]) -> dict[str, str]:
-    """The prompts and replies that the run in `folder` kept of the calls of `records`, by id.
-
-    One that was damaged or changed is left out, with one line that says how many were.
-    """
+    """The prompts and replies that the run in `folder` kept of the calls of `records`, by id."""
     calls = (call for record in records for call in record.ledger.calls)
     wanted = {name for call in calls for name in (*call.prompt, call.reply)} - {""}
-    reader, texts, left_out = Reader(folder / DATABASE), {}, 0
+    reader, texts = Reader(folder / DATABASE), {}
     for name in wanted:
         for (packed,) in reader.rows("SELECT text FROM prompts WHERE id = ?", name):
             try:
-                content = zlib.decompress(packed)
+                texts[name] = zlib.decompress(packed).decode("utf-8", "replace")
             except (zlib.error, TypeError):
-                content = b""
-            if digest_of(content) == name:
-                texts[name] = content.decode("utf-8", "replace")
-            else:
-                left_out += 1
-    if left_out:
-        _log.warning("%s: texts of calls left out, being damaged or changed: %d",
-                     folder / DATABASE, left_out)  # fmt: skip
+                _log.warning("%s: a text of a call is damaged and left out", reader.path)
     return texts
 
 
 def read_replies(folder: Path) -> list[dict[str, Any]]:
-    """What judges said of the run in `folder`, oldest first.
-
-    A reply that was damaged or changed is left out, so that it is asked for again; a row of a
-    batch that was raises RunError, for its replies may be paid.
-    """
-    path, rows, left_out = folder / DATABASE, [], 0
-    query = "SELECT value, digest, pass FROM replies ORDER BY id"
-    for value, digest, name in Reader(path).each(query):
-        if digest == digest_of(value):
-            rows.append(json.loads(value))
-        elif name:
-            left_out += 1
-        else:
-            raise RunError(
-                f"{path}: what was kept of a batch was damaged or changed, and its replies may be "
-                "paid; put the file back"
-            )
-    if left_out:
-        _log.warning("%s: %d replies of a judge were damaged and are left out", path, left_out)
+    """What judges said of the run in `folder`, and what became of batches, oldest first."""
+    path, rows = folder / DATABASE, []
+    query = "SELECT id, value, digest FROM replies ORDER BY id"
+    for number, value, digest in Reader(path).rows(query):
+        if digest != digest_of(value):
+            raise RunError(f"{path}: row {number} of its replies is damaged; put the file back")
+        rows.append(json.loads(value))
     return rows
 
 
@@ -262,7 +233,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, float | None]]:
     )
     return {
         qid: json.loads(value)["scores"]
-        for qid, value, digest in Reader(folder / DATABASE).each(query)
+        for qid, value, digest in Reader(folder / DATABASE).rows(query)
         if digest == digest_of(qid, value)
     }
 
@@ -283,16 +254,16 @@ def billed_calls(path: Path) -> Iterator[Call]:
     Those of questions that were asked again, or left no record, are among them.
     """
     priced = _priced(path.parent)
-    for (value,) in Reader(path).each("SELECT value FROM records"):
+    for (value,) in Reader(path).rows("SELECT value FROM records"):
         calls = map(parse_call, json.loads(value)["ledger"]["calls"])
         yield from map(priced, filter(was_sent, calls))
     yield from filter(was_sent, _calls(path, "1"))
 
 
-def _calls(path: Path, which: str) -> Iterator[Call]:
+def _calls(path: Path, which: str, *values: object) -> Iterator[Call]:
     priced = _priced(path.parent)
     query = f"SELECT id, value FROM calls WHERE {which} ORDER BY id"
-    for number, value in Reader(path).each(query):
+    for number, value in Reader(path).rows(query, *values):
         try:
             call = parse_call(json.loads(value))
         except (ValueError, TypeError, RecursionError):
@@ -311,15 +282,8 @@ class CallJournal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        reader = Reader(path)
-        attempts = reader.rows("SELECT value FROM run WHERE name = 'session'")
-        self.attempt = 1 + (int(attempts[0][0]) if attempts else 0)
-        self._old = [
-            (side, parse_call(json.loads(value)))
-            for side, value in reader.each("SELECT side, value FROM calls ORDER BY id")
-        ]
-        self._new: list[tuple[str, Call]] = []
-        self._lock = threading.Lock()
+        before = Reader(path).rows("SELECT value FROM run WHERE name = 'session'")
+        self.attempt = 1 + sum(int(n) for (n,) in before)
         self._broken: RunError | None = None
 
     @contextmanager
@@ -339,21 +303,22 @@ class CallJournal:
             if self._broken is not None:  # a question that failed by it is no result
                 raise self._broken
 
-    def as_if(self, side: str | None = None) -> Totals:
+    def as_if(self, side: str = "") -> Totals:
         """What this attempt took, as if nothing had been cached; of one side, or of all."""
-        return total(call for name, call in self._new if side in (None, name))
+        return total(_calls(self.path, "session = ? AND ? IN (side, '')", self.attempt, side))
 
-    def billed(self, side: str | None = None) -> Totals:
+    def billed(self, side: str = "") -> Totals:
         """What all attempts sent to a server; of one side, or of all."""
-        return billed(call for name, call in self._old + self._new if side in (None, name))
+        return billed(_calls(self.path, "? IN (side, '')", side))
 
     def to_dict(self) -> dict[str, Any]:
         """The totals of each side and of all, JSON-ready."""
-        sides = [*dict.fromkeys(side for side, _ in self._new), None]
+        query = "SELECT side FROM calls WHERE session = ? GROUP BY side ORDER BY min(id)"
+        sides = [side for (side,) in Reader(self.path).rows(query, self.attempt)]
         return {
             "attempts": self.attempt,
-            "as_if": {side or "all": asdict(self.as_if(side)) for side in sides},
-            "billed": {side or "all": asdict(self.billed(side)) for side in sides},
+            "as_if": {side or "all": asdict(self.as_if(side)) for side in (*sides, "")},
+            "billed": {side or "all": asdict(self.billed(side)) for side in (*sides, "")},
         }
 
     def _add(self, call: Call, store: Store) -> None:
@@ -361,8 +326,6 @@ class CallJournal:
         side = context.side or "student"
         if context.caller is None and side != PREPARATION_SIDE:
             side = "prompt"  # the prompt model's: no predictor of the program made it
-        with self._lock:
-            self._new.append((side, call))
         try:
             store.add_call(call, side=side)
         except RunError as error:

@@ -93,7 +93,7 @@ def tune(
     search, stopped = prepare(config, settings, watch), ""
     with locked(search.folder):
         if not is_claimed(search.folder / ASKED, _asked(search), "a search"):
-            write_json(search.folder / ASKED, _asked(search), sealed=True)
+            write_json(search.folder / ASKED, _asked(search))
         on_message(f"knobs: {', '.join(search.space)}")
         default = search.ask({})
         study = _study(search)
