@@ -158,7 +158,7 @@ def _program(name: str) -> Iterator[str]:
 
 
 def _roles(program: Any, variant: str) -> Iterator[str]:
-    from ragbench.programs.core import calls_of
+    from ragbench.programs.core.program import calls_of
     from ragbench.retrievers import Corpus, make_retriever
 
     built = program(make_retriever("bm25", Corpus(()), setting="pooled"), variant=variant)

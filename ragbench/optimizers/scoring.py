@@ -24,7 +24,7 @@ import dspy
 from ragbench.data import question_key
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, normalise_answer, token_f1
-from ragbench.programs.core import NO_ANSWER
+from ragbench.programs.core.program import NO_ANSWER
 from ragbench.user_code import contained, load_object
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.

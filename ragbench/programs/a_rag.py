@@ -23,6 +23,7 @@ from ragbench.ledger import file_call
 from ragbench.metrics import tokens
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, tools
+from ragbench.programs.core.trace import role_lm
 from ragbench.retrievers import GranularIndex, Match, Passage, Retriever
 from ragbench.signatures import ToolStep
 
@@ -138,7 +139,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
         knobs = self.knobs
         config: dict[str, Any] = {}
         if knobs.reasoning_effort:
-            if core.role_lm("reason").supports_reasoning:
+            if role_lm("reason").supports_reasoning:
                 config["reasoning_effort"] = knobs.reasoning_effort
             else:
                 trace.count("reasoning_effort_ignored")

@@ -18,7 +18,8 @@ from pydantic import Field
 
 from ragbench.context import current, use
 from ragbench.errors import ConfigError
-from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, named
+from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace
+from ragbench.programs.core.program import named
 from ragbench.retrievers import Passage, Retriever
 from ragbench.user_code import contained, load_object, source_digest
 

@@ -14,8 +14,9 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, render
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, render
+from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext
 
@@ -32,7 +33,7 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
     context_tokens: int = Field(
         12_000, ge=100, le=1_000_000, description="tokens of all that is shown"
     )
-    reader: core.Reader = Field("predict", description="reason before the answer?")
+    reader: Reader = Field("predict", description="reason before the answer?")
     text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")
     report_share: float = Field(0.15, ge=0, le=1, description="share of the reports")
     ablation: Literal["none", "reports", "texts", "tables"] = Field(
@@ -51,7 +52,7 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.answer = core.reading(AnswerFromContext, self.knobs.reader)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         index, shown = self.opened(trace), list[Passage]()

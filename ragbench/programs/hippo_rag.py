@@ -14,8 +14,9 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
@@ -29,7 +30,7 @@ class HippoRAGKnobs(HippoSettings, ProgramKnobs):
     """Knobs of `hippo_rag`."""
 
     context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
-    reader: core.Reader = Field("cot", description="reason before the answer?")
+    reader: Reader = Field("cot", description="reason before the answer?")
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")
     linking_top_k: int = Field(5, ge=1, le=100, description="facts shown, and phrases kept")
     linking: Literal["facts", "entities", "phrases"] = Field(
@@ -55,7 +56,7 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
             self.select = predict(SelectFacts)
         if self.knobs.linking == "entities":
             self.extract = predict(ExtractEntities)
-        self.answer = core.reading(AnswerFromContext, self.knobs.reader)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)

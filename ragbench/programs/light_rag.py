@@ -15,7 +15,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core.indexed import IndexProgram
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
 from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords

@@ -16,8 +16,9 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext, ExtractEntities
 
@@ -29,7 +30,7 @@ class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
     """Knobs of `linear_rag`."""
 
     context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
-    reader: core.Reader = Field("cot", description="reason before the answer?")
+    reader: Reader = Field("cot", description="reason before the answer?")
     max_iterations: int = Field(3, ge=1, le=20, description="rounds of bridging, seeds included")
     top_k_sentence: int = Field(1, ge=1, le=100, description="sentences that an entity leads to")
     threshold: float = Field(0.5, ge=0, le=1, description="score under which an entity is dropped")
@@ -52,7 +53,7 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         super().__init__(retriever, **knobs)
         if self.other_calls():
             self.extract = predict(ExtractEntities)
-        self.answer = core.reading(AnswerFromContext, self.knobs.reader)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     @property
     def index_kind(self) -> type[lm_index.LMIndex]:

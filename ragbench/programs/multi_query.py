@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, distinct, predict
+from ragbench.programs.core.text import Fusion
 from ragbench.retrievers import Retriever
 from ragbench.signatures import QUERY_KINDS, AnswerFromContext, ExpandQueries, QueryMode
 
@@ -21,7 +22,7 @@ class MultiQueryKnobs(ProgramKnobs):
     n_queries: int = Field(3, ge=1, le=20, description="queries written for the question")
     include_original: bool = Field(True, description="search with the question as well")
     mode: QueryMode = Field("diverse", description="kind of queries written")
-    fusion: core.Fusion = Field("rrf", description="by summed reciprocal ranks or the best score")
+    fusion: Fusion = Field("rrf", description="by summed reciprocal ranks or the best score")
     max_passages: int = Field(10, ge=1, le=1000, description="passages kept after fusion")
     temperature: float = Field(0.3, ge=0, le=2, description="of the call that writes the queries")
 

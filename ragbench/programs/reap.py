@@ -22,6 +22,8 @@ from ragbench import signatures
 from ragbench.data import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
+from ragbench.programs.core.confidence import probability
+from ragbench.programs.core.trace import RESAMPLING
 from ragbench.retrievers import Passage, Retriever
 
 #: Requirements of the first plan; tries at it; rounds with those that were rolled back.
@@ -227,7 +229,7 @@ class REAP(RAGProgram[REAPKnobs]):
         reply = trace.ask(self.read, otherwise=nothing, context=self.shown(passages), **asked)
         done.keep(done.read(reply.facts or [], passages, item))
         score, missing = (
-            core.probability(reply.score),
+            probability(reply.score),
             [text.strip() for text in reply.missing or []],
         )
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
@@ -428,4 +430,4 @@ def _listed(plan: Sequence[signatures.SubTask]) -> list[str]:
 
 def _sampling(sample: int) -> dict[str, Any]:
     """Settings of a call that is the `sample`-th repetition of one that failed; 0 for the first."""
-    return {"temperature": core.RESAMPLING, "rollout_id": sample} if sample else {}
+    return {"temperature": RESAMPLING, "rollout_id": sample} if sample else {}

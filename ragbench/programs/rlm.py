@@ -19,6 +19,7 @@ from pydantic import Field
 from ragbench.data import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerFromContext, RecursiveDecompose, SynthesizeAnswer, TreeNode
 
@@ -197,19 +198,19 @@ class RLM(RAGProgram[RLMKnobs]):
         self, trace: Trace, branch: Branch, parts: Mapping[int, str], memo: dict[str, str]
     ) -> list[Solved]:
         left = branch.calls - 2
-        if self.knobs.sequential_children and any(map(core.answers_used, parts.values())):
+        if self.knobs.sequential_children and any(map(answers_used, parts.values())):
             solved: dict[int, Solved] = {}
             for n, part in parts.items():
                 answers = {number: child.answer for number, child in solved.items()}
                 share = left // (len(parts) - len(solved))
-                child = branch.child(n, core.with_answers(part, parts, answers, trace.count), share)
+                child = branch.child(n, with_answers(part, parts, answers, trace.count), share)
                 solved[n] = self._resolved(trace, child, memo)
                 left -= solved[n].calls
             return list(solved.values())
         share = left // len(parts)
         # Each child has a memo of its own, for else it would matter which is faster.
         jobs = [
-            (branch.child(n, core.with_answers(part, parts, {}, trace.count), share), dict(memo))
+            (branch.child(n, with_answers(part, parts, {}, trace.count), share), dict(memo))
             for n, part in parts.items()
         ]
         at_once = trace.fan_out(lambda job: self._resolved(trace, *job), jobs, calls_each=0)

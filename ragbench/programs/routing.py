@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from ragbench.errors import ConfigError
 from ragbench.knobs import Knobs, resolve
-from ragbench.programs.core import PROGRAMS, CallKind, RAGProgram, Trace, calls_of
+from ragbench.programs.core import PROGRAMS, RAGProgram, Trace
+from ragbench.programs.core.program import CallKind, calls_of
 from ragbench.record import Step
 from ragbench.retrievers import Progress, Retriever
 

@@ -21,15 +21,17 @@ from ragbench import signatures
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.confidence import Label, ask_probabilities, grader, labels_of
+from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
 
-Probabilities = dict[core.Label, float]
+Probabilities = dict[Label, float]
 
 #: The labels taken where a reply cannot be read.
-UNREADABLE: dict[str, core.Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
+UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
 _LABELS = {
     "retrieve": (True, False),
-    **{field: core.labels_of(signatures.CritiquedAnswer, field) for field in UNREADABLE},
+    **{field: labels_of(signatures.CritiquedAnswer, field) for field in UNREADABLE},
 }
 
 
@@ -57,7 +59,7 @@ class Grades:
     utility: Probabilities
 
     @property
-    def likely(self) -> dict[str, core.Label]:
+    def likely(self) -> dict[str, Label]:
         return {
             name: max(grade, key=lambda label: grade[label]) for name, grade in vars(self).items()
         }
@@ -111,14 +113,14 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         source, combined = self.knobs.confidence_source, self.knobs.variant == "combined"
-        self.decide = core.grader(signatures.RetrievalDecision, source)
+        self.decide = grader(signatures.RetrievalDecision, source)
         self.direct = predict(signatures.DirectAnswer)
         if combined:
             self.critique = predict(signatures.CritiquedAnswer)
         else:
-            self.is_relevant = core.grader(signatures.IsRel, source)
-            self.is_supported = core.grader(signatures.IsSup, source)
-            self.is_useful = core.grader(signatures.IsUse, source)
+            self.is_relevant = grader(signatures.IsRel, source)
+            self.is_supported = grader(signatures.IsSup, source)
+            self.is_useful = grader(signatures.IsUse, source)
             self.answer = predict(signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -164,7 +166,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return self._candidate(trace, passage, str(reply.answer or "").strip(), grades)
 
     def _shown(self, passage: Passage) -> str:
-        return core.render_one(passage, max_tokens=self.knobs.context_tokens)
+        return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """The candidate of a relevant passage; a refusal is graded by no call."""
@@ -184,7 +186,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     ) -> Probabilities:
         labels, source = _LABELS[field], self.knobs.confidence_source
         given = {"question": trace.question, **inputs}
-        said = core.ask_probabilities(trace, predictor, field, labels, source=source, **given)
+        said = ask_probabilities(trace, predictor, field, labels, source=source, **given)
         return said or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:

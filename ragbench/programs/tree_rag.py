@@ -16,7 +16,8 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core.indexed import IndexProgram
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import SummaryTree, TreeSettings, fitting, tree as tree_search
 from ragbench.signatures import AnswerFromContext

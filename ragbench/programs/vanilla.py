@@ -8,7 +8,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.errors import ConfigError
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Reader, Trace, reading
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
+from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Dense, Distracting, Progress, Retriever
 from ragbench.signatures import AnswerFromContext
 

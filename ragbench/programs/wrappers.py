@@ -23,7 +23,8 @@ import dspy
 from ragbench.context import current, use
 from ragbench.ledger import fan_out
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import NO_ANSWER, RAGProgram
+from ragbench.programs.core import RAGProgram
+from ragbench.programs.core.program import NO_ANSWER
 from ragbench.record import Step
 from ragbench.retrievers import Passage
 

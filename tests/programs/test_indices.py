@@ -12,7 +12,7 @@ from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS, LightRAG, LinearRAG, MemoRAG, TreeRAG
-from ragbench.programs.core import IndexProgram
+from ragbench.programs.core.indexed import IndexProgram
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from ragbench.retrievers.lm_index import GistIndex, by_pattern
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible

@@ -50,7 +50,8 @@ from ragbench.lms.calls import (
 )
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
-from ragbench.programs.core import RAGProgram, calls_of
+from ragbench.programs.core import RAGProgram
+from ragbench.programs.core.program import calls_of
 from ragbench.programs.routing import Router
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 from ragbench.record import Call, billed, was_sent

@@ -55,7 +55,7 @@ from ragbench.lms.calls import (
 )
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
-from ragbench.programs.core import done_so_far
+from ragbench.programs.core.program import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore

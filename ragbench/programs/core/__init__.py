@@ -49,48 +49,25 @@ Where a model chooses tools, see `core.tools`; for probabilities of labels, `cor
 an index of a program's own, `core.indexed`.
 """
 
-from ragbench.programs.core.confidence import (
-    Label as Label,
-    Weighing as Weighing,
-    ask_probabilities as ask_probabilities,
-    grader as grader,
-    labels_of as labels_of,
-    probability as probability,
-    token_probabilities as token_probabilities,
-)
-from ragbench.programs.core.indexed import IndexProgram as IndexProgram
 from ragbench.programs.core.program import (
-    NO_ANSWER as NO_ANSWER,
     PROGRAMS as PROGRAMS,
     Autonomy as Autonomy,
-    CallKind as CallKind,
     ProgramKnobs as ProgramKnobs,
     RAGProgram as RAGProgram,
-    Reader as Reader,
-    calls_of as calls_of,
     chain_of_thought as chain_of_thought,
-    done_so_far as done_so_far,
-    named as named,
     predict as predict,
-    reading as reading,
 )
-from ragbench.programs.core.prompts import Line as Line, render as render, render_one as render_one
+from ragbench.programs.core.prompts import render as render
 from ragbench.programs.core.text import (
-    Fusion as Fusion,
-    answers_used as answers_used,
     distinct as distinct,
     first_sentence as first_sentence,
     fuse as fuse,
     is_answer as is_answer,
     jaccard as jaccard,
     sentences_of as sentences_of,
-    with_answers as with_answers,
 )
 from ragbench.programs.core.trace import (
-    RESAMPLING as RESAMPLING,
-    Budget as Budget,
     BudgetSpentError as BudgetSpentError,
     StopReason as StopReason,
     Trace as Trace,
-    role_lm as role_lm,
 )

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ragbench.data import question_key
-from ragbench.programs.core import Line, jaccard, render
+from ragbench.programs.core import jaccard, render
+from ragbench.programs.core.prompts import Line
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.retrievers import Passage, TextSettings, Words
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens

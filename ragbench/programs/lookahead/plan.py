@@ -13,7 +13,8 @@ from itertools import islice, product
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from ragbench.programs.core import distinct, jaccard, probability
+from ragbench.programs.core import distinct, jaccard
+from ragbench.programs.core.confidence import probability
 from ragbench.signatures import LookUpNode
 
 Score = Literal["sum", "product"]

@@ -17,6 +17,7 @@ from pydantic import Field
 from ragbench import signatures
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.confidence import probability
 from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor, without_repeats
 from ragbench.retrievers import Passage, Retriever
 
@@ -245,7 +246,7 @@ class Exploration:
             question=question,
         )
         answer, main = str(reply.answer or "").strip(), str(reply.main_answer or "").strip()
-        confidence = core.probability(reply.confidence)
+        confidence = probability(reply.confidence)
         if node is tree.root:
             # The root's question is the main one and so was asked twice. The second answer has the
             # wording of `answer_style`, but where that is brief a small model tells its subject

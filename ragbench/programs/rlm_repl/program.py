@@ -21,13 +21,14 @@ from pydantic import Field
 from ragbench.ledger import calling
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, StopReason, Trace, predict
+from ragbench.programs.core.program import CallKind
 from ragbench.programs.core.trace import role_lm
 from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox, rules
 from ragbench.retrievers import Retriever
 from ragbench.signatures import AnswerFromCode, WriteCode
 
 #: The calls that the model's code makes.
-SUB = core.CallKind("llm_query", "llm_query", "sub")
+SUB = CallKind("llm_query", "llm_query", "sub")
 #: Turns in a row without new code, after which the loop is given up.
 _PATIENCE = 3
 _SNIPPET_CHARS = 200
@@ -62,7 +63,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         self.write = predict(WriteCode)
         self.conclude = predict(AnswerFromCode)
 
-    def other_calls(self) -> Sequence[core.CallKind]:
+    def other_calls(self) -> Sequence[CallKind]:
         return (SUB,)
 
     def solve(self, trace: Trace) -> dspy.Prediction:

@@ -21,6 +21,8 @@ from pydantic import Field
 from ragbench.errors import KnobError
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
+from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
+from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
 from ragbench.signatures import AnswerFromContext, GradePassage, RewriteQuery, SelectStrips
@@ -31,7 +33,7 @@ class CRAGKnobs(ProgramKnobs):
 
     k: int = Field(10, ge=1, le=100, description="passages of the first search")
     evaluator: str = Field("lm", description="lm, maxsim, cross-encoder:FOLDER or an http address")
-    confidence_source: core.Weighing = Field(
+    confidence_source: Weighing = Field(
         "verbal", description="where the LM's probabilities of the grades come from"
     )
     upper: float = Field(0.5, ge=-1, le=1, description="one score this high: correct")
@@ -63,7 +65,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
         if self.knobs.evaluator == "lm":
-            self.grade = core.grader(GradePassage, self.knobs.confidence_source)
+            self.grade = grader(GradePassage, self.knobs.confidence_source)
         if self.knobs.refine:
             self.select = predict(SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
@@ -101,10 +103,8 @@ class CRAG(RAGProgram[CRAGKnobs]):
 
     def _score(self, trace: Trace, passage: Passage) -> float:
         grades, source = ("full", "partial", "none"), self.knobs.confidence_source
-        shown = core.render_one(passage, max_tokens=self.knobs.context_tokens)
-        said = core.ask_probabilities(
-            trace, self.grade, "grade", grades, source=source, passage=shown
-        )
+        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
+        said = ask_probabilities(trace, self.grade, "grade", grades, source=source, passage=shown)
         return 0.0 if said is None else said["full"] - said["none"]
 
     def _refined(

@@ -17,6 +17,7 @@ from pydantic import Field
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.confidence import probability, token_probabilities
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerWithHints, DraftSentence
 
@@ -112,8 +113,8 @@ class FLARE(RAGProgram[FLAREKnobs]):
             return bool(self.knobs.trigger == "always")
         if self.knobs.confidence_source == "verbal":
             named = any(map(str.strip, draft.uncertain_words))
-            return named or core.probability(draft.confidence) < float(self.knobs.theta)
-        likely = [p for _, p in core.token_probabilities(draft, "thought")]
+            return named or probability(draft.confidence) < float(self.knobs.theta)
+        likely = [p for _, p in token_probabilities(draft, "thought")]
         return min(likely, default=1.0) < float(self.knobs.theta)
 
     def _query(self, question: str, written: list[str], draft: dspy.Prediction) -> str:
@@ -123,7 +124,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         text = str(draft.thought)
         if self.knobs.query_from == "masked" and self.knobs.trigger == "confidence":
             if self.knobs.confidence_source == "logprob":
-                tokens = core.token_probabilities(draft, "thought")
+                tokens = token_probabilities(draft, "thought")
                 text = "".join(t if p >= self.knobs.beta else " " for t, p in tokens)
             else:
                 for words in filter(str.strip, draft.uncertain_words):

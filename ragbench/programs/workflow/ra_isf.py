@@ -16,6 +16,8 @@ from ragbench import signatures
 from ragbench.data import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.prompts import render_one
+from ragbench.programs.core.text import with_answers
 from ragbench.retrievers import Passage, Retriever
 
 
@@ -85,7 +87,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
             return []
 
         def relevant(passage: Passage) -> bool:
-            shown = core.render_one(passage, max_tokens=self.knobs.context_tokens)
+            shown = render_one(passage, max_tokens=self.knobs.context_tokens)
             sure = {"relevance": "relevant"}
             reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
             return bool(reply.relevance == "relevant")
@@ -108,7 +110,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         answers: dict[int, str] = {}
         notes = []
         for n, part in parts.items():
-            asked = core.with_answers(part, parts, answers, trace.count)
+            asked = with_answers(part, parts, answers, trace.count)
             answers[n] = self._resolved(trace, asked, above) if asked else ""
             notes.append(f"{asked or part} {answers[n] or 'unknown'}")
         if not any(map(is_answer, answers.values())):

@@ -21,6 +21,9 @@ from ragbench import signatures
 from ragbench.data import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
+from ragbench.programs.core.program import NO_ANSWER
+from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
 
 #: A stated certainty of 0 or 1 counts as this much less.
@@ -33,7 +36,7 @@ class RAGentAKnobs(ProgramKnobs):
     k: int = Field(20, ge=1, le=100, description="passages per search")
     max_calls: int = Field(60, ge=1, le=10_000, description="LM calls per question at the most")
     n: float = Field(0.5, ge=-3, le=3, description="deviations below the mean that are kept")
-    confidence_source: core.Weighing = Field("verbal", description="source of probabilities")
+    confidence_source: Weighing = Field("verbal", description="source of probabilities")
     max_follow_ups: int = Field(3, ge=0, le=20, description="follow-up questions at the most")
     refuse: bool = Field(False, description="no answer where the audit drops all claims")
 
@@ -75,7 +78,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         self.answer_each = predict(signatures.AnswerIfStated)
-        self.judge = core.grader(signatures.HoldsAnswer, self.knobs.confidence_source)
+        self.judge = grader(signatures.HoldsAnswer, self.knobs.confidence_source)
         self.cite = predict(signatures.CitedAnswer)
         self.cite_part = predict(signatures.CitedPart)
         self.audit = predict(signatures.AuditClaims)
@@ -103,10 +106,10 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         context = self.shown([passage])
         reply = trace.ask(self.answer_each, otherwise={"answer": ""}, context=context)
         answer = str(reply.answer or "").strip()
-        shown = core.render_one(passage, max_tokens=self.knobs.context_tokens)
+        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
         judged = {"passage": shown, "answer": answer or "not stated"}
         labels, source = (True, False), self.knobs.confidence_source
-        said = core.ask_probabilities(trace, self.judge, "holds", labels, source=source, **judged)
+        said = ask_probabilities(trace, self.judge, "holds", labels, source=source, **judged)
         likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
         score = math.log(likely) - math.log(1 - likely)
         notes = {"score": round(score, 4)}
@@ -186,7 +189,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             draft.answer = trace.answer(self.rewrite, notes=notes, instruction="")
         elif dropped:
             trace.count("all_claims_dropped")
-            draft.answer = core.NO_ANSWER if self.knobs.refuse else draft.answer
+            draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer
         return gaps
 
     def _integrated(

@@ -18,6 +18,7 @@ from pydantic import Field
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.confidence import probability, token_probabilities
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import QUERY_ACTIONS, AnswerWithConfidence, QueryAction, RefineQuery
 
@@ -125,8 +126,8 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
     def _confidence(self, reply: dspy.Prediction) -> float:
         if self.knobs.confidence_source == "verbal":
             # Small models state 0.99999: a difference in such a digit says nothing.
-            return round(core.probability(reply.confidence), 2)
-        likely = [p for _, p in core.token_probabilities(reply, "answer")]
+            return round(probability(reply.confidence), 2)
+        likely = [p for _, p in token_probabilities(reply, "answer")]
         return fmean(likely) if likely else 0.0
 
     def _best(self, nodes: Sequence[Node]) -> Node | None:
