@@ -1,6 +1,7 @@
 """The programs of several agents: ma_rag, rag_enta, ra_isf."""
 
 from math import log
+from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
@@ -100,9 +101,8 @@ def test_passages_below_mean_less_n_deviations_are_dropped_and_the_rest_ranked()
     judged = [step for step in prediction.steps if step.action == "judge"]
     scores = {step.pids[0]: step.notes["score"] for step in judged}
     filtered = step(prediction, "filter")
-    mean = sum(scores.values()) / len(scores)
-    deviation = (sum((s - mean) ** 2 for s in scores.values()) / len(scores)) ** 0.5
-    assert filtered.notes["threshold"] == pytest.approx(mean - 0.5 * deviation, abs=1e-3)
+    threshold = fmean(scores.values()) - 0.5 * pstdev(scores.values())
+    assert filtered.notes["threshold"] == pytest.approx(threshold, abs=1e-3)
     assert filtered.pids == ("Orla Venn", "Salt Road", "Tam Quill")  # best first
     assert scores["Orla Venn"] == pytest.approx(log(0.9) - log(0.1), abs=1e-4)
     assert "Harwick is a town" not in shown(lm, "CitedAnswer")["context"]

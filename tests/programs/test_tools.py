@@ -7,7 +7,7 @@ from typing import Any, get_args
 import dspy
 import pytest
 
-from ragbench.errors import ConfigError, KnobError
+from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
@@ -44,26 +44,19 @@ def typed(program: ARAG, *replies: Any, question: str = TOWN) -> tuple[Any, Any]
     return prediction, lm
 
 
-def observations(prediction: Any) -> list[str]:
-    return [step.observation for step in prediction.steps]
-
-
 def test_a_search_a_reading_and_an_answer() -> None:
     prediction, lm = typed(
         ARAG(shelf()), act("keyword_search", "salt road", "orla"), act("chunk_read", "0"), FINISH
     )
     assert ended(prediction) == ("Harwick", "answered")
-    assert observations(prediction) == [
-        "Chunk 1 | Salt Road: ... Salt Road is a novel by Orla Venn and Tam Quill about a "
-        "caravan ...\n"
+    assert [step.observation.split("\n")[-1] for step in prediction.steps] == [
         "Chunk 0 | Orla Venn: ... Orla Venn wrote the novel Salt Road ...",
-        "Chunk 0 | Orla Venn:\nOrla Venn wrote the novel Salt Road. She was born in Harwick.",
+        "Orla Venn wrote the novel Salt Road. She was born in Harwick.",
         "Harwick",
     ]
     # 9 letters of "salt road" and 4 of "orla", each once in both texts and once in one title.
-    assert [search.hits for search in prediction.searches] == [
-        (("Salt Road", 22.0), ("Orla Venn", 17.0))
-    ]
+    (search,) = prediction.searches
+    assert search.hits == (("Salt Road", 22.0), ("Orla Venn", 17.0))
     assert "She was born in Harwick." in lm.asked[2].inputs["trajectory"]
 
 
@@ -84,7 +77,7 @@ def test_without_chunk_read_searches_show_whole_chunks(
     program = ARAG(shelf(), variant=variant, k=1, embedder=variant)
     prediction, _ = typed(program, act("semantic_search", "Orla Venn wrote"), FINISH)
     whole = ": Orla Venn wrote the novel Salt Road. She was born in Harwick."
-    assert observations(prediction)[0].endswith(whole)
+    assert prediction.steps[0].observation.endswith(whole)
     assert len(embedder.embedded) == embedded  # naive embeds chunks and no sentence
 
 
@@ -123,13 +116,6 @@ def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> No
     assert [call.kind for call in ledger.calls] == ["embed"]
     typed(program, act("semantic_search", "born"), FINISH)
     assert len(embedder.embedded) == 10
-
-
-def test_one_search_must_be_on() -> None:
-    with pytest.raises(KnobError, match="are both off; leave one on"):
-        ARAG(shelf(), keyword_search=False, semantic_search=False)
-    with pytest.raises(KnobError, match="k=21 is not allowed"):
-        ARAG(shelf(), k=21)
 
 
 @pytest.fixture(autouse=True)
