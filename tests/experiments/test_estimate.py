@@ -1,15 +1,25 @@
-"""Estimates: what a run really spends lies in the range that was printed before."""
+"""Estimates: what a run, its index and a judge really spend lies in what was printed before."""
 
+import io
 import random
+import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace as Namespace
+from typing import Any
 
 import pytest
+from rich.console import Console
 
-from ragbench.experiments.config import RunConfig, make_config
+from ragbench.cli import progress as module
+from ragbench.experiments.artifacts import read_sidecar
+from ragbench.experiments.compare.spending import index_cost, index_lines, whole_cost
+from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.config import CompileConfig, RunConfig, make_config
 from ragbench.experiments.estimates import estimate_run
-from ragbench.experiments.runs import evaluate, ready
+from ragbench.experiments.report.tables import notes, run_table
+from ragbench.experiments.runs import evaluate, ready, reopen
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.scoring import (
@@ -18,22 +28,19 @@ from ragbench.experiments.score.scoring import (
     estimate_scoring,
     score_run,
 )
+from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers.knn import use_bank
 from ragbench.programs.wrappers import repair_form
+from ragbench.record import Totals
+from ragbench.retrievers import dense
+from ragbench.retrievers.lm_index import base as lm_index
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import four, make_run
+from tests.experiments.towns import World
 from tests.fake_server import FakeServer, Hit, plausible
 from tests.fakes import ScriptedLM
+from tests.retrievers.conftest import WordEmbedder
 from tests.runs import holds
-
-PROGRAMS = [
-    ("vanilla", {}),
-    ("ircot", {"max_steps": 3}),
-    ("self_rag", {}),
-    ("react", {"max_steps": 4}),
-    ("planner", {}),
-    ("reap", {}),
-]
 
 
 def wordy(hit: Hit) -> str:
@@ -43,18 +50,13 @@ def wordy(hit: Hit) -> str:
     return plausible(hit).replace("some ", f"some{more} {chance.random():.6f} ")
 
 
-def config_of(server: FakeServer, out: Path, program: str, knobs: dict[str, object]) -> RunConfig:
-    given = {
-        "program": program, "set": knobs, "lm": "openai/fake", "api_base": server.url, "limit": 4,
-        "price": "in=1,out=2", "out": str(out), "cache": False, "size": 200,
-    }  # fmt: skip
-    return make_config(given)
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+@pytest.fixture
+def config(server: FakeServer, tmp_path: Path) -> RunConfig:
+    server.script = wordy
+    return make_config(
+        {"program": "vanilla", "lm": "openai/fake", "api_base": server.url, "limit": 4,
+         "price": "in=1,out=2", "out": str(tmp_path / "run"), "cache": False, "size": 200}
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -63,68 +65,58 @@ def like() -> RunContext:
     return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
 
 
-@pytest.mark.parametrize(("program", "knobs"), PROGRAMS)
-def test_spending_lies_in_the_range(
-    tmp_path: Path, like: RunContext, program: str, knobs: dict[str, object]
+@pytest.mark.parametrize(
+    ("program", "knobs"),
+    [("vanilla", {}), ("ircot", {"max_steps": 3}), ("self_rag", {}), ("react", {"max_steps": 4}),
+     ("planner", {}), ("reap", {})],
+)  # fmt: skip
+def test_spending_lies_in_the_range_of_what_is_left(
+    config: RunConfig, server: FakeServer, like: RunContext, program: str, knobs: dict[str, object]
 ) -> None:
-    with FakeServer(wordy) as server:
-        config = config_of(server, tmp_path / "run", program, knobs)
-        bench = ready(config, like=like)
-        found = estimate_run(bench)
-        assert server.hits == []
-        for low, likely, high in zip(found.low, found.likely, found.high, strict=True):
-            assert 0 < low <= likely <= high
-        assert f"likely about {found.likely.tokens:,.0f}" in found.lines()[2]
-        summary = evaluate(config, like=bench).summary
-        took = summary.as_if
-        assert took.attempts == len(server.hits)
-        assert summary.failures == {}
+    config = config.but(program=program, set=knobs)
+    bench = ready(config, like=like)
+    found = estimate_run(bench)
+    assert server.hits == []
+    for low, likely, high in zip(found.low, found.likely, found.high, strict=True):
+        assert 0 < low <= likely <= high
+    assert f"likely about {found.likely.tokens:,.0f}" in found.lines()[2]
+    evaluate(config.but(limit=3), like=bench)
+    assert estimate_run(bench).low.calls == found.low.calls / 4
+    summary = evaluate(config, like=bench).summary
+    took = summary.as_if
+    assert (took.attempts, summary.failures) == (len(server.hits), {})
     spent = {"calls": took.calls, "tokens": took.tokens, "cost": took.cost_usd}
     assert holds(found, **spent), (found, spent)
+    assert estimate_run(bench).high.calls == 0
 
 
 @pytest.mark.parametrize("bank", [[], [{"question": "Where is it?", "demos": {}}]])
 def test_an_embeddings_server_is_not_asked_either(
-    tmp_path: Path, like: RunContext, bank: list[dict[str, object]]
+    config: RunConfig, server: FakeServer, like: RunContext, bank: list[dict[str, object]]
 ) -> None:
     """Also not by a program compiled by `knn`, which asks a copy of itself."""
-    with FakeServer(wordy) as server:
-        config = config_of(server, tmp_path / "run", "vanilla", {})
-        dense = {"embedder": "openai/small", "api_base": server.url}
-        bench = ready(config.but(retriever="dense", retriever_set=dense), like=like)
-        if bank:
-            use_bank(bench.program, {"entries": bank, "k": 1})
-        found = estimate_run(replace(bench, program=repair_form(bench.program)))
-        assert server.hits == []
+    settings = {"embedder": "openai/small", "api_base": server.url}
+    bench = ready(config.but(retriever="dense", retriever_set=settings), like=like)
+    if bank:
+        use_bank(bench.program, {"entries": bank, "k": 1})
+    found = estimate_run(replace(bench, program=repair_form(bench.program)))
+    assert server.hits == []
     assert (found.low.calls, found.high.calls) == (4, 8)
     assert any("searches also ask a server, at most" in line for line in found.lines())
 
 
-def test_only_what_is_left_to_ask_is_estimated(tmp_path: Path, like: RunContext) -> None:
-    with FakeServer(wordy) as server:
-        config = config_of(server, tmp_path / "run", "vanilla", {})
-        bench = ready(config, like=like)
-        whole = estimate_run(bench)
-        evaluate(config.but(limit=3), like=bench)
-        assert (whole.low.calls, estimate_run(bench).low.calls) == (4, 1)
-        evaluate(config, like=bench)
-        assert estimate_run(bench).high.calls == 0
-
-
-def test_command_keeps_the_estimate_and_the_table_compares(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("eval", "calls   4 to 8"), ("tune --only k --trials 2", "calls   4 to 24")],
+)
+def test_a_dry_run_asks_nothing_and_writes_nothing(
+    words: str, said: str, server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "run"
-    with FakeServer(wordy) as server:
-        given = [
-            "eval", "--program", "vanilla", "--lm", "openai/fake", "--api-base", server.url,
-            "--limit", "4", "--price", "in=1,out=2", "--out", str(out), "--size", "200",
-        ]  # fmt: skip
-        code, text, _ = command(capsys, *given, "--dry-run")
-        assert code == 0
-        assert "calls   4 to 8" in text
-        assert server.hits == []
-        assert not out.exists(), "a dry run writes nothing"
+    given = "--program vanilla --lm openai/fake --price in=1,out=2 --limit 4 --size 200 --dry-run"
+    where = ["--api-base", server.url, "--out", str(tmp_path / "x")]
+    code, text, _ = command(capsys, *words.split(), *given.split(), *where)
+    assert (code, server.hits, (tmp_path / "x").exists()) == (0, [], False)
+    assert said in text  # each reply may be asked for twice
 
 
 def test_scoring_is_estimated_without_asking_and_leaves_the_run_alone(tmp_path: Path) -> None:
@@ -132,14 +124,135 @@ def test_scoring_is_estimated_without_asking_and_leaves_the_run_alone(tmp_path: 
     files = {path.name for path in folder.iterdir()}
     lm = ScriptedLM(lambda asked: {"verdict": "correct"}, name="judge")
     request = ScoreRequest(judge=JudgeRequest(Asking(lm, 2)))
-    found = estimate_scoring(folder, request)
-    assert (found.low.calls, found.high.calls) == (3, 6)
+    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding"))
+    for each in (request, claims):
+        found = estimate_scoring(folder, each)
+        assert (found.low.calls, found.high.calls) == (3, 6)
     assert lm.asked == []
     assert {path.name for path in folder.iterdir()} <= files | {".lock"}
+    found = estimate_scoring(folder, request)
     took = score_run(folder, request).summary["judges"]["judge"]["as_if"]
     tokens = took["prompt_tokens"] + took["completion_tokens"]
     assert holds(found, calls=took["calls"], tokens=tokens, cost=took["cost_usd"])
     assert estimate_scoring(folder, request).high.calls == 0
-    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding"))
-    found = estimate_scoring(folder, claims)
-    assert (found.low.calls, found.high.calls) == (3, 6)
+
+
+# -- indexes ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def indexing(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    for place in (dense, lm_index):
+        monkeypatch.setattr(place, "make_embedder", lambda spec, api_base="": WordEmbedder())
+    monkeypatch.setattr("ragbench.retrievers.store._OPEN", {})
+    return world
+
+
+def indexed(world: World, program: str, **over: Any) -> RunConfig:
+    given = {"setting": "pooled", "limit": 1, "out": world.folder / program, **over}
+    return world.config(program=program, **given)
+
+
+def test_the_estimate_names_what_the_index_still_takes(indexing: World) -> None:
+    config = indexed(indexing, "linear_rag")
+    estimate = estimate_run(ready(config))
+    index = estimate.index
+    assert index is not None
+    assert (index.low.calls, index.high.calls) == (40, 80)  # a reply that is cut is asked twice
+    assert estimate.lines()[-4] == "  the index, in addition"
+    assert re.search(r"tokens  .*, likely about [\d,]+$", estimate.lines()[-2])
+    assert indexing.lm.asked == []
+    evaluate(config)
+    kept = estimate_run(ready(config.but(out=indexing.folder / "again"))).index
+    assert kept is not None
+    assert (kept.high, kept.notes) == ((0, 0, 0), ["40 replies are kept from before"])
+
+
+@pytest.mark.parametrize(
+    ("program", "least", "most"),
+    [("hippo_rag", 80, 160), ("graph_rag", 40, 160), ("raptor", 1, 40)],
+)
+def test_calls_that_depend_on_what_is_read_are_estimated_by_made_up_replies(
+    program: str, least: int, most: int, indexing: World
+) -> None:
+    index = estimate_run(ready(indexed(indexing, program))).index
+    assert index is not None
+    assert least <= index.low.calls < index.high.calls <= most
+
+
+def test_the_card_and_the_tables_show_the_index(indexing: World) -> None:
+    for program in ("hippo_rag", "vanilla"):
+        evaluate(indexed(indexing, program, limit=2))
+    run, plain = (reopen(indexing.folder / name) for name in ("hippo_rag", "vanilla"))
+    cost = index_cost(run.card)
+    assert cost is not None
+    assert (cost.calls, run.card.index["index_calls"], run.prepared.calls) == (80, 80, 80)
+    assert index_cost(plain.card) is None
+    (line,) = index_lines(run)
+    assert line.startswith("index: 80 calls (80 to 160 expected), ")
+    found = re.search(r"([\d,]+) tokens \(([\d,]+) to ([\d,]+) expected\)", line)
+    assert found
+    taken, least, most = (int(number.replace(",", "")) for number in found.groups())
+    assert least <= taken <= most
+    assert index_lines(plain) == []
+    table = run_table([run, plain])
+    assert "index $" in [column.heading for column in table.columns]
+    assert [row.get("index_usd") for row in table.rows] == [cost.usd, None]
+    assert "index $" not in [column.heading for column in run_table([plain]).columns]
+    # Vectors of the test's embedder have no price, so the index has none.
+    assert (whole_cost(run), whole_cost(plain)) == (None, plain.summary.as_if.cost_usd)
+
+
+def test_an_index_that_a_limit_stops_shows_its_bill_and_lost_replies_are_told(
+    indexing: World,
+) -> None:
+    config = indexed(indexing, "hippo_rag")
+    with spending(Limits(calls=20)):
+        stopped = evaluate(config)
+    assert stopped.stopped_by == "--max-calls 20"
+    (line,) = (line for line in notes(stopped) if line.startswith("index so far: billed 20 calls"))
+    assert not line.endswith(" 0.0000 $")
+    assert len(indexing.lm.asked) == 20
+    whole = evaluate(config)
+    assert whole.prepared.calls == len(indexing.lm.asked) - whole.summary.billed.calls == 80
+    indexing.use(lambda asked: "I would rather not.", name="another")
+    lost = evaluate(indexed(indexing, "linear_rag"))
+    said = "the index lost unreadable_replies 40; the next run that makes it asks for them again"
+    assert said in index_lines(lost)
+
+
+def test_a_compile_makes_the_index_before_the_first_question_and_shows_it(indexing: World) -> None:
+    shown: list[tuple[int, int]] = []
+    said: list[str] = []
+    folder = compile_program(
+        indexed(indexing, "tree_rag", limit=None),
+        CompileConfig(out=indexing.folder / "out", train_limit=2, val_limit=2),
+        on_message=said.append,
+        on_prepare=lambda done, n: shown.append((done, n)),
+    )
+    assert not any("cannot be rehearsed" in line for line in said), said
+    signatures = indexing.lm.signatures
+    summaries = signatures.count("Summarize")
+    assert summaries > 1
+    assert set(signatures[:summaries]) == {"Summarize"}
+    assert shown[-1] == (summaries, summaries)
+    billed = read_sidecar(folder).cost["billed"]
+    assert billed["preparation"]["calls"] == summaries
+    assert billed["all"]["calls"] == len(signatures)
+
+
+def test_a_file_gets_a_line_every_30_seconds_with_rate_and_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    progress = module.RunProgress("facts", Console(file=out, width=80))
+    for second, done in ((10, 5), (40, 20), (50, 25), (75, 50)):
+        now[0] = second
+        ledger = Namespace(billed=Totals(calls=2 * done, attempts=2 * done, cost_usd=0.01 * done))
+        monkeypatch.setattr("ragbench.ledger.current_ledger", lambda ledger=ledger: ledger)
+        progress.prepare(done, 100)
+    assert out.getvalue().splitlines() == [
+        "facts 20/100, 2:40 left  30.0/min  $0.2000  about $1.0000 in all",
+        "facts 50/100, 1:12 left  41.5/min  $0.5000  about $1.0000 in all",
+    ]

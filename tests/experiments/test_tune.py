@@ -1,4 +1,4 @@
-"""Tuning: the space is of the knobs, the front is not dominated, and a kill changes nothing."""
+"""Tuning: its space, its front, its estimate, and that a kill changes nothing."""
 
 from itertools import permutations
 from pathlib import Path
@@ -10,15 +10,18 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from ragbench.errors import ConfigError, DataError, KnobError, RunError, UnknownNameError
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.config import TuneConfig
+from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.report.compiled import print_tuned
 from ragbench.experiments.runs import compiled_fields, evaluate
+from ragbench.experiments.runs.context import billed_under
 from ragbench.experiments.tune.search import make_space
-from ragbench.experiments.tune.study import Tuned, tune, without_luck
+from ragbench.experiments.tune.study import Tuned, estimate_tune, tune, without_luck
 from ragbench.metrics import corrected_best
 from ragbench.programs import PROGRAMS
+from ragbench.record import Totals, total
 from tests.experiments.towns import Killed, World, killed_at, town
 from tests.fakes import Asked, Reply, plausible
+from tests.runs import holds
 
 
 def by_passages(asked: Asked) -> Reply:
@@ -29,21 +32,26 @@ def by_passages(asked: Asked) -> Reply:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World(tmp_path, monkeypatch)
-    made.use(by_passages)
-    return made
+def world(world: World) -> World:
+    world.use(by_passages)
+    return world
 
 
-def search(world: World, **how: Any) -> Tuned:
-    run = {"k": None, "split": "validation", "setting": "pooled", **how.pop("run", {})}
-    config = world.config(**{"out": world.folder / "tuned", **run})
-    on_message = how.pop("on_message", lambda line: None)
+def asked(
+    world: World, run: dict[str, Any] | None = None, **how: Any
+) -> tuple[RunConfig, TuneConfig]:
+    fixed = {"k": None, "split": "validation", "setting": "pooled", "out": world.folder / "tuned"}
     given = {"only": ("k",), "trials": 8, "objectives": ("f1", "tokens"), **how}
-    return tune(config, TuneConfig(**given), on_message=on_message)
+    return world.config(**{**fixed, **(run or {})}), TuneConfig(**given)
 
 
-def test_the_front_is_not_dominated(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def search(world: World, run: dict[str, Any] | None = None, **how: Any) -> Tuned:
+    return tune(*asked(world, run, **how), on_message=lambda line: None)
+
+
+def test_the_front_is_not_dominated_loads_and_is_held_out(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     tuned = search(world)
     points = [tuple(point.values.values()) for point in tuned.front]
     assert len(points) >= 2
@@ -51,8 +59,7 @@ def test_the_front_is_not_dominated(world: World, capsys: pytest.CaptureFixture[
         assert f1 > other_f1 or tokens < other_tokens
     assert points == sorted(points, reverse=True)
     assert tuned.best is not None
-    assert tuned.best.seen == max(f1 for f1, _ in points)
-    assert tuned.best.corrected <= tuned.best.seen
+    assert tuned.best.corrected <= tuned.best.seen == max(f1 for f1, _ in points)
     print_tuned(tuned)
     out = capsys.readouterr().out
     assert "flatters" in out
@@ -63,9 +70,7 @@ def test_the_front_is_not_dominated(world: World, capsys: pytest.CaptureFixture[
         assert f"{point.values['f1']:.4g} [{interval.low:.4g}, {interval.high:.4g}]" in out
         assert read_sidecar(point.folder).scores["compiled"]["interval"]["low"] >= 0
 
-
-def test_a_front_point_loads_and_is_held_out(world: World) -> None:
-    best = search(world).front[0]
+    best = tuned.front[0]
     fields = compiled_fields(best.folder)
     assert fields["set"]["k"] == best.knobs["k"]
     over = {"set": fields["set"], "k": None, "setting": "pooled", "compiled": best.folder}
@@ -78,21 +83,20 @@ def test_a_front_point_loads_and_is_held_out(world: World) -> None:
     assert sidecar.cost["as_if"]["all"]["calls"] % 8 == 0
 
 
-def front(tuned: Tuned) -> list[tuple[Any, Any]]:
-    return [(dict(point.knobs), dict(point.values)) for point in tuned.front]
-
-
 def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path) -> None:
-    quiet = search(world, run={"out": tmp_path / "quiet", "workers": 1}, trials=5)
-    for call in (3, 11, 14):
+    def front(run: dict[str, Any]) -> list[tuple[Any, Any]]:
+        points = search(world, {"workers": 1, **run}, trials=5).front
+        return [(dict(point.knobs), dict(point.values)) for point in points]
+
+    quiet = front({"out": tmp_path / "quiet"})
+    for call in (3, 14):
         world.use(killed_at(call, by_passages), cache=False)
         with pytest.raises(Killed):
-            search(world, run={"workers": 1}, trials=5)
+            front({})
     world.use(by_passages, cache=False)
-    assert front(search(world, run={"workers": 1}, trials=5)) == front(quiet)
+    assert front({}) == quiet
     again = world.use(by_passages, cache=False)
-    assert front(search(world, run={"workers": 1}, trials=5)) == front(quiet)
-    assert again.asked == []
+    assert (front({}), again.asked) == (quiet, [])
 
 
 def test_one_objective_gives_up_early_on_bad_trials(world: World) -> None:
@@ -103,27 +107,31 @@ def test_one_objective_gives_up_early_on_bad_trials(world: World) -> None:
     assert tuned.front[0].n == 8
 
 
-def test_what_cannot_be_searched_is_refused(world: World) -> None:
-    with pytest.raises(DataError, match="leave out --split test"):
-        search(world, run={"split": "test"})
-    with pytest.raises(UnknownNameError, match="tokens"):
-        search(world, objectives=("token",))
-    with pytest.raises(ConfigError, match="fixed by --set"):
-        search(world, run={"set": {"k": 3}})
-    with pytest.raises(KnobError, match="did you mean"):
-        search(world, only=("context_token",))
-    with pytest.raises(KnobError, match="not allowed"):
-        search(world, space={"k": "1:1000"})
+@pytest.mark.parametrize(
+    ("run", "how", "error", "words"),
+    [
+        ({"split": "test"}, {}, DataError, "leave out --split test"),
+        ({}, {"objectives": ("token",)}, UnknownNameError, "tokens"),
+        ({"set": {"k": 3}}, {}, ConfigError, "fixed by --set"),
+        ({}, {"only": ("context_token",)}, KnobError, "did you mean"),
+        ({}, {"space": {"k": "1:1000"}}, KnobError, "not allowed"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(
+    run: dict[str, Any], how: dict[str, Any], error: type[Exception], words: str, world: World
+) -> None:
+    with pytest.raises(error, match=words):
+        search(world, run, **how)
     assert world.lm.asked == []
+
+
+def test_another_space_and_an_unknown_price_are_refused(world: World) -> None:
     search(world, trials=1)
     with pytest.raises(RunError, match=r"holds a search with space"):
         search(world, trials=1, space={"k": "1:3"})
-
-
-def test_an_unknown_price_is_no_cost_of_nothing(world: World) -> None:
     world.use(by_passages, price=None)
     with pytest.raises(RunError, match="give --price, or take tokens"):
-        search(world, objectives=("f1", "cost"))
+        search(world, {"out": world.folder / "other"}, objectives=("f1", "cost"))
 
 
 def test_the_space_comes_from_types_and_bounds() -> None:
@@ -153,3 +161,30 @@ def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:
             assert interval is not None
             held.append(interval.low <= worth[best.index] <= interval.high)
         assert np.mean(held) >= 0.88, (n, level)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"space": {"k": "1:3"}},  # three combinations are soon used up
+        {"objectives": ("f1",)},  # bad trials are given up
+    ],
+)
+def test_what_is_spent_lies_in_the_range_of_what_is_left(
+    world: World, over: dict[str, Any]
+) -> None:
+    before = Totals()
+    for trials in (3, 10):
+        config, how = asked(world, {"limit": 4}, trials=trials, **over)
+        found = estimate_tune(config, how)
+        assert total(billed_under(world.folder / "tuned")).calls == before.calls
+        assert found.high.calls <= 2 * 11 * 4  # and as given; each reply may be asked for twice
+        tune(config, how, on_message=lambda line: None)
+        took = total(billed_under(world.folder / "tuned"))
+        assert took.calls == len(world.lm.asked) > before.calls
+        calls, tokens = took.calls - before.calls, took.tokens - before.tokens
+        cost = (took.cost_usd or 0.0) - (before.cost_usd or 0.0)
+        assert holds(found, calls=calls, tokens=tokens, cost=cost), (found, took, before)
+        assert estimate_tune(config, how).high.calls == 0
+        before = took
+    assert "3 done before" in found.title
