@@ -170,7 +170,7 @@ def _passages_of(
 
     Of relations those count that have a passage which none before them has.
     """
-    scores = index.dense_scores(question)
+    scores = index.cosines(question, index.passages)
 
     def nearest(rows: set[int], found: int) -> list[int]:
         return sorted(rows, key=lambda row: (-scores[row], row))[: _RELATED * found // 2]

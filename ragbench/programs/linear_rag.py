@@ -76,7 +76,7 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         if knobs.ablation == "graph":
             return []
         if knobs.entities == "spacy":
-            names = lm_index.by_spacy(lm_index.load_pipeline(knobs.spacy_pipeline)(question))
+            [names] = lm_index.by_spacy([question], knobs.spacy_pipeline)
         elif knobs.entities == "regex":
             names = lm_index.by_pattern(question)
         else:
@@ -95,8 +95,13 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
                 trace.count("no_seed")
             return index.search(question, k=knobs.k)
         hops = 1 if knobs.ablation == "bridging" else knobs.max_iterations
-        bridging = lm_index.Bridging(hops, knobs.top_k_sentence, knobs.threshold)
-        reached = index.activated(question, seeds, bridging)
+        reached = index.activated(
+            question,
+            seeds,
+            max_iterations=hops,
+            top_k_sentence=knobs.top_k_sentence,
+            threshold=knobs.threshold,
+        )
         scores = {index.names[entity]: round(score, 4) for entity, score in seeds}
         tiers = {index.names[entity]: tier for entity, (_, tier) in reached.last.items()}
         trace.step("bridge", input=", ".join(mentions), notes={"seeds": scores, "tiers": tiers})

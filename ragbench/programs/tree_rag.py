@@ -20,6 +20,7 @@ from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
 from ragbench.programs.core.indexed import IndexProgram
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import SummaryTree, TreeSettings, fitting, tree as tree_search
+from ragbench.retrievers.lm_index.base import best_first
 from ragbench.signatures import AnswerFromContext
 
 
@@ -66,21 +67,21 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
     def _nodes(self, trace: Trace, tree: SummaryTree, layers: list[int]) -> list[Passage]:
         """The chosen nodes that fit the context whole, one at least; `layers` gets theirs."""
         scores = tree.scores(trace.question)
-        chosen = self._chosen(scores, tree.shape)
-        if chosen.empty:
-            trace.count("hiro_empty")
-        found = [tree.passage(node, float(scores[node])) for node in chosen.nodes]
+        nodes = self._chosen(trace, scores, tree.shape)
+        found = [tree.passage(node, float(scores[node])) for node in nodes]
         lines = [f"[{number}] {passage}" for number, passage in enumerate(found, start=1)]
         fit = len(fitting(lines, self.knobs.context_tokens)) or 1
-        layers += [tree.layer_of(node) for node in chosen.nodes[:fit]]
+        layers += [tree.layer_of(node) for node in nodes[:fit]]
         return found[:fit]
 
-    def _chosen(self, scores: Any, shape: tree_search.Shape) -> tree_search.Selection:
+    def _chosen(self, trace: Trace, scores: Any, shape: tree_search.Shape) -> list[int]:
         knobs = self.knobs
         if knobs.mode == "collapsed":
-            return tree_search.collapsed(scores, k=knobs.k)
+            return best_first(scores, knobs.k)
         if knobs.mode == "traversal":
             return tree_search.traversal(scores, shape, k=knobs.k)
+        if not any(scores[node] > knobs.selection for node in shape.layers[-1]):
+            trace.count("hiro_empty")
         limits = {"selection": knobs.selection, "delta": knobs.delta}
         return tree_search.hiro(scores, shape, **limits, keep_parent=knobs.keep_parent)
 

@@ -11,8 +11,9 @@ import inspect
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import httpx
 from pydantic import Field
@@ -88,8 +89,7 @@ class GivenRetriever(Retriever):
 class HTTPSettings(Knobs):
     """Settings of `http`."""
 
-    url: str = Field("", description="address that is asked for each query")
-    method: Literal["POST", "GET"] = Field("POST", description="JSON body, or URL")
+    url: str = Field("", description="address that a query is posted to, as JSON")
     query: str = Field("query", description="field that holds the query")
     k: str = Field("k", description="field that holds the number of passages; blank for none")
     hits: str = Field("hits", description="where the list of hits stands; dots step in")
@@ -113,27 +113,20 @@ class HTTPRetriever(Retriever):
         if not self.settings.url:
             raise ConfigError("retriever http needs an address: --retriever-set url=http://...")
         url = checked_address(self.settings.url, "the address of the retriever")
-        header = "authorization"
-        self.server = SearchServer("http", url, header=header, variable=KEY_VARIABLE)
+        self.server = SearchServer("http", url, header="authorization", variable=KEY_VARIABLE)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """At most `k` hits, in the order of the reply."""
         if not query.strip() or k < 1:
             return []
         names = self.settings
-        fields: dict[str, str | int] = {names.query: query, **({names.k: k} if names.k else {})}
-        if names.method == "POST":
-            request = httpx.Request("POST", names.url, json=fields)
-        else:
-            request = httpx.Request("GET", names.url, params=fields)
-        content = self.server.answer(request)
-        hits = _at(json.loads(content), names.hits)
+        fields = {names.query: query, **({names.k: k} if names.k else {})}
+        reply = self.server.answer(httpx.Request("POST", names.url, json=fields))
+        hits = _at(json.loads(reply), names.hits)
         if not isinstance(hits, list):
             raise LMSetupError(f"{names.url} answered without a list at hits={names.hits!r}")
-        rows = [
-            {key: _at(hit, getattr(names, key)) for key in ("text", "title", "id", "score")}
-            for hit in hits
-        ]
+        told = ("text", "title", "id", "score")
+        rows = [{name: _at(hit, getattr(names, name)) for name in told} for hit in hits]
         return passages_of(rows, self.corpus)[:k]
 
 
@@ -203,22 +196,21 @@ def passages_of(found: Any, corpus: Corpus) -> list[Passage]:
 def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
     if isinstance(row, Passage):
         return row
-    row = {"text": row} if isinstance(row, str) else row
-    get: Callable[[str], Any] = (
-        row.get if isinstance(row, Mapping) else lambda name: getattr(row, name, None)
-    )
-    text = next(filter(None, map(get, _TEXTS)), None)
+    if not isinstance(row, Mapping):
+        names = (*_TEXTS, "id", "pid", "title", "score")
+        told = {name: getattr(row, name, None) for name in names}
+        row = {"text": row} if isinstance(row, str) else told
+    text = next(filter(None, map(row.get, _TEXTS)), None)
     if not isinstance(text, str):
         raise ConfigError(f"a retriever of one's own found {repr(row)[:80]}, which has no text")
-    name, title, score = get("id") or get("pid"), get("title"), get("score")
-    place = corpus.positions.get(str(name)) if name is not None else None
+    pid, title, score = row.get("id") or row.get("pid"), row.get("title"), row.get("score")
+    place = corpus.positions.get(str(pid))
     if place is None:
-        place = corpus.titled(str(title)) if title else _by_text(corpus).get(text)
+        place = _by_text(corpus).get(f"{title} | {text}" if title else text)
     points = float(score) if isinstance(score, int | float) and abs(score) < 1e300 else 0.0
-    if place is not None and (not title or corpus[place].text == text or name is not None):
-        hit: Passage = corpus[place].scored(points)
-        return hit
-    return Passage(str(name or f"own-{number}"), str(title or ""), text, score=points)
+    if place is not None:
+        return Passage.scored(corpus[place], points)
+    return Passage(str(pid or f"own-{number}"), str(title or ""), text, score=points)
 
 
 #: Of what finds without end.
@@ -226,36 +218,33 @@ _MOST_HITS = 10_000
 _TEXTS = ("text", "long_text", "content", "page_content", "passage")
 
 
+@lru_cache(maxsize=4)
 def _by_text(corpus: Corpus) -> Mapping[str, int]:
     """Positions by text, with the title before it and without."""
-    known: dict[str, int] | None = corpus.__dict__.get("_own_texts")
-    if known is None:
-        known = {}
-        for place, passage in enumerate(corpus):
-            known.setdefault(passage.text, place)
-            known.setdefault(str(passage), place)
-        corpus.__dict__["_own_texts"] = known
+    known: dict[str, int] = {}
+    for place, passage in enumerate(corpus):
+        known.setdefault(passage.text, place)
+        known.setdefault(str(passage), place)
     return known
 
 
 def _way_to_search(given: Any, name: str) -> Callable[[str, int], Any]:
-    for method in ("search", "forward", "__call__"):
-        function = getattr(given, method, None)
-        if not callable(function) or isinstance(given, type):
-            continue
-        takes = inspect.signature(function).parameters
-        if "k" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-            return lambda query, k, call=function: call(query, k=k)  # type: ignore[misc]
-        return lambda query, k, call=function: call(query)  # type: ignore[misc]
-    if isinstance(given, type):
+    if isinstance(given, type):  # its objects are looked at when they are made
         return lambda query, k: None
-    raise ConfigError(f"{name} is no retriever: it has no search(query, k) and cannot be called")
+    functions = (getattr(given, method, None) for method in ("search", "forward", "__call__"))
+    function = next(filter(callable, functions), None)
+    if function is None:
+        raise ConfigError(
+            f"{name} is no retriever: it has no search(query, k) and cannot be called"
+        )
+    takes = inspect.signature(function).parameters
+    if "k" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+        return lambda query, k: function(query, k=k)
+    return lambda query, k: function(query)
 
 
 def _at(value: Any, path: str) -> Any:
     """What stands in `value` at `path`, whose dots step into objects; None where nothing does."""
-    for part in path.split(".") if path else ():
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value if path else None
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

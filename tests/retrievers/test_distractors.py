@@ -1,85 +1,70 @@
 """Misleading passages: what each kind is, where they are put, and what the draw depends on."""
 
-import random
-
 import pytest
 
 from ragbench.retrievers import Corpus, Passage, make_retriever
-from ragbench.retrievers.distractors import (
-    KINDS,
-    false_shortcut,
-    look_alike,
-    split_evidence,
-    subjective,
-)
 from tests.programs.shelf import TEXTS
 
 CORPUS = Corpus([Passage(title, title, text) for title, text in TEXTS.items()])
-VENN = CORPUS[0]
-NAMES = ["Ada Brook"]
+QUERY = "novel Salt Road by Orla Venn"
 
 
-def chance() -> random.Random:
-    return random.Random(7)
+def misled(kind: str, query: str, *passages: Passage) -> tuple[Passage | None, list[Passage]]:
+    """What one search over `passages` is given beside its hits."""
+    corpus = Corpus([*passages, Passage("donor", "Ada Brook", "About a brook.")])
+    settings = {"rate": 1, "per_search": 1, "kinds": kind}
+    made = make_retriever("distracting", corpus, **settings)
+    whole = make_retriever("bm25", corpus).search(query, k=1)
+    for number in range(20):  # the made-up passage may be the one that drops out
+        found = made.presented(f"{query}{' ' * number}", [*whole, *whole])
+        put = [p for p in found if p.pid.startswith("distractor-")]
+        if put:
+            return put[0], [p for p in found if p not in put]
+    return None, whole
 
 
-def test_a_look_alike_has_other_names_and_numbers_and_is_no_gold_passage() -> None:
-    passage = Passage("1", "Harwick", "Harwick is a town in Dunmoor. It has 900 inhabitants.")
-    made = look_alike(passage, NAMES, chance())
+@pytest.mark.parametrize(
+    ("kind", "text", "title", "begins"),
+    [
+        ("look_alike", "Harwick is in Dunmoor.", "Harwick", "Harwick is in Ada Brook."),
+        ("look_alike", "nothing to change here, harwick", "Harwick", ""),
+        ("false_shortcut", "Harwick lies there.", "Harwick", "Where is Harwick: Ada Brook. No"),
+        ("split_evidence", "It has a Mayor. It is Harwick.", "", "It is Harwick."),
+        ("split_evidence", "One sentence of Harwick.", "", ""),
+        ("subjective", "A town. Harwick is in Dunmoor.", "Harwick",
+         "As many people see it: Harwick is in Ada Brook. Whoever"),
+        ("neutral", "Harwick lies there.", "Ada Brook", "About a brook."),
+    ],
+)  # fmt: skip
+def test_what_each_kind_is(kind: str, text: str, title: str, begins: str) -> None:
+    made, kept = misled(kind, "Where is Harwick?", Passage("1", "Harwick", text))
+    if not begins:
+        assert made is None
+        return
     assert made is not None
-    assert (made.pid, made.title) == ("distractor-look_alike-1", "Harwick")  # no mark gives it away
-    assert made.text.startswith("Harwick is a town in Ada Brook. It has 90")
+    assert (made.title, made.text.startswith(begins)) == (title, True), made.text
+    assert all(p.pid == "1" for p in kept)  # under its own pid, as gold passages are found
+    if kind == "split_evidence":
+        assert any(p.text == "It has a Mayor." for p in kept)
+
+
+def test_numbers_of_a_look_alike_are_others() -> None:
+    made, _ = misled("look_alike", "Harwick", Passage("1", "Harwick", "It has 900 inhabitants."))
+    assert made is not None
+    assert made.text.startswith("It has 90")
     assert "900" not in made.text
-    assert look_alike(Passage("2", "T", "nothing to change here"), NAMES, chance()) is None
 
 
-def test_a_false_shortcut_answers_the_query_with_a_name_of_another_passage() -> None:
-    made = false_shortcut(VENN, "Where was she born?", NAMES, chance())
-    assert made is not None
-    assert made.text.startswith("Where was she born: Ada Brook.")
-    assert false_shortcut(VENN, "Where?", [], chance()) is None
-
-
-def test_split_evidence_keeps_the_beginning_under_its_pid_and_the_rest_without_its_title() -> None:
-    split = split_evidence(VENN)
-    assert split is not None
-    first, rest = split
-    assert (first.pid, first.title) == ("Orla Venn", "Orla Venn")
-    assert first.text == "Orla Venn wrote the novel Salt Road."
-    assert (rest.title, rest.text) == ("", "She was born in Harwick.")
-    assert split_evidence(Passage("1", "T", "One sentence.")) is None
-
-
-def test_an_opinion_contradicts_the_passage() -> None:
-    made = subjective(VENN, NAMES, chance())
-    assert made is not None
-    assert "Orla Venn wrote the novel Ada Brook." in made.text
-    assert "As many people see it" in made.text
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "neutral"])
+@pytest.mark.parametrize(
+    "kind", ["look_alike", "false_shortcut", "split_evidence", "subjective", "neutral"]
+)
 def test_each_kind_takes_places_of_hits_and_leaves_their_scores(kind: str) -> None:
     settings = {"rate": 1, "per_search": 1, "kinds": kind}
-    plain = make_retriever("bm25", CORPUS).search("novel Salt Road by Orla Venn", k=3)
-    found = make_retriever("distracting", CORPUS, **settings).search(
-        "novel Salt Road by Orla Venn", k=3
-    )
-    assert len(found) == len(plain)
+    plain = make_retriever("bm25", CORPUS).search(QUERY, k=3)
+    found = make_retriever("distracting", CORPUS, **settings).search(QUERY, k=3)
     assert [p.score for p in found] == [p.score for p in plain]
-    made = [p for p in found if p.pid.startswith("distractor-")]
-    assert len(made) <= 1
-    texts_found = {p.text for p in found}
-    assert texts_found != {p.text for p in plain}
-
-
-def test_a_neutral_passage_is_one_of_the_corpus_about_something_else() -> None:
-    made = make_retriever("distracting", CORPUS, rate=1, kinds="neutral", per_search=1)
-    texts = {f"distractor-neutral-{p.pid}": p.text for p in CORPUS}
-    for n in range(30):
-        found = made.search(f"Salt Road by Orla Venn {n}", k=3)
-        put = [p for p in found if p.pid.startswith("distractor-")]
-        assert [p.text for p in put] == [texts[p.pid] for p in put]
-        assert not {p.title for p in put} & {"Salt Road", "Orla Venn"}
+    assert len([p for p in found if p.pid.startswith("distractor-")]) <= 1
+    assert {p.text for p in found} != {p.text for p in plain}
 
 
 def test_the_rate_is_the_share_of_searches_tampered_with() -> None:

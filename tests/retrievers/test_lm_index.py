@@ -15,11 +15,9 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers import store as index_store
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.lm_index import base as lm_index
-from ragbench.retrievers.lm_index.base import WalkGraph
 from ragbench.retrievers.lm_index.light import Extraction
 from ragbench.retrievers.lm_index.linear import (
     Activated,
-    Bridging,
     LinearIndex,
     by_pattern,
     in_text,
@@ -142,11 +140,12 @@ def test_calls_of_a_reply_that_never_comes_are_booked() -> None:
 def test_pagerank_of_three_nodes_in_a_row() -> None:
     # 0 - 1 - 2 with weights 1 and 3, walks start at 0 and go on with probability 1/2:
     # p0 = 1/2 + p1/8, p1 = p0/2 + p2/2, p2 = 3 p1/8, so p1 = 4/13, p0 = 7/13, p2 = 3/26... whole 1.
-    walks = WalkGraph(3, np.array([[0, 1], [1, 2]], np.int32), np.array([1, 3], np.float32))
+    index = LinearIndex(make_corpus(["", "", ""]))
+    index.edges, index.weights = np.array([[0, 1], [1, 2]], np.int32), np.array([1, 3], np.float32)
     p1 = 0.25 / (1 - 1 / 16 - 3 / 16)
     expected = [0.5 + p1 / 8, p1, 3 * p1 / 8]
     assert sum(expected) == pytest.approx(1)
-    found = walks.pagerank(np.array([1.0, 0, 0]), damping=0.5)
+    found = index.walked({}, np.array([1.0, 0, 0]), damping=0.5)
     assert found == pytest.approx(expected, abs=1e-9)
 
 
@@ -155,12 +154,11 @@ def test_pagerank_of_three_nodes_in_a_row() -> None:
 
 def bridged(seeds: list[tuple[int, float]], **settings: Any) -> Activated:
     index = LinearIndex(make_corpus([]))
-    index.sentences_at, index.sentences = np.array([0, 1, 4, 5, 6]), np.array([0, 0, 1, 2, 1, 2])
-    index.entities_at, index.entities = np.array([0, 2, 4, 6]), np.array([0, 1, 1, 2, 1, 3])
+    index.sentences, index.entities = [[0], [0, 1, 2], [1], [2]], [[0, 1], [1, 2], [1, 3]]
     question, index.sentence_vectors = np.zeros(32), np.zeros((3, 32))
     question[0], index.sentence_vectors[:, 0] = 1, [0.8, 0.9, 0.7]
     index.embedder.embed = lambda texts: [question]  # type: ignore[assignment]
-    return index.activated("", seeds, Bridging(**settings))
+    return index.activated("", seeds, **settings)
 
 
 def test_tiers_and_scores_of_bridging() -> None:
@@ -235,10 +233,7 @@ def test_nodes_and_edges_of_a_linear_index() -> None:
             (2, "Stone"): 1,
         }
     )
-    of = {
-        name: index.sentences[index.sentences_at[i] : index.sentences_at[i + 1]].tolist()
-        for i, name in enumerate(index.names)
-    }
+    of = dict(zip(index.names, index.sentences, strict=True))
     assert of["Harwick"] == [0, 1]
     assert of["Orla Venn"] == of["Salt Road"] == [0]
 
@@ -281,7 +276,7 @@ def test_a_stored_index_is_mapped_and_gives_the_same(tmp_path: Path) -> None:
     assert again.names == made.names
     seeds = made.seeds(["River 3"])
     assert again.seeds(["River 3"]) == seeds
-    found = [index.activated("River 3", seeds, Bridging()) for index in (made, again)]
+    found = [index.activated("River 3", seeds) for index in (made, again)]
     assert found[0] == found[1]
     shares = [index.walk(found[0], np.zeros(120), damping=0.5) for index in (made, again)]
     assert shares[0].tolist() == shares[1].tolist()

@@ -13,7 +13,7 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import SummaryTree, base
-from ragbench.retrievers.lm_index.tree import Shape, collapsed, group, hiro, traversal
+from ragbench.retrievers.lm_index.tree import Shape, group, hiro, traversal
 from ragbench.retrievers.store import IndexStore
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.retrievers.conftest import WordEmbedder, make_corpus
@@ -120,33 +120,24 @@ SHAPE = Shape(
 SCORES = np.array([0.70, 0.55, 0.62, 0.20, 0.90, 0.50, 0.60, 0.25], dtype=np.float32)
 
 
-def test_collapsed_ranks_all_layers_together() -> None:
-    assert collapsed(SCORES, k=4).nodes == (4, 0, 2, 6)
-
-
 def test_traversal_goes_down_from_the_best_of_the_top() -> None:
     # Top: 6 and 5; their children 0, 1, 2, 3: 0 and 2. Leaf 4 is best, but below a poor summary.
-    assert traversal(SCORES, SHAPE, k=2).nodes == (6, 5, 0, 2)
+    assert traversal(SCORES, SHAPE, k=2) == [6, 5, 0, 2]
 
 
 def test_hiro_descends_while_similarity_rises() -> None:
     # 7 is not above 0.3, so 4 is never seen. From 6: 1 falls, 2 rises by 0.02, 3 fails, so 6 stays.
     # From 5: 0 rises by 0.2 and 1 by 0.05, so both take the place of 5.
-    found = hiro(SCORES, SHAPE, selection=0.3, delta=0.015)
-    assert (found.nodes, found.empty) == ((0, 2, 6, 1), False)
+    assert hiro(SCORES, SHAPE, selection=0.3, delta=0.015) == [0, 2, 6, 1]
     # Where one child is enough to replace its parent, 6 goes.
     less = hiro(SCORES, SHAPE, selection=0.3, delta=0.015, keep_parent="none_pass")
-    assert less.nodes == (0, 2, 1)
+    assert less == [0, 2, 1]
     # A rise of 0.02 is not above 0.03: 6 has no good child and stays alone.
     steep = hiro(SCORES, SHAPE, selection=0.3, delta=0.03, keep_parent="none_pass")
-    assert steep.nodes == (0, 6, 1)
-    assert hiro(SCORES, SHAPE, selection=0.3, delta=0.5).nodes == (6, 5)
+    assert steep == [0, 6, 1]
+    assert hiro(SCORES, SHAPE, selection=0.3, delta=0.5) == [6, 5]
     # Node 1 has two parents and is kept once.
     shared = np.array([0.7, 0.8, 0.7, 0.7, 0.1, 0.5, 0.5, 0.1], dtype=np.float32)
-    assert hiro(shared, SHAPE, selection=0.3, delta=0.0).nodes == (1, 0, 2, 3)
-
-
-def test_hiro_without_a_root_above_the_threshold_starts_at_the_best() -> None:
-    found = hiro(SCORES, SHAPE, selection=0.65, delta=0.015)
-    assert found.empty
-    assert found.nodes == (6,)  # none of its children is above 0.65 either
+    assert hiro(shared, SHAPE, selection=0.3, delta=0.0) == [1, 0, 2, 3]
+    # Without a root above the threshold it starts at the best; no child of it is above either.
+    assert hiro(SCORES, SHAPE, selection=0.65, delta=0.015) == [6]

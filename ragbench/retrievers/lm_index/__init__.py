@@ -19,12 +19,10 @@ from ragbench.retrievers.lm_index.light import (
     LightSettings as LightSettings,
 )
 from ragbench.retrievers.lm_index.linear import (
-    Bridging as Bridging,
     LinearIndex as LinearIndex,
     LinearSettings as LinearSettings,
     by_pattern as by_pattern,
     by_spacy as by_spacy,
-    load_pipeline as load_pipeline,
     plain_names as plain_names,
 )
 from ragbench.retrievers.lm_index.rehearsal import IndexAhead as IndexAhead, rehearsed as rehearsed

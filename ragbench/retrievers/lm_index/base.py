@@ -10,6 +10,7 @@ import dspy
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from ragbench.context import making
 from ragbench.errors import needs_extra
@@ -22,7 +23,7 @@ from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM
 from ragbench.retrievers.store import IndexStore, index_key, opened, read_manifest
 
-#: Passages; a smaller index is made of kept replies sooner than it is looked up.
+#: Passages from which an index is stored; a smaller one is made of kept replies sooner.
 STORED_FROM = 100
 #: The vectors of an index before it is made.
 NONE: Vectors = np.zeros((0, 1), dtype=np.float32)
@@ -137,13 +138,8 @@ class LMIndex(Retriever):
             **self.counts,
         }
 
-    def dense_scores(self, query: str) -> Vectors:
-        """The cosine of `query` with each passage, shape `(n,)`."""
-        return self.cosines(query, self.passages)
-
     def cosines(self, query: str, vectors: Vectors) -> Vectors:
         """The cosine of `query` with each row of `vectors`, shape `(n,)`."""
-        self.build()
         if not len(vectors):
             return np.zeros(0, dtype=np.float32)
         scores: Vectors = vectors @ self.embedder.embed([query])[0]
@@ -151,7 +147,8 @@ class LMIndex(Retriever):
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The `k` passages nearest to `query` by their vectors alone."""
-        return self.hits(self.dense_scores(query), k) if query.strip() else []
+        self.build()
+        return self.hits(self.cosines(query, self.passages), k) if query.strip() else []
 
     def hits(self, scores: npt.NDArray[np.floating], k: int) -> list[Passage]:
         """The `k` passages of the highest scores, shape `(n,)`, best first."""
@@ -199,11 +196,8 @@ class LMIndex(Retriever):
         for name in ("passages", *self.arrays):
             np.save(folder / f"{name}.npy", getattr(self, name))
         for file, kinds in self._files.items():
-            values = {
-                name: TypeAdapter(kind).dump_python(getattr(self, name), mode="json")
-                for name, kind in kinds.items()
-            }
-            (folder / file).write_text(json.dumps(values), encoding="utf-8")
+            told = {n: to_jsonable_python(getattr(self, n)) for n in kinds}
+            (folder / file).write_text(json.dumps(told), encoding="utf-8")
 
     def _load(self, folder: Path) -> None:
         for name in ("passages", *self.arrays):
@@ -231,36 +225,46 @@ def _opened(path: Path) -> KeptRows:
 
 
 Floats = npt.NDArray[np.float64]
-#: Pairs of nodes, shape `(m, 2)`, which may repeat: parallel edges add up.
-Edges = npt.NDArray[np.int32]
 
 
-class WalkGraph:
-    """Nodes 0 to n - 1 and weighted edges, which may lie on disk until the first walk."""
+class WalkIndex(LMIndex):
+    """An index with a graph. Its nodes are those of `first`, one each, and then the passages."""
 
-    def __init__(self, n: int, edges: Edges, weights: npt.NDArray[np.float32]) -> None:
-        self.n, self.edges, self.weights = n, edges, weights
+    #: The attribute that has what the first nodes stand for.
+    first: ClassVar[str]
+    #: Pairs of nodes, and what each weighs; weights of those that repeat add up.
+    edges, weights = np.zeros((0, 2), dtype=np.int32), np.zeros(0, dtype=np.float32)
 
-    @cached_property
-    def _graph(self) -> Any:
+    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+        super().__init__(corpus, **settings)
+        self._graph: Any = None
+
+    def walked(self, starts: Mapping[int, float], passages: Floats, *, damping: float) -> Floats:
+        """The share of each passage in walks, shape `(n,)`, by personalized PageRank.
+
+        They start at the nodes `starts` and at the passages, by these weights; negative ones count
+        as 0. Where all do, every share is 0.
+        """
+        first = len(getattr(self, self.first))
+        reset = np.concatenate([np.zeros(first), passages])
+        for node, weight in starts.items():
+            reset[node] = weight
+        reset = np.maximum(np.nan_to_num(reset), 0)
+        if not reset.sum() > 0:
+            return np.zeros(len(self.corpus))
+        with self._lock:
+            self._graph = self._graph or self._made_graph(len(reset))
+        shares = self._graph.personalized_pagerank(
+            damping=damping, directed=False, weights="weight", reset=reset, implementation="prpack"
+        )
+        return np.asarray(shares, dtype=np.float64)[first:]
+
+    def _made_graph(self, n: int) -> Any:
         with needs_extra("a walk on a graph"):
             import igraph
-        graph = igraph.Graph(n=self.n, edges=np.asarray(self.edges), directed=False)
+        graph = igraph.Graph(n=n, edges=np.asarray(self.edges), directed=False)
         graph.es["weight"] = np.asarray(self.weights, dtype=np.float64).tolist()
         return graph
-
-    def pagerank(self, reset: Floats, *, damping: float) -> Floats:
-        """The share of each node in the walk, shape `(n,)`, which sums to 1.
-
-        Negative entries of `reset`, shape `(n,)`, count as 0; where all do, every share is 0.
-        """
-        start = np.maximum(np.nan_to_num(reset), 0)
-        if not start.sum() > 0:
-            return np.zeros(self.n)
-        shares = self._graph.personalized_pagerank(
-            damping=damping, directed=False, weights="weight", reset=start, implementation="prpack"
-        )
-        return np.asarray(shares, dtype=np.float64)
 
 
 def best_first(scores: npt.NDArray[np.floating], k: int) -> list[int]:

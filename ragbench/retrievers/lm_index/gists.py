@@ -40,7 +40,6 @@ class GistIndex(LMIndex):
 
     def memory(self, question: str, *, max_tokens: int) -> list[str]:
         """The gists in order; where they do not fit, those nearest to `question`."""
-        self.build()
         sizes = [estimate_tokens(gist) for gist in self.gists]
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:

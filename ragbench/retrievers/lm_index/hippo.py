@@ -9,7 +9,6 @@ fact that joins them, as in the published code.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,14 +18,7 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers import vectors
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.lm_index.base import (
-    NONE,
-    Floats,
-    LMIndex,
-    LMIndexSettings,
-    WalkGraph,
-    best_first,
-)
+from ragbench.retrievers.lm_index.base import NONE, Floats, LMIndexSettings, WalkIndex, best_first
 from ragbench.retrievers.lm_index.linear import by_lm
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.retrievers.scores import min_max
@@ -48,10 +40,11 @@ class HippoSettings(LMIndexSettings):
     )
 
 
-class HippoIndex(LMIndex):
-    """Facts, phrases and passages. Nodes 0 to p - 1 are the phrases, the passages come after."""
+class HippoIndex(WalkIndex):
+    """Facts, phrases and passages."""
 
     name = "hippo"
+    first = "phrases"
     Settings: ClassVar[type[Knobs]] = HippoSettings
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
     arrays = ("fact_vectors", "phrase_vectors", "pairs", "spread", "edges", "weights")
@@ -69,7 +62,6 @@ class HippoIndex(LMIndex):
     phrases: Sequence[str] = ()
     spread = np.zeros(0, dtype=np.int32)
     fact_vectors = phrase_vectors = NONE
-    edges, weights = np.zeros((0, 2), dtype=np.int32), np.zeros(0, dtype=np.float32)
 
     def fact_scores(self, question: str) -> Floats:
         """The cosine of each fact with `question`, scaled to [0, 1] over all facts."""
@@ -102,11 +94,8 @@ class HippoIndex(LMIndex):
         A passage starts walks by its similarity to `question`, scaled to [0, 1], times
         `passage_weight`.
         """
-        dense = passage_weight * min_max(self.dense_scores(question))
-        reset = np.concatenate([np.zeros(len(self.phrases)), dense])
-        for phrase, weight in seeds.items():
-            reset[phrase] = weight
-        return self._walks.pagerank(reset, damping=damping)[len(self.phrases) :]
+        dense = passage_weight * min_max(self.cosines(question, self.passages))
+        return self.walked(seeds, dense, damping=damping)
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
         def read(text: str) -> list[FactText]:
@@ -146,10 +135,6 @@ class HippoIndex(LMIndex):
         weights |= synonyms(self.phrases, self.phrase_vectors, self.settings.synonym_threshold)
         self.edges = np.array(list(weights), dtype=np.int32).reshape(-1, 2)
         self.weights = np.array(list(weights.values()), dtype=np.float32)
-
-    @cached_property
-    def _walks(self) -> WalkGraph:
-        return WalkGraph(len(self.phrases) + len(self.corpus), self.edges, self.weights)
 
 
 def synonyms(

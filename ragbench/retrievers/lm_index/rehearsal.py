@@ -8,7 +8,7 @@ passages decide what is asked.
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -55,22 +55,14 @@ class IndexAhead:
     role: str = ""
 
 
-@dataclass(frozen=True)
-class _Call:
-    prompt: int  # tokens
-    reply: int
-    longest: int
-    longest_prompt: int  # made of replies that may be as long as they are allowed
-    often: tuple[float, float]
-
-
 class RehearsedLM(IndexLM):
     """Makes up each reply that is not kept, and counts it."""
 
-    def __init__(self, rows: KeptRows, joining: tuple[float, float] = _JOINING) -> None:
+    def __init__(self, rows: KeptRows, joining: tuple[float, float]) -> None:
         super().__init__(rows)
         self._often = joining
-        self._made_up: dict[bytes, _Call] = {}
+        #: Calls, tokens of the prompt and of the reply: at the least, at the most, and as usual.
+        self._made_up: dict[bytes, Any] = {}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
         """As `IndexLM.ask`, but nobody is asked."""
@@ -78,37 +70,33 @@ class RehearsedLM(IndexLM):
         if (reply := self.kept(key)) is not None:
             self._used[key] = reply
             return reply
-        values, prompt = _made_up(signature.__name__, inputs), prompt_tokens(signature, inputs)
-        longest = reply_tokens(inputs)
-        self._made_up[key] = _Call(
-            prompt,
-            estimate_tokens(str(values)),
-            longest,
-            prompt + longest * self.joining,
-            self._often if self.joining else _READING,
+        values, longest = _made_up(signature.__name__, inputs), reply_tokens(inputs)
+        adapter = dspy.settings.adapter or dspy.ChatAdapter()
+        messages = adapter.format(signature, [], dict(inputs))
+        prompt = sum(estimate_tokens(str(message.get("content") or "")) for message in messages)
+        low, high = self._often if self.joining else _READING
+        # Prompts that come after others may be made of replies that are as long as they may be.
+        most = 1, prompt + longest * self.joining, _CUT * longest
+        usual = 1, prompt, estimate_tokens(str(values))
+        self._made_up[key] = np.array(
+            [np.multiply(low, (1, prompt, _SHORTEST)), np.multiply(high, most), usual]
         )
         return IndexReply(values, ())
 
     def ahead(self, scale: float = 1.0) -> IndexAhead:
         """What would be asked for `scale` times as many passages."""
-        made, known = list(self._made_up.values()), total(self.calls)
-
-        def spread(low: Callable[[_Call], float], high: Callable[[_Call], float]) -> Range:
-            least = sum(low(call) * call.often[0] for call in made)
-            return Range(
-                int(scale * least), math.ceil(scale * sum(high(c) * c.often[1] for c in made))
-            )
-
+        known = total(self.calls)
+        least, most, usual = scale * sum(self._made_up.values(), np.zeros((3, 3)))
+        calls, prompts, replies = (
+            Range(int(low), math.ceil(high)) for low, high in zip(least, most, strict=True)
+        )
         return IndexAhead(
-            spread(lambda call: 1, lambda call: 1),
-            spread(lambda call: call.prompt, lambda call: call.longest_prompt),
-            spread(lambda call: _SHORTEST, lambda call: _CUT * call.longest),
-            (
-                round(scale * sum(call.prompt for call in made)),
-                round(scale * sum(call.reply for call in made)),
-            ),
-            round(scale * len(self._used)),
-            (round(scale * known.calls), round(scale * known.tokens)),
+            calls,
+            prompts,
+            replies,
+            likely=(round(usual[1]), round(usual[2])),
+            kept=round(scale * len(self._used)),
+            known=(round(scale * known.calls), round(scale * known.tokens)),
         )
 
 
@@ -136,8 +124,12 @@ def rehearsed(
     Like the real ones, they share their replies. One that is stored takes nothing.
     """
     lm = RehearsedLM(open_replies(make=False), _LAYERS if kind.by_vectors else _JOINING)
+    passages, sample = sum(map(len, corpora)), corpora
+    if passages > SAMPLE and len(corpora) == 1:
+        sample = [corpora[0].subset(np.linspace(0, passages - 1, SAMPLE).astype(int).tolist())]
+    elif passages > SAMPLE:
+        sample = corpora[:: math.ceil(passages / SAMPLE)]
     indexes = []
-    sample = _sample(corpora)
     for corpus in sample:
         index = kind(corpus, **settings)
         few = len(corpus) < STORED_FROM
@@ -146,28 +138,14 @@ def rehearsed(
         index.make_with(lm)
         index._ready = True
         indexes.append(index)
-    if len(corpora) == 1 and len(corpora[0]) >= STORED_FROM:
-        made = kind(corpora[0], **settings)
-        if made.is_stored_whole():
-            ahead = lm.ahead()
-            return indexes, IndexAhead(kept=ahead.kept, known=ahead.known)
-    return indexes, lm.ahead(sum(map(len, corpora)) / max(1, sum(map(len, sample))))
-
-
-def _sample(corpora: Sequence[Corpus]) -> Sequence[Corpus]:
-    passages = sum(map(len, corpora))
-    if passages <= SAMPLE:
-        return corpora
-    if len(corpora) == 1:
-        rows = np.linspace(0, passages - 1, SAMPLE).astype(int).tolist()
-        return [corpora[0].subset(rows)]
-    return corpora[:: math.ceil(passages / SAMPLE)]
-
-
-def prompt_tokens(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> int:
-    """Tokens of the prompt for `inputs`, estimated, as the current adapter writes it."""
-    messages = (dspy.settings.adapter or dspy.ChatAdapter()).format(signature, [], dict(inputs))
-    return sum(estimate_tokens(str(message.get("content") or "")) for message in messages)
+    ahead = lm.ahead(passages / max(1, sum(map(len, sample))))
+    if (
+        len(corpora) == 1
+        and passages >= STORED_FROM
+        and kind(corpora[0], **settings).is_stored_whole()
+    ):
+        ahead = IndexAhead(kept=ahead.kept, known=ahead.known)
+    return indexes, ahead
 
 
 def _made_up(signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class IndexLM:
         key = reply_key(signature, inputs)
         reply = self.kept(key)
         if reply is None:
-            reply = self._new(signature, inputs)
+            reply = _new(signature, inputs)
             if not reply.loss:
                 self._rows.put({key: json.dumps(asdict(reply)).encode()})
         with self._lock:
@@ -103,22 +103,6 @@ class IndexLM:
             return None
         told = json.loads(value)
         return IndexReply(**{**told, "calls": tuple(map(parse_call, told["calls"]))})
-
-    def _new(self, signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
-        """A new reply; one that is cut at its limit is asked for again with twice the room."""
-        outer = current()
-
-        def book(call: Call) -> None:
-            with use(outer):
-                file_call(call)
-
-        caller = (signature.__name__, role_of(signature))
-        with open_ledger(also=book) as ledger, use(replace(current(), caller=caller), trace=None):
-            reply = _attempt(signature, inputs)
-            if reply.loss == CUT:
-                reply = _attempt(signature, inputs, times=2)
-        values = reply.values if reply.loss != CUT else _without_last(dict(reply.values))
-        return replace(reply, values=values, calls=tuple(ledger.calls))
 
 
 def at_once(
@@ -168,6 +152,29 @@ def reply_tokens(inputs: Mapping[str, Any]) -> int:
     return max(_REPLY_TOKENS, 2 * int(inputs.get("max_words", 0)) * 4 // 3)
 
 
+def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
+    """A new reply; one that is cut at its limit is asked for again with twice the room."""
+    outer = current()
+
+    def book(call: Call) -> None:
+        with use(outer):
+            file_call(call)
+
+    caller = (signature.__name__, role_of(signature))
+    with open_ledger(also=book) as ledger, use(replace(current(), caller=caller), trace=None):
+        reply = _attempt(signature, inputs)
+        if reply.loss == CUT:
+            reply = _attempt(signature, inputs, times=2)
+    values = dict(reply.values)
+    if reply.loss == CUT and values:  # the last item or sentence may be half
+        name, last = list(values.items())[-1]
+        if isinstance(last, list):
+            values[name] = last[:-1]
+        elif isinstance(last, str):
+            values[name] = last[: last.rfind(".") + 1]
+    return replace(reply, values=values, calls=tuple(ledger.calls))
+
+
 def _attempt(
     signature: type[dspy.Signature], inputs: Mapping[str, Any], *, times: int = 1
 ) -> IndexReply:
@@ -189,8 +196,10 @@ def _attempt(
             except ContextWindowExceededError:
                 if own and config[limit] > own:  # room for the reply that there is not
                     config[limit] = own
-                else:
-                    inputs, shortened = _halved(inputs), True
+                else:  # the longest text, or list, is cut in half
+                    name = max(inputs, key=lambda name: len(str(inputs[name])))
+                    inputs = {**inputs, name: inputs[name][: len(inputs[name]) // 2]}
+                    shortened = True
                 continue
             except AdapterParseError as error:
                 values = getattr(error, "read", {})
@@ -200,20 +209,3 @@ def _attempt(
         loss = CUT if events["truncated"] else loss
         break
     return IndexReply(to_jsonable_python(dict(values)), (), loss, shortened)
-
-
-def _without_last(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a reply that was cut, without the last item or sentence, which may be half."""
-    if not values:
-        return values
-    name, last = list(values.items())[-1]
-    if isinstance(last, list):
-        return {**values, name: last[:-1]}
-    return {**values, name: last[: last.rfind(".") + 1]} if isinstance(last, str) else values
-
-
-def _halved(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """`inputs` with the longest text, or list, cut in half."""
-    name = max(inputs, key=lambda name: len(str(inputs[name])))
-    value = inputs[name]
-    return {**inputs, name: value[: len(value) // 2] if isinstance(value, str | list) else value}

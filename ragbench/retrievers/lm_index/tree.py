@@ -7,11 +7,12 @@ one summary per cluster, which are the nodes of the next layer, until a layer is
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Passage, Progress
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings
+from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.signatures import Summarize
 
@@ -71,7 +72,8 @@ class SummaryTree(LMIndex):
 
     def scores(self, query: str) -> Vectors:
         """The cosine of `query` with each node, shape `(nodes,)`."""
-        return np.concatenate([self.dense_scores(query), self.cosines(query, self.summary_vectors)])
+        parts = (self.passages, self.summary_vectors)
+        return np.concatenate([self.cosines(query, rows) for rows in parts])
 
     def layer_of(self, node: int) -> int:
         """The layer of a node; 0 for a passage."""
@@ -80,15 +82,14 @@ class SummaryTree(LMIndex):
     def passage(self, node: int, score: float = 0.0) -> Passage:
         """A node as a passage; a summary has a pid of its own and no title."""
         if node < len(self.corpus):
-            passage: Passage = self.corpus[node]
-            return passage.scored(score)
+            return Passage.scored(self.corpus[node], score)
         text = self.summaries[node - len(self.corpus)].text
         return Passage(f"summary-{node}", "", text, score=score)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The `k` nodes nearest to `query`, of whatever layer."""
         scores = self.scores(query) if query.strip() else self.passages[:0, 0]
-        return [self.passage(i, float(scores[i])) for i in collapsed(scores, k=k).nodes]
+        return [self.passage(i, float(scores[i])) for i in best_first(scores, k)]
 
     def facts(self) -> dict[str, Any]:
         """Size of the tree and what it cost."""
@@ -106,8 +107,8 @@ class SummaryTree(LMIndex):
         texts, vectors = [str(passage) for passage in self.corpus], [self.passages]
         layer = range(len(texts))
         while len(layer) > self.settings.top_size and len(vectors) <= self.settings.max_layers:
-            sizes = [len(texts[node]) // 4 + 1 for node in layer]  # tokens, estimated
-            clusters = group(vectors[-1], sizes, max_tokens=self.settings.cluster_tokens)
+            tokens = [len(texts[node]) // 4 + 1 for node in layer]  # estimated
+            clusters = group(vectors[-1], tokens, max_tokens=self.settings.cluster_tokens)
             if len(clusters) >= len(layer):
                 break
             children = [tuple(layer[row] for row in rows) for rows in clusters]
@@ -126,10 +127,6 @@ class SummaryTree(LMIndex):
         self.__dict__.pop("shape", None)
 
 
-#: The mixture is not asked to be better than this; the covariance is kept away from singular.
-_REGULARISATION = 1e-6
-
-
 #: Dimensions clustered in, components tried at the most, and the chance that puts a row in a
 #: cluster, as in RAPTOR's code; its random numbers are another library's.
 _DIMENSIONS, _COMPONENTS, _MEMBERSHIP, _SEED = 10, 50, 0.1, 224
@@ -141,80 +138,64 @@ def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[l
     `tokens` are the sizes of the rows' texts; a cluster of more than `max_tokens` is divided
     again, in the order of its rows where the mixture does not divide it.
     """
+
+    def fitting(rows: list[int]) -> list[list[int]]:
+        if len(rows) == 1 or sum(tokens[row] for row in rows) <= max_tokens:
+            return [rows]
+        parts = [[rows[i] for i in part] for part in _soft(vectors[rows])]
+        if all(len(part) < len(rows) for part in parts):
+            return [fit for part in parts for fit in fitting(part)]
+        runs: list[list[int]] = []
+        size = math.inf
+        for row in rows:
+            if size + tokens[row] > max_tokens:
+                runs.append([])
+                size = 0
+            runs[-1].append(row)
+            size += tokens[row]
+        return runs
+
     clusters: dict[tuple[int, ...], None] = {}
     for members in _soft(vectors):
         for inner in _soft(vectors[members]):
-            rows = [members[i] for i in inner]
-            clusters.update(dict.fromkeys(map(tuple, _fitting(rows, vectors, tokens, max_tokens))))
+            clusters.update(dict.fromkeys(map(tuple, fitting([members[i] for i in inner]))))
     return [list(rows) for rows in clusters]
 
 
-def _fitting(
-    rows: list[int], vectors: Vectors, tokens: Sequence[int], limit: int
-) -> list[list[int]]:
-    if len(rows) == 1 or sum(tokens[row] for row in rows) <= limit:
-        return [rows]
-    parts = [[rows[i] for i in part] for part in _soft(vectors[rows])]
-    if any(len(part) == len(rows) for part in parts):
-        return _runs(rows, tokens, limit)
-    return [fit for part in parts for fit in _fitting(part, vectors, tokens, limit)]
-
-
-def _runs(rows: list[int], tokens: Sequence[int], limit: int) -> list[list[int]]:
-    """`rows` cut into runs of at most `limit` tokens, one row at the least."""
-    runs: list[list[int]] = [[]]
-    size = 0
-    for row in rows:
-        if runs[-1] and size + tokens[row] > limit:
-            runs.append([])
-            size = 0
-        runs[-1].append(row)
-        size += tokens[row]
-    return runs
-
-
 def _soft(vectors: Vectors) -> list[list[int]]:
-    """Clusters of all rows; one of them all where there are too few to reduce."""
+    """Clusters of all rows, by the mixture of Gaussians of the lowest information criterion.
+
+    One cluster of them all where there are too few to reduce.
+    """
     n = len(vectors)
     if n <= _DIMENSIONS + 1:
         return [list(range(n))]
     with needs_extra("a tree of summaries"):
         from sklearn.decomposition import PCA
-        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.mixture import GaussianMixture
         from threadpoolctl import threadpool_limits
     size = min(_DIMENSIONS, n - 2, vectors.shape[1])
+
+    def fit(components: int) -> Any:
+        # The covariance is kept away from singular.
+        return GaussianMixture(components, random_state=_SEED, reg_covar=1e-6).fit(reduced)
+
     # Threads gain nothing on matrices this small, and where other work has the cores each waits
     # for the others: 30 ms for a step of some microseconds.
     with threadpool_limits(1), warnings.catch_warnings():
         # Fewer distinct vectors than components, or no variance: the fit is valid all the same.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("ignore")
         reduced = PCA(size, random_state=_SEED).fit_transform(vectors.astype(np.float64))
-        chances = _mixture(reduced)
+        most = min(_COMPONENTS, len(np.unique(reduced, axis=0)), n - 1)
+        fits = [fit(components) for components in range(1, most + 1)]
+        chances = min(fits, key=lambda mixture: mixture.bic(reduced)).predict_proba(reduced)
     belongs = chances > _MEMBERSHIP
     belongs[np.arange(n), chances.argmax(axis=1)] = True
     clusters = [np.flatnonzero(column).tolist() for column in belongs.T]
     return [cluster for cluster in clusters if cluster]
 
 
-def _mixture(reduced: np.ndarray) -> np.ndarray:
-    """Chances `(n, components)` under the mixture of the lowest information criterion."""
-    from sklearn.mixture import GaussianMixture
-
-    def fit(components: int) -> GaussianMixture:
-        mixture = GaussianMixture(components, random_state=_SEED, reg_covar=_REGULARISATION)
-        return mixture.fit(reduced)
-
-    distinct = len(np.unique(reduced, axis=0))
-    most = max(1, min(_COMPONENTS, distinct, len(reduced) - 1))
-    best = min((fit(components) for components in range(1, most + 1)), key=lambda m: m.bic(reduced))
-    chances: np.ndarray = best.predict_proba(reduced)
-    return chances
-
-
-Floats = npt.NDArray[np.float32]
-
-KeepParent = Literal["any_fail", "none_pass"]
+Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -224,44 +205,21 @@ class Shape:
     layers: Sequence[Sequence[int]]
     children: Sequence[Sequence[int]]
 
-    @property
-    def top(self) -> Sequence[int]:
-        """The nodes of the top layer."""
-        return self.layers[-1] if self.layers else ()
 
-
-@dataclass(frozen=True)
-class Selection:
-    """Nodes kept; `empty` where no node passed the first threshold."""
-
-    nodes: tuple[int, ...]
-    empty: bool = False
-
-
-def collapsed(scores: Floats, *, k: int) -> Selection:
-    """The `k` best nodes of all layers, best first."""
-    return Selection(tuple(_best(range(len(scores)), scores)[:k]))
-
-
-def traversal(scores: Floats, shape: Shape, *, k: int) -> Selection:
+def traversal(scores: Scores, shape: Shape, *, k: int) -> list[int]:
     """The `k` best of the top layer, then of the children of those, and so on, top first."""
-    nodes = shape.top
+    nodes = shape.layers[-1]
     kept: dict[int, None] = {}
     while nodes:
         chosen = _best(nodes, scores)[:k]
         kept.update(dict.fromkeys(chosen))
         nodes = sorted({child for node in chosen for child in shape.children[node]})
-    return Selection(tuple(kept))
+    return list(kept)
 
 
 def hiro(
-    scores: Floats,
-    shape: Shape,
-    *,
-    selection: float,
-    delta: float,
-    keep_parent: KeepParent = "any_fail",
-) -> Selection:
+    scores: Scores, shape: Shape, *, selection: float, delta: float, keep_parent: str = "any_fail"
+) -> list[int]:
     """Nodes down to which similarity to the query keeps rising, most similar first.
 
     From each node of the top layer above `selection`, descend into the children above it that
@@ -277,22 +235,18 @@ def hiro(
             return
         visited.add(node)
         children = shape.children[node]
-        good = [
-            child
-            for child in children
-            if scores[child] > selection and scores[child] - scores[node] > delta
-        ]
+        better = [child for child in children if scores[child] - scores[node] > delta]
+        good = [child for child in better if scores[child] > selection]
         if not good or (keep_parent == "any_fail" and len(good) < len(children)):
             kept[node] = None
         for child in good:
             visit(child)
 
-    start = _best(shape.top, scores)
-    roots = [node for node in start if scores[node] > selection]
-    for root in roots or start[:1]:
+    start = _best(shape.layers[-1], scores)
+    for root in [node for node in start if scores[node] > selection] or start[:1]:
         visit(root)
-    return Selection(tuple(_best(kept, scores)), empty=not roots)
+    return _best(kept, scores)
 
 
-def _best(nodes: Iterable[int], scores: Floats) -> list[int]:
+def _best(nodes: Iterable[int], scores: Scores) -> list[int]:
     return sorted(nodes, key=lambda node: (-scores[node], node))
