@@ -17,7 +17,6 @@ import re
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,9 +29,8 @@ class Fault:
 
     `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
     is a reply that never ends, `frames` and `headers` one that never begins, `interim` a good one
-    after replies 100 and 103; `headers` go out with a status, and `json` beside its error. `body`
-    is sent with status 200 as it is, `changed` is a good reply with these keys in the place of its
-    own.
+    after replies 100 and 103. `json` is sent beside an error, by `body` as the whole reply with
+    status 200, and by `changed` in the place of the same keys of a good reply.
     """
 
     kind: str
@@ -58,7 +56,6 @@ class Hit:
     prompt: str
     body: dict[str, Any] = field(repr=False)
     key: str = ""
-    at: float = 0.0
     outcome: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -83,8 +80,28 @@ def plausible(hit: Hit) -> str:
     return json.dumps({name: f"some {name}" for name in fields})
 
 
+def _of_schema(schema: dict[str, Any], definitions: dict[str, Any], name: str = "value") -> Any:
+    if "$ref" in schema:
+        return _of_schema(definitions[schema["$ref"].rpartition("/")[2]], definitions, name)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "anyOf" in schema:
+        return _of_schema(schema["anyOf"][0], definitions, name)
+    kind = schema.get("type")
+    if kind == "object":
+        fields = schema.get("properties", {})
+        return {n: _of_schema(s, definitions, n) for n, s in fields.items()}
+    if kind == "array":
+        return [_of_schema(schema.get("items", {}), definitions, name)]
+    return {"integer": 1, "number": 0.5, "boolean": True}.get(str(kind), f"some {name}")
+
+
 class FakeServer:
-    """The server, listening on a free loopback port between `with` and its end."""
+    """The server, listening on a free loopback port between `with` and its end.
+
+    `models` are those it lists, `key` is the only one it takes, `cuts` lets a reply end at the
+    length that was asked for.
+    """
 
     def __init__(
         self,
@@ -97,14 +114,10 @@ class FakeServer:
         characters_per_token: float = 4.0,
         cuts: bool = False,
     ) -> None:
-        self.cuts = cuts  # whether a reply ends at the length that was asked for
-        self.characters_per_token = characters_per_token
         self.script, self.latency_s, self.models, self.key = script, latency_s, models, key
+        self.characters_per_token, self.cuts = characters_per_token, cuts
         self.hits: list[Hit] = []
-        self.at_once = 0  # most requests that were open at one moment
-        self._open = 0
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
+        self._lock, self.closing = threading.Lock(), threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", port), _Handler, bind_and_activate=False)
         self._http.daemon_threads = True
         self._http.request_queue_size = 256
@@ -121,177 +134,138 @@ class FakeServer:
         """Base address for `api_base`."""
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
-    def start(self) -> FakeServer:
+    def __enter__(self) -> FakeServer:
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
-    def stop(self) -> None:
-        self._closing.set()
+    def __exit__(self, *error: object) -> None:
+        self.closing.set()
         self._http.shutdown()
         self._http.server_close()
-
-    __enter__ = start
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
 
     def answer(self, body: dict[str, Any], key: str) -> tuple[Hit, str | Calls | Fault]:
         messages = body.get("messages") or []
         prompt = "\n\n".join(str(message.get("content")) for message in messages)
         with self._lock:
-            hit = Hit(len(self.hits) + 1, prompt, body, key, time.time())
+            hit = Hit(len(self.hits) + 1, prompt, body, key)
             self.hits.append(hit)
-            self._open += 1
-            self.at_once = max(self.at_once, self._open)
-        try:
-            self._closing.wait(self.latency_s) if self.latency_s else None
-            reply = self.script(hit)
-            most = 4 * int(body.get("max_tokens") or 0) if self.cuts else 0
-            if isinstance(reply, str) and 0 < most < len(reply):
-                reply, hit.cut = reply[:most], True
-            if isinstance(reply, Fault) and reply.kind == "hang":
-                hit.outcome = "hang"  # the log may be read before it is over
-                self._closing.wait(reply.seconds)
-        finally:
-            with self._lock:
-                self._open -= 1
-        if self.key is not None and key != self.key:
-            reply = Fault("401")
-        if not isinstance(reply, Fault) or reply.kind == "filter":
-            hit.prompt_tokens, hit.completion_tokens = (
-                math.ceil(len(text) / self.characters_per_token) for text in (prompt, str(reply))
-            )
+        if self.latency_s:
+            self.closing.wait(self.latency_s)
+        reply = self.script(hit) if self.key in (None, key) else Fault("401")
+        most = 4 * int(body.get("max_tokens") or 0) if self.cuts else 0
+        if isinstance(reply, str) and 0 < most < len(reply):
+            reply, hit.cut = reply[:most], True
         hit.outcome = reply.kind if isinstance(reply, Fault) else "ok"
+        if isinstance(reply, Fault) and reply.kind == "hang":
+            self.closing.wait(reply.seconds)
+        if hit.outcome in ("ok", "filter"):
+            said = "" if hit.outcome == "filter" else str(reply)
+            hit.prompt_tokens, hit.completion_tokens = (
+                math.ceil(len(text) / self.characters_per_token) for text in (prompt, said)
+            )
         return hit, reply
 
 
 #: Longer than what is read of a reply.
 _HUGE = 17 * 2**20
-
-#: JSON, but not of the protocol.
-_UNREADABLE: dict[str, dict[str, Any]] = {
-    "wrong": {"choices": "none"},
-    "types": {"choices": [{"message": {"role": "assistant", "content": 7}}], "usage": []},
-    "no_choices": {"choices": []},
+#: Kind of fault -> how the reply begins, and the byte that goes on for ever.
+_ENDLESS = {
+    "drip": (b"Content-Length: 1000000\r\n\r\n", b" "),
+    "frames": (b"Transfer-Encoding: chunked\r\n\r\n1", b";"),
+    "headers": (b"X-Slow: ", b"x"),
 }
+_OVERFLOW = {
+    "code": 400, "type": "exceed_context_size_error",
+    "message": "request (20030 tokens) exceeds the available context size (8192 tokens)",
+}  # fmt: skip
+_FILTERED = {"code": "content_filter", "message": "filtered", "type": "invalid"}
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    @property
+    def fake(self) -> FakeServer:
+        return self.server.fake  # type: ignore[attr-defined,no-any-return]
+
     def do_GET(self) -> None:
-        names = self.server.fake.models  # type: ignore[attr-defined]
-        if not names:
-            return self._send(404, {"error": {"message": "no list", "type": "not_found"}})
-        self._send(200, {"object": "list", "data": [{"id": name} for name in names]})
+        listed = {"object": "list", "data": [{"id": name} for name in self.fake.models]}
+        none = {"error": {"message": "no list", "type": "not_found"}}
+        self._send(200, listed) if self.fake.models else self._send(404, none)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        hit, reply = self.server.fake.answer(body, key)  # type: ignore[attr-defined]
+        hit, reply = self.fake.answer(body, key)
         if isinstance(reply, Fault):
             return self._fail(reply, hit)
         wire = _anthropic_message if self.path.endswith("/messages") else _completion
         self._send(200, wire(hit, reply))
 
     def _fail(self, fault: Fault, hit: Hit) -> None:
-        if fault.kind == "filter":
-            whole = _completion(hit, "")
-            whole["choices"][0] |= {"finish_reason": "content_filter"}
-            return self._send(200, whole)
-        if fault.kind == "body":
-            return self._send(200, fault.json)
-        if fault.kind == "changed":
-            return self._send(200, {**_completion(hit, plausible(hit)), **fault.json})
-        if fault.kind in _UNREADABLE:
-            return self._send(200, _UNREADABLE[fault.kind])
-        if fault.kind in ("overflow", "filter_400"):
-            message = "request (20030 tokens) exceeds the available context size (8192 tokens)"
-            error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
-            if fault.kind == "filter_400":
-                error = {"code": "content_filter", "message": "filtered", "type": "invalid"}
-            return self._send(400, {"error": error})
-        if fault.kind.isdigit():
-            loading = fault.kind == "503"
-            message = "Loading model" if loading else f"scripted {fault.kind}"
+        kind = fault.kind
+        whole = _completion(hit, plausible(hit))
+        if kind.isdigit():
+            message = "Loading model" if kind == "503" else f"scripted {kind}"
             error = {"message": message, "type": "scripted", "code": None}
             wait = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-            reply = {"error": error, **fault.json}
-            return self._send(int(fault.kind), reply, {**wait, **dict(fault.headers)})
-        self._break(fault, json.dumps(_completion(hit, "half an answer")).encode())
+            headers = {**wait, **dict(fault.headers)}
+            return self._send(int(kind), {"error": error, **fault.json}, headers)
+        if kind in ("overflow", "filter_400"):
+            return self._send(400, {"error": _OVERFLOW if kind == "overflow" else _FILTERED})
+        if kind == "filter":
+            whole["choices"][0] |= {"finish_reason": "content_filter"}
+            whole["choices"][0]["message"]["content"] = ""
+        replies = {
+            "filter": whole, "body": fault.json, "wrong": {"choices": "none"},
+            "changed": {**whole, **fault.json},
+        }  # fmt: skip
+        if kind in replies:
+            return self._send(200, replies[kind])
+        self._break(kind, json.dumps(_completion(hit, "half an answer")).encode())
 
-    def _break(self, fault: Fault, whole: bytes) -> None:
+    def _break(self, kind: str, whole: bytes) -> None:
         """Send something that is no reply, and close the connection."""
         self.close_connection = True
-        half = whole[: len(whole) // 2]
-        if fault.kind == "truncated":
-            return self._raw(half, len(half))
-        if fault.kind == "html":
-            return self._raw(b"<html>Bad gateway</html>", 24)
-        if fault.kind == "empty":
-            return self._raw(b"", 0)
-        if fault.kind == "non_utf8":
-            return self._raw(whole.replace(b"half", b"\xff\xfe\x80"), len(whole) - 1)
-        if fault.kind == "interim":
+        if kind in _ENDLESS:
+            head, byte = _ENDLESS[kind]
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + head)
+            while not self.fake.closing.wait(0.05):  # until nobody listens
+                self.wfile.write(byte)
+            return
+        if kind == "interim":
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
-            return self._raw(whole, len(whole))
-        if fault.kind == "headers":
-            return self._headers()
-        if fault.kind == "huge":
-            return self._raw(b" " * _HUGE + whole, _HUGE + len(whole))
-        if fault.kind == "drip":
-            return self._drip(half)
-        if fault.kind == "frames":
-            return self._frames()
-        if fault.kind == "reset_body":
+        half = whole[: len(whole) // 2]
+        sent = {
+            "truncated": half, "html": b"<html>Bad gateway</html>", "empty": b"",
+            "non_utf8": whole.replace(b"half", b"\xff\xfe\x80", 1), "interim": whole,
+            "huge": b" " * _HUGE + whole,
+        }  # fmt: skip
+        if kind in sent:
+            return self._raw(sent[kind], len(sent[kind]), headers={"Connection": "close"})
+        if kind == "reset_body":
             self._raw(half, len(whole))
         # reset, or the end of a hang: the other side sees the connection die
         linger = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.connection.close()
 
-    def _drip(self, payload: bytes) -> None:
-        """A byte now and then, until nobody listens or the server is stopped."""
-        self._raw(b"", 10**6)
-        closing = self.server.fake._closing  # type: ignore[attr-defined]
-        for byte in payload + b" " * 10**6:
-            if closing.wait(0.05):
-                return
-            self.wfile.write(bytes([byte]))
-            self.wfile.flush()
-
-    def _frames(self) -> None:
-        """The frame of a chunk that never comes, until nobody listens or the server is stopped."""
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1")
-        closing = self.server.fake._closing  # type: ignore[attr-defined]
-        while not closing.wait(0.05):
-            self.wfile.write(b";")
-
-    def _headers(self) -> None:
-        """Headers without end, until nobody listens or the server is stopped."""
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-        closing = self.server.fake._closing  # type: ignore[attr-defined]
-        while not closing.wait(0.05):
-            self.wfile.write(b"x")
-
     def _send(
         self, status: int, data: dict[str, Any], headers: dict[str, str] | None = None
     ) -> None:
         payload = json.dumps(data).encode()
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
+        self._raw(
+            payload, len(payload), status, {"Content-Type": "application/json", **(headers or {})}
+        )
 
-    def _raw(self, payload: bytes, length: int) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(length))
-        self.send_header("Connection", "close")
+    def _raw(
+        self, payload: bytes, length: int, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(length), **(headers or {})}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(payload)
-        self.wfile.flush()
 
     def handle(self) -> None:
         # The client went away, or a fault closed the connection.
@@ -307,39 +281,27 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _completion(hit: Hit, reply: str | Calls) -> dict[str, Any]:
-    hit.completion_tokens = -(-len(str(reply)) // 4)
     message: dict[str, Any] = {"role": "assistant", "content": reply}
+    ended = "length" if hit.cut else "stop"
     if isinstance(reply, Calls):
         calls = [
             {"id": f"c{hit.number}-{n}", "type": "function"}
             | {"function": {"name": name, "arguments": json.dumps(arguments)}}
             for n, (name, arguments) in enumerate(reply.calls)
         ]
-        message = {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
+        message |= {"content": reply.text or None, "tool_calls": calls}
+        ended = "tool_calls"
+    usage = {"prompt_tokens": hit.prompt_tokens, "completion_tokens": hit.completion_tokens}
     return {
-        "id": f"fake-{hit.number}",
-        "object": "chat.completion",
+        "id": f"fake-{hit.number}", "object": "chat.completion",
         "model": hit.body.get("model", "fake"),
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "tool_calls"
-                if isinstance(reply, Calls)
-                else ("length" if hit.cut else "stop"),
-                "message": message,
-            }
-        ],
-        "usage": {
-            "prompt_tokens": hit.prompt_tokens,
-            "completion_tokens": hit.completion_tokens,
-            "total_tokens": hit.prompt_tokens + hit.completion_tokens,
-        },
-    }
+        "choices": [{"index": 0, "finish_reason": ended, "message": message}],
+        "usage": {**usage, "total_tokens": sum(usage.values())},
+    }  # fmt: skip
 
 
 def _anthropic_message(hit: Hit, reply: str | Calls) -> dict[str, Any]:
     """The same as Anthropic's Messages API has it."""
-    hit.completion_tokens = -(-len(str(reply)) // 4)
     text, calls = (reply.text, reply.calls) if isinstance(reply, Calls) else (reply, ())
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     blocks += [
@@ -347,28 +309,8 @@ def _anthropic_message(hit: Hit, reply: str | Calls) -> dict[str, Any]:
         for n, (name, arguments) in enumerate(calls)
     ]
     return {
-        "id": f"msg_{hit.number}",
-        "type": "message",
-        "role": "assistant",
-        "model": hit.body.get("model", "fake"),
-        "content": blocks,
+        "id": f"msg_{hit.number}", "type": "message", "role": "assistant", "content": blocks,
+        "model": hit.body.get("model", "fake"), "stop_sequence": None,
         "stop_reason": "tool_use" if calls else "end_turn",
-        "stop_sequence": None,
         "usage": {"input_tokens": hit.prompt_tokens, "output_tokens": hit.completion_tokens},
-    }
-
-
-def _of_schema(schema: dict[str, Any], definitions: dict[str, Any], name: str = "value") -> Any:
-    if "$ref" in schema:
-        return _of_schema(definitions[schema["$ref"].rpartition("/")[2]], definitions, name)
-    if "enum" in schema:
-        return schema["enum"][0]
-    if "anyOf" in schema:
-        return _of_schema(schema["anyOf"][0], definitions, name)
-    kind = schema.get("type")
-    if kind == "object":
-        fields = schema.get("properties", {})
-        return {n: _of_schema(s, definitions, n) for n, s in fields.items()}
-    if kind == "array":
-        return [_of_schema(schema.get("items", {}), definitions, name)]
-    return {"integer": 1, "number": 0.5, "boolean": True}.get(str(kind), f"some {name}")
+    }  # fmt: skip
