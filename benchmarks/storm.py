@@ -2,7 +2,7 @@
 
     python -m benchmarks.storm [--step 1] [--first 1] [--minutes 10] [--only eval,compile]
 
-See `tests/disk/faults.py` and `tests/disk/power.py`. Needs a C compiler. Prints a line per command
+See `tests/disk/faults.py`. Needs a C compiler. Prints a line per command
 and exits with 1 if a run ended with a traceback, lost or changed finished work, or came to another
 result.
 """
@@ -18,9 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
 
-from tests.disk.faults import Shim, each_call
+from tests.disk.faults import Shim, each_call, lost_with_power
 from tests.disk.jobs import JOBS
-from tests.disk.power import lost_with_power
 
 
 @click.command()

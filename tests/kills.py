@@ -37,9 +37,9 @@ Finished = dict[str, str]
 class Job:
     """A command to kill: its arguments, what it has finished, and what it comes to in the end.
 
-    `unit_of` says to which piece of work a request belongs. `summary` is what must not depend on
-    kills. Where `replays` is set, finished calls are answered by the cache when it is started
-    again, so no request is to be seen twice but those that were under way at a kill.
+    `unit_of` says to which piece of work a request belongs, `twice` what was kept twice. `summary`
+    is what must not depend on kills. Where `replays` is true of a request, its reply is kept, so
+    that it is not to be seen twice unless it was under way at a kill.
     """
 
     argv: Sequence[str]
@@ -56,22 +56,11 @@ class Damage:
     """What the kills did; `lost`, `repeated` and `overpaid` must stay empty or 0."""
 
     kills: int = 0  # that found the process alive
-    before_first_call: int = 0  # of those, before it had asked anything
     lost: list[str] = field(default_factory=list)  # finished work that went away or changed
     repeated: list[str] = field(default_factory=list)  # finished work that was asked or kept twice
-    replayed: int = 0  # requests sent again although the cache is on
-    overpaid: int = 0  # of those, more than were under way at the kills
+    overpaid: int = 0  # requests sent again although kept, and not under way at a kill
     finished: int = 0
-    requests: int = 0
     summary: str = ""
-
-
-@dataclass(frozen=True)
-class Both:
-    """What a command came to when it was left alone, and when it was killed."""
-
-    quiet: Damage
-    killed: Damage
 
 
 #: Makes a job in a folder, over about this many questions, that asks the server at this address.
@@ -80,72 +69,55 @@ Make = Callable[[Path, str, int], Job]
 
 def kill_often(
     make: Make, folder: Path, *, kills: int, n: int, seed: int = 0, calls: int = 6
-) -> Both:
+) -> tuple[Damage, Damage]:
     """What the command comes to when left alone, and then with `kills` kills, in the same folder.
 
-    `n` is how many questions its data set has; `calls` is that of `run_with_kills`.
+    `n` is how many questions its data set has; a kill comes after up to `calls` new requests.
     """
     outcomes, log, before = [], folder / "log", folder.with_name("before")
     before.mkdir(parents=True)
     with FakeServer(script, latency_s=0.02) as server:  # one: its address is in folders' names
         if make is judge_job:  # it needs a finished run, and twice the same
-            run_with_kills(eval_job(before, server.url, n), server, before / "log", kills=0)
+            _run_with_kills(eval_job(before, server.url, n), server, before / "log", 0, seed, calls)
         for times in (0, kills):
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(before, folder)
             job = make(folder, server.url, n)
-            found = run_with_kills(job, server, log, kills=times, seed=seed, calls=calls)
-            outcomes.append(found)
-    return Both(*outcomes)
+            outcomes.append(_run_with_kills(job, server, log, times, seed, calls))
+    return outcomes[0], outcomes[1]
 
 
-def run_with_kills(
-    job: Job, server: FakeServer, log: Path, *, kills: int, seed: int = 0, calls: int = 6
+def _run_with_kills(
+    job: Job, server: FakeServer, log: Path, kills: int, seed: int, calls: int
 ) -> Damage:
-    """Start the command, kill it after up to `calls` new requests, and again; then let it end.
-
-    One kill in eight comes at any moment of the start instead.
-    """
+    """Start the command, kill it, and again; then let it end. One kill in eight is at its start."""
     rng, damage, first = random.Random(seed), Damage(), len(server.hits)
-    while True:
-        before, asked_before = job.finished(), len(server.hits)
-        process = start(job.argv, log)
+    ended = False
+    while not ended:
+        before, asked = job.finished(), len(server.hits)
+        process = start(job.argv, log, job.cache)
         if damage.kills < kills:
             if rng.random() < 0.125:
                 time.sleep(rng.uniform(0, 1.0))
             else:
-                _wait_for_calls(server, asked_before + rng.randint(1, calls), process)
+                wanted, deadline = asked + rng.randint(1, calls), time.monotonic() + 120
+                while len(server.hits) < wanted and process.is_alive():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.002)
                 time.sleep(rng.uniform(0, 0.06))
             damage.kills += process.is_alive()
-            damage.before_first_call += process.is_alive() and len(server.hits) == asked_before
             process.kill()
         process.join(300)
         ended = process.exitcode == 0
         assert ended or process.exitcode == -9, f"the command failed:\n{log.read_text()[-2000:]}"
-        _check(job, before, server.hits[asked_before:], damage)
-        if ended:
-            break
+        after, hits = job.finished(), server.hits[asked:]
+        damage.lost += [unit for unit, kept in before.items() if after.get(unit) != kept]
+        damage.repeated += sorted({*map(job.unit_of, hits)} & before.keys()) + job.twice()
     assert damage.kills == kills, f"the work was done after {damage.kills} of {kills} kills"
-    hits = [hit for hit in server.hits[first:] if job.replays(hit)]
-    bodies = Counter(json.dumps(hit.body, sort_keys=True) for hit in hits)
-    damage.replayed = sum(count - 1 for count in bodies.values())
-    damage.overpaid = max(0, damage.replayed - WORKERS * damage.kills)
-    damage.finished, damage.summary = len(job.finished()), job.summary()
-    damage.requests = len(server.hits) - first
+    sent = [json.dumps(h.body, sort_keys=True) for h in server.hits[first:] if job.replays(h)]
+    damage.overpaid = max(0, len(sent) - len(set(sent)) - WORKERS * kills)
+    damage.finished, damage.summary = len(after), job.summary()
     return damage
-
-
-def _check(job: Job, before: Finished, hits: Sequence[Hit], damage: Damage) -> None:
-    after = job.finished()
-    damage.lost += [unit for unit, kept in before.items() if after.get(unit) != kept]
-    damage.repeated += sorted({*map(job.unit_of, hits)} & before.keys())
-    damage.repeated += job.twice()
-
-
-def _wait_for_calls(server: FakeServer, n: int, process: Any) -> None:
-    deadline = time.monotonic() + 120
-    while len(server.hits) < n and process.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.002)
 
 
 _forks = multiprocessing.get_context("forkserver")
@@ -154,11 +126,8 @@ _forks.set_forkserver_preload(["tests.warm"])
 
 def start(argv: Sequence[str], log: Path, cache: Path | None = None) -> Any:
     """The command in a process of its own; what it prints goes to `log`."""
-    kept = {
-        "OPENAI_API_KEY": "none",
-        "RAGBENCH_CACHE": str(cache or log.parent / "cache"),
-        # The server of forks has the environment of the test that started it.
-    }
+    # The server of forks has the environment of the test that started it.
+    kept = {"OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(cache or log.parent / "cache")}
     process = _forks.Process(target=_command, args=(list(argv), str(log), kept), daemon=True)
     process.start()
     return process

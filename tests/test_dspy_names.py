@@ -10,9 +10,7 @@ from ragbench.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[1] / "ragbench"
 #: Roots of DSPy that are not public, as pyproject.toml bans them.
-BANNED = re.findall(
-    r'^"dspy\.(\w+)"\.msg', (PACKAGE.parent / "pyproject.toml").read_text(), re.M
-)
+BANNED = re.findall(r'^"dspy\.(\w+)"\.msg', (PACKAGE.parent / "pyproject.toml").read_text(), re.M)
 _NAME = re.compile(r"""["'](dspy\.[\w.]+)["']""")
 _IMPORT = re.compile(rf"^\s*(?:from|import) (dspy\.(?:{'|'.join(BANNED)})[\w.]*)", re.M)
 

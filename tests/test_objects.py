@@ -125,9 +125,10 @@ def test_a_class_in_a_file_is_a_retriever_and_an_edit_another_run(server: FakeSe
     pooled = {"setting": "pooled"}
     assert run_of(server, "own_retriever.py:First", **pooled) == [[p.pid for p in corpus[:2]]] * 2
     init = {"retriever_set": {"init": '{"at": 4}'}}
-    assert run_of(server, "own_retriever.py:First", **pooled, **init) == [
-        [p.pid for p in corpus[4:6]]
-    ] * 2
+    assert (
+        run_of(server, "own_retriever.py:First", **pooled, **init)
+        == [[p.pid for p in corpus[4:6]]] * 2
+    )
     Path("own_retriever.py").write_text(OWN.replace("at=0", "at=1"))
     assert run_of(server, "own_retriever.py:First", **pooled) == [[p.pid for p in corpus[1:3]]] * 2
 

@@ -1,35 +1,34 @@
 """Kills, disks that fail, losses of power, damage, servers gone wrong: nothing lost or repeated."""
 
+import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.disk.builds import kill_builds
-from tests.disk.faults import Shim, each_call
-from tests.disk.index_jobs import graph_job, index_job, tree_job
-from tests.disk.jobs import JOBS
-from tests.disk.kept import corrupt_kept
-from tests.disk.power import lost_with_power
-from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, sweep_job
+from tests.disk.faults import Shim, each_call, lost_with_power
+from tests.disk.jobs import JOBS, graph_job, index_job, tree_job
+from tests.fake_server import FakeServer
+from tests.kills import (
+    Make,
+    compile_job,
+    eval_job,
+    judge_job,
+    kill_often,
+    script,
+    start,
+    sweep_job,
+)
 from tests.storm import FAULTS, each_fault_in_turn, in_this_process, weather
 
 SHIMMED = pytest.mark.skipif(
     shutil.which("cc") is None or not Path("/proc/self/fd").is_dir(),
     reason="needs a C compiler and Linux",
 )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("make", "n"), [(index_job, 20), (graph_job, 40), (tree_job, 24)])
-def test_a_killed_build_leaves_no_damaged_index_and_loses_no_reply(
-    make: Make, n: int, tmp_path: Path
-) -> None:
-    outcome = kill_builds(make, tmp_path, kills=1, n=n)
-    assert (outcome.lost, outcome.paid_again, outcome.other) == ([], 0, [])
 
 
 @pytest.mark.parametrize(
@@ -41,12 +40,14 @@ def test_a_killed_build_leaves_no_damaged_index_and_loses_no_reply(
         pytest.param(
             partial(compile_job, optimizer="random_search"), 1, 20, marks=pytest.mark.slow
         ),
+        pytest.param(index_job, 1, 20, marks=pytest.mark.slow),
+        pytest.param(graph_job, 1, 40, marks=pytest.mark.slow),
+        pytest.param(tree_job, 1, 24, marks=pytest.mark.slow),
     ],
-    ids=["eval", "judge", "sweep", "compile"],
+    ids=["eval", "judge", "sweep", "compile", "index", "graph", "tree"],
 )
 def test_kill_9_changes_nothing(make: Make, kills: int, n: int, tmp_path: Path) -> None:
-    both = kill_often(make, tmp_path / "work", kills=kills, n=n, seed=1)
-    quiet, killed = both.quiet, both.killed
+    quiet, killed = kill_often(make, tmp_path / "work", kills=kills, n=n, seed=1)
     assert (killed.kills, killed.lost, killed.repeated) == (kills, [], [])
     assert killed.overpaid == 0, "a finished call was asked again"
     assert killed.summary == quiet.summary
@@ -90,10 +91,40 @@ def test_a_loss_of_power_after_the_end_costs_nothing(job: str, tmp_path: Path, s
     assert [unit for unit in lost if not (job == "compile" and unit.startswith("line "))] == []
 
 
+def damaged(content: bytes, kind: str, rng: random.Random) -> bytes:
+    """`content` with a bit turned over, its end gone, or some bytes zero."""
+    at = rng.randrange(len(content))
+    if kind == "flip":
+        return content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :]
+    return content[:at] + (b"" if kind == "cut" else bytes(64) + content[at + 64 :])
+
+
 @pytest.mark.slow
 def test_random_damage_to_what_is_kept_costs_calls_and_nothing_else(tmp_path: Path) -> None:
-    found = corrupt_kept(tmp_path, damages=3, n=12)
-    assert (found.bad, found.damages) == ([], 3)
+    rng, work, good = random.Random(0), tmp_path / "work", tmp_path / "good"
+    with FakeServer(script) as server:
+        job = graph_job(work, server.url, 12)
+        job = replace(job, argv=[each for each in job.argv if each != "--no-cache"])
+
+        def run() -> str:
+            process = start(job.argv, tmp_path / "log", job.cache)
+            process.join(300)
+            assert process.exitcode == 0, (tmp_path / "log").read_text()[-1500:]
+            return job.summary()
+
+        wanted = run()
+        shutil.copytree(work / "cache", good, ignore=shutil.ignore_patterns("*-shm"))
+        files = [p for p in sorted(good.rglob("*")) if ".sqlite" in p.name or ".db" in p.name]
+        files = [p for p in files if p.stat().st_size]
+        assert files
+        for kind in ("flip", "cut", "zero"):
+            path = rng.choice(files)
+            shutil.rmtree(work / "run")
+            shutil.rmtree(work / "cache")
+            shutil.copytree(good, work / "cache")
+            bad = damaged(path.read_bytes(), kind, rng)
+            (work / "cache" / path.relative_to(good)).write_bytes(bad)
+            assert run() == wanted, (path.name, kind)
 
 
 @pytest.mark.slow
