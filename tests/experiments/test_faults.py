@@ -13,16 +13,7 @@ import pytest
 from tests.disk.faults import Shim, each_call, lost_with_power
 from tests.disk.jobs import JOBS, graph_job, index_job, tree_job
 from tests.fake_server import FakeServer
-from tests.kills import (
-    Make,
-    compile_job,
-    eval_job,
-    judge_job,
-    kill_often,
-    script,
-    start,
-    sweep_job,
-)
+from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, script, start, sweep_job
 from tests.storm import FAULTS, each_fault_in_turn, in_this_process, weather
 
 SHIMMED = pytest.mark.skipif(
