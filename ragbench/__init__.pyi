@@ -1,4 +1,5 @@
-from .api.commands import (
+from .api import (
+    Run as Run,
     compare as compare,
     compile as compile,
     evaluate as evaluate,
@@ -11,7 +12,6 @@ from .api.commands import (
     recommend as recommend,
     verdict as verdict,
 )
-from .api.runs import Run as Run
 from .lms.calls import Limits as Limits
 from .retrievers import Passage as Passage
 

@@ -1,0 +1,384 @@
+"""What `import ragbench` gives: parts by name, the commands, and runs. See docs/api.md.
+
+Runs made here are those of the command line: the same folders, records and limits, found again when
+the same thing is asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import dspy
+
+from ragbench.data import DATASETS, Dataset, load_dataset as _load, make_example
+from ragbench.errors import ConfigError, needs_extra
+from ragbench.experiments.config import CompileConfig, RunConfig, ask_whole, make_config
+from ragbench.experiments.runs import HEADLINE, Evaluation, evaluate as _evaluate, limited, reopen
+from ragbench.knobs import resolve
+from ragbench.lms import RagbenchLM, make_lm as _make_lm
+from ragbench.lms.calls import Limits
+from ragbench.lms.factory import keep_lm
+from ragbench.metrics import get_metric
+from ragbench.programs import PROGRAMS, RAGProgram
+from ragbench.programs.external import keep_module
+from ragbench.record import CriticalPath, Ledger, Record, ShownPassage
+from ragbench.retrievers import (
+    Corpus,
+    Passage,
+    Retriever,
+    keep_retriever,
+    make_retriever as _make_retriever,
+)
+from ragbench.user_code import allow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ragbench.experiments.compare.paired import RunComparison
+    from ragbench.experiments.compare.verdicts import Verdict
+    from ragbench.experiments.recommend import Advice
+
+Metric: TypeAlias = Callable[..., float | bool]
+#: What may be asked: the name of a data set, one that was loaded, or examples of one's own.
+Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
+#: What may answer: the name of a program, `package.module:Class`, or a DSPy module or its class.
+Program: TypeAlias = str | dspy.Module | type[dspy.Module]
+LM: TypeAlias = str | dspy.LM
+#: What may search: the name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
+AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished or interrupted run: its folder, its records and their means."""
+
+    evaluation: Evaluation
+
+    @property
+    def folder(self) -> Path:
+        return self.evaluation.folder
+
+    @property
+    def records(self) -> list[Record]:
+        """One record per question, in the order first asked."""
+        return list(self.evaluation.records.values())
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """What the table shows of the run."""
+        return self.evaluation.summary.to_dict()
+
+    @property
+    def failed(self) -> int:
+        """How many of its questions failed."""
+        return sum(record.failed for record in self.records)
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """Mean of each headline metric; a failed question counts as the worst."""
+        return dict(self.evaluation.summary.scores)
+
+    def mean(self, name: str) -> float | None:
+        """The mean of the metric called `name` over the questions that have it; None if none has.
+
+        UnknownNameError where there is no such metric.
+        """
+        scores = [get_metric(name).score(record) for record in self.records]
+        known = [value for value in scores if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per question, with the columns of `ragbench export` (docs/export.md)."""
+        from ragbench.experiments.export import open_runs, rows_of
+
+        with needs_extra("to_pandas"):
+            import pandas as pd
+        return pd.DataFrame(rows_of(open_runs([self.folder])))
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
+        return f"Run({self.folder}, n={len(self.records)}, failed={self.failed}, {scores})"
+
+    def _repr_html_(self) -> str:
+        from ragbench.experiments.report.table import written
+        from ragbench.experiments.report.tables import run_table
+
+        return written(run_table([self.evaluation]), "html")
+
+
+# Each function below raises a RagbenchError with one line for what its caller can mend.
+
+
+def load_dataset(name: str = "synthetic", **options: Any) -> Dataset:
+    """The data set called `name`; `options` are the fields of `DataSpec`, such as `data_file`."""
+    return _load(make_config({"dataset": name, **options}).data_spec())
+
+
+def make_retriever(name: str, data: Dataset | Corpus, **settings: Any) -> Retriever:
+    """The retriever called `name` over the corpus of `data`, in its setting."""
+    if isinstance(data, Dataset):
+        return _make_retriever(name, data.corpus, setting=data.setting, **settings)
+    return _make_retriever(name, data, setting="pooled", **settings)
+
+
+def make_program(name: str, retriever: Retriever, **knobs: Any) -> RAGProgram:
+    """The program called `name`, or a DSPy module as `package.module:Class`, over `retriever`."""
+    allow(name)
+    return PROGRAMS.get(name)(retriever, **knobs)
+
+
+def make_lm(spec: str = "local", **settings: Any) -> RagbenchLM:
+    """A `dspy.LM` whose every call is metered, from a spec such as `openai/gpt-4o-mini`."""
+    return _make_lm(spec, **settings)
+
+
+def metric(name: str = "f1") -> Metric:
+    """The metric called `name` for `dspy.Evaluate` and every DSPy optimizer.
+
+    Called as `metric(example, prediction, trace=None)` it gives the score; with a trace, as
+    optimizers call it to choose demonstrations, whether the score is the best there is. What has
+    not what the metric needs, such as gold passages, has the worst score.
+    """
+    measure = get_metric(name)
+
+    def score(
+        example: dspy.Example, prediction: Any, trace: Any = None, *_: object, **__: object
+    ) -> float | bool:
+        value = measure.score(record_of(example, prediction))
+        value = measure.worst if value is None else value
+        if trace is None:
+            return float(value)
+        return measure.score_range is not None and value >= measure.score_range[1]
+
+    score.__name__ = name
+    return score
+
+
+def record_of(example: dspy.Example, prediction: Any) -> Record:
+    """What metrics see of a prediction that no run recorded: its answer and its passages."""
+    answer = getattr(prediction, "answer", None)
+    passages = getattr(prediction, "passages", None) or ()
+    return Record(
+        qid=str(example.get("qid") or ""),
+        question=str(example.get("question") or ""),
+        answers=[str(each) for each in example.get("answers") or [example.get("answer")]],
+        support=list(example.get("support") or []),
+        gold_pids=list(example.get("gold_pids") or []),
+        answer=None if answer is None else str(answer),
+        stop_reason=None,
+        steps=[],
+        searches=[],
+        passages=[ShownPassage(p.pid, p.title, p.text) for p in passages if hasattr(p, "pid")],
+        counts={},
+        ledger=Ledger([], CriticalPath()),
+        latency_s=0.0,
+        failure=None,
+        scores={},
+    )
+
+
+def evaluate(
+    program: Program = "ircot",
+    data: Data = "synthetic",
+    *,
+    lm: LM = "local",
+    retriever: AnyRetriever = "bm25",
+    corpus: Iterable[Passage | str] | None = None,
+    **options: Any,
+) -> Run:
+    """Ask every question of `data` that has no record yet, and give the run.
+
+    `program` is a name, `package.module:Class`, or a DSPy module that takes `question` and returns
+    `answer`. `corpus` is what is searched where `data` are examples. `options` are the fields of a
+    config by their flat names, such as `limit`, `k`, `workers`, `out`, `compiled`.
+    LMUnavailableError where the LM went away: what is finished is kept, and asking again continues.
+    """
+    config = ask_whole(_config_of(program, data, lm, retriever, corpus, options), options)
+    with limited(Limits(), config.folder()):
+        return Run(_evaluate(config))
+
+
+def compile(
+    program: Program,
+    data: Data = "synthetic",
+    *,
+    optimizer: str = "bootstrap",
+    lm: LM = "local",
+    retriever: AnyRetriever = "bm25",
+    corpus: Iterable[Passage | str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Path:
+    """Compile `program` on training and validation questions; the folder of the compiled program.
+
+    Give it to `evaluate(..., compiled=folder)`. `settings` are those of the compile, such as
+    `train_limit`, `metric` or `optimizer_seed`; `options` are as for `evaluate`.
+    """
+    from ragbench.experiments.compile import compile_folder, compile_program
+
+    config = _config_of(program, data, lm, retriever, corpus, options)
+    compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
+    compile_program(config, compile_config)
+    return compile_folder(config, compile_config)
+
+
+def compare(
+    a: Run | str | Path, b: Run | str | Path, *, margin: float | None = None, **options: Any
+) -> RunComparison:
+    """Two runs over the same questions: differences, intervals and tests, question by question.
+
+    `margin` is the difference too small to matter.
+    """
+    from ragbench.experiments.compare.paired import compare_all
+    from ragbench.metrics import Method
+
+    both = [open_run(run).evaluation for run in (a, b)]
+    return compare_all(both, method=Method(margin=margin), **options)[0]
+
+
+def verdict(
+    program: Program,
+    data: Data = "synthetic",
+    *,
+    optimizer: str = "bootstrap",
+    seeds: int = 3,
+    lm: LM = "local",
+    retriever: AnyRetriever = "bm25",
+    corpus: Iterable[Passage | str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    equal_cost: bool = True,
+    form_too: bool = True,
+    metrics: Sequence[str] = HEADLINE,
+    margin: float | None = None,
+    max_questions: int | None = None,
+    limits: Limits | None = None,
+    on_message: Callable[[str], None] = print,
+    **options: Any,
+) -> Verdict:
+    """Whether compiling helps: zero-shot, its form repaired, compiled with `seeds` seeds, votes.
+
+    `equal_cost` adds the arms of votes for what compiled costs, `form_too` compiled with the form
+    repaired. `margin` is the difference that does not matter. With `max_questions` it looks at more
+    and more questions, from `limit` on, until every metric of `metrics` is decided. `limits` are of
+    the whole verdict, what earlier attempts spent included; `on_message` gets a line for each thing
+    that is done. StoppedError where a limit was reached before there was a verdict: ask again to
+    continue.
+    """
+    from ragbench.experiments.compare.running import run_verdict
+    from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
+
+    config = _config_of(program, data, lm, retriever, corpus, options)
+    compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
+    request = VerdictRequest(seeds, equal_cost, form_too, tuple(metrics), margin, max_questions)
+    with limited(limits or Limits(), verdict_folder(config, compile_config)):
+        return run_verdict(config, compile_config, request, on_message=on_message)
+
+
+def recommend(*runs: Run | str | Path, metric: str = "f1", common: bool = False) -> Advice:
+    """Which of the programs of `runs` to use: the cheapest not shown worse than the best mean."""
+    from ragbench.experiments.recommend import advise
+    from ragbench.experiments.report.tables import label_runs
+
+    evaluations = [open_run(run).evaluation for run in runs]
+    return advise(evaluations, metric, labels=label_runs(evaluations), common=common)
+
+
+def open_run(folder: Run | str | Path) -> Run:
+    """The run in `folder`; reading it writes nothing. RunError where it is no run folder."""
+    return folder if isinstance(folder, Run) else Run(reopen(Path(folder)))
+
+
+# From Python objects to the config of a run.
+
+#: Data sets that were given as objects, by the name that stands for each in a config.
+_given: dict[str, Dataset] = {}
+
+
+def _config_of(
+    program: Program,
+    data: Data,
+    lm: LM,
+    retriever: AnyRetriever,
+    corpus: Iterable[Passage | str] | None,
+    options: Mapping[str, Any],
+) -> RunConfig:
+    """The config that these objects and options come to."""
+    if not isinstance(lm, str | dspy.LM):
+        raise ConfigError(
+            f"lm={repr(lm)[:80]} is neither a spec such as openai/gpt-4o-mini nor a dspy.LM object"
+        )
+    fields: dict[str, Any] = {} if isinstance(data, str) else {"limit": None}
+    fields |= {name: str(v) if isinstance(v, Path) else v for name, v in options.items()}
+    fields["dataset"] = _dataset_name(data, corpus)
+    fields["program"] = program if isinstance(program, str) else keep_module(program)
+    fields["lm"] = lm if isinstance(lm, str) else keep_lm(lm)
+    fields["retriever"] = retriever if isinstance(retriever, str) else keep_retriever(retriever)
+    return make_config(fields)
+
+
+def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
+    if isinstance(data, str):
+        if corpus is not None:
+            raise ConfigError(f"the data set {data!r} brings its corpus; leave corpus out")
+        return data
+    dataset = data if isinstance(data, Dataset) else _own(data, corpus)
+    name = f"{dataset.name}-{dataset.digest[:12]}"
+    if name not in _given:
+        _given[name] = dataset
+        DATASETS.register(name, listed=False)(lambda spec: _given[name])
+    return name
+
+
+def _own(examples: Iterable[dspy.Example], corpus: Iterable[Passage | str] | None) -> Dataset:
+    """Examples of one's own as a data set whose every question is a test question."""
+    if not isinstance(examples, Iterable):
+        raise ConfigError(f"data={examples!r} is neither a data set nor a list of dspy.Example")
+    made: dict[str, dspy.Example] = {}
+    for example in map(_example, examples):
+        if made.setdefault(example.qid, example) is not example:
+            raise ConfigError(
+                f"two examples have the qid {example.qid!r} (without one it is of the question): "
+                f"{example.question[:80]!r}; give each its own qid, or leave one out"
+            )
+    return Dataset("own", {"test": list(made.values())}, Corpus(_passages(corpus)), "pooled")
+
+
+def _passages(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
+    if isinstance(corpus, str | Mapping):
+        raise ConfigError(f"corpus is one {type(corpus).__name__}; give a list of Passage or text")
+    items = tuple(corpus or ())
+    for item in items:
+        if not isinstance(item, Passage | str):
+            raise ConfigError(f"corpus has {repr(item)[:80]}; give each as a Passage or as text")
+    return tuple(
+        item if isinstance(item, Passage) else Passage(f"p{number}", "", _text(item, "corpus"))
+        for number, item in enumerate(items)
+    )
+
+
+def _example(example: dspy.Example | Mapping[str, Any]) -> dspy.Example:
+    if not isinstance(example, dspy.Example | Mapping):
+        raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
+    fields = dict(example.items())
+    question, answer = fields.pop("question", None), fields.pop("answer", None)
+    answers = fields.pop("answers", None) or ([] if answer is None else [answer])
+    if not question or not answers:
+        raise ConfigError("an example needs a question, and an answer or a list of answers")
+    if not isinstance(answers, list | tuple):
+        raise ConfigError(f"answers={repr(answers)[:80]} of an example is no list; give [...]")
+    question = _text(question, "the question of an example")
+    qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
+    return make_example(qid=qid, question=question, answers=[str(a) for a in answers], **fields)
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {repr(value)[:80]}, which is no text")
+    if "\x00" in value or value != value.encode("utf-8", "replace").decode():
+        raise ConfigError(f"{name} holds a NUL or half of a surrogate pair: {repr(value)[:80]}")
+    return value
