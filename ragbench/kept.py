@@ -19,8 +19,6 @@ from ragbench.paths import make_folder
 
 _log = get(__name__)
 
-_COLUMNS = "key BLOB PRIMARY KEY, value BLOB, sum BLOB"
-
 
 class KeptRows:
     """Values by key in one SQLite file, shared by threads and processes; without a path, in memory.
@@ -32,55 +30,45 @@ class KeptRows:
         self._path, self._durable = path, durable
         self._lock = threading.Lock()
         try:
-            if self._path is not None:
-                make_folder(self._path.parent)
+            if path is not None:
+                make_folder(path.parent)
             try:
-                self._db = self._open(self._path or ":memory:")
+                self._open(path or ":memory:")
             except sqlite3.OperationalError:  # locked, full, not to be written: but whole
                 raise
             except sqlite3.DatabaseError as error:
-                assert self._path is not None
-                aside = self._path.with_name(f"{self._path.name}.damaged")
-                self._path.replace(aside)
-                self._db = self._open(self._path)
+                assert path is not None
+                aside = path.replace(path.with_name(f"{path.name}.damaged"))
+                self._open(path)
                 _log.warning("%s was damaged (%s) and is made anew; the old one is %s",
-                             self._path, error, aside.name)  # fmt: skip
+                             path, error, aside.name)  # fmt: skip
         except (OSError, sqlite3.Error) as error:
-            self._set_aside(error)
+            self._go_on_without(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the file by itself."""
         return partial(type(self), durable=self._durable), (self._path,)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The kept values of `keys`, by key; one that was changed is not among them."""
-        found = {}
+        """The kept values of `keys`, by key."""
+        found: dict[bytes, bytes] = {}
         for start in range(0, len(keys), 500):  # SQLite takes at least 999 parameters
             part = keys[start : start + 500]
-            marks = ",".join("?" * len(part))
-            query = f"SELECT key, value, sum FROM kept WHERE key IN ({marks})"
-            with self._lock:
-                try:
-                    rows = self._db.execute(query, part).fetchall()
-                except sqlite3.Error as error:
-                    self._set_aside(error)
-                    rows = []
-            for key, value, kept_sum in rows:
-                if isinstance(value, bytes) and kept_sum == _checksum(key, value):
-                    found[key] = value
-                else:
-                    _log.warning("%s: a row was changed; it is bought again", self._path)
+            query = f"SELECT key, value, sum FROM kept WHERE key IN ({','.join('?' * len(part))})"
+            with self._lock, suppress(sqlite3.Error):
+                for key, value, kept_sum in self._db.execute(query, part):
+                    if isinstance(value, bytes) and kept_sum == _checksum(key, value):
+                        found[key] = value
         return found
 
     def put(self, entries: Mapping[bytes, bytes]) -> None:
         """Keep `entries`, all or none."""
-        rows = [(key, value, _checksum(key, value)) for key, value in entries.items()]
         with self._lock:
             try:
-                self._write(rows)
+                self._write(entries)
             except sqlite3.Error as error:
-                self._set_aside(error)
-                self._write(rows)
+                self._go_on_without(error)
+                self._write(entries)
 
     def delete(self, key: bytes) -> None:
         """Let go of what is under `key`."""
@@ -91,31 +79,32 @@ class KeptRows:
         """Close the file."""
         self._db.close()
 
-    def _write(self, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+    def _write(self, entries: Mapping[bytes, bytes]) -> None:
+        rows = [(key, value, _checksum(key, value)) for key, value in entries.items()]
         self._db.execute("BEGIN")
         self._db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
         self._db.execute("COMMIT")
 
-    def _open(self, path: Path | str) -> sqlite3.Connection:
+    def _open(self, path: Path | str) -> None:
         db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL")
-            if not self._durable:
-                db.execute("PRAGMA synchronous=NORMAL")
-            db.execute(f"CREATE TABLE IF NOT EXISTS kept ({_COLUMNS}) WITHOUT ROWID")
+            db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
+            columns = "key BLOB PRIMARY KEY, value BLOB, sum BLOB"
+            db.execute(f"CREATE TABLE IF NOT EXISTS kept ({columns}) WITHOUT ROWID")
         except sqlite3.Error:
             db.close()
             raise
-        return db
+        self._db = db
 
-    def _set_aside(self, error: Exception) -> None:
+    def _go_on_without(self, error: Exception) -> None:
         _log.warning(
             "%s cannot be used (%s); what is bought is kept in memory alone; remove it if it is "
             "damaged", self._path, error,
         )  # fmt: skip
         if hasattr(self, "_db"):
             self._db.close()  # rolls back what was begun
-        self._db = self._open(":memory:")
+        self._open(":memory:")
 
 
 def _checksum(key: bytes, value: bytes) -> bytes:

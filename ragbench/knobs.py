@@ -9,11 +9,10 @@ import contextlib
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-import annotated_types as at
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
@@ -49,7 +48,7 @@ class Knobs(BaseModel):
 K = TypeVar("K", bound=Knobs)
 #: What Python, but nobody else, takes for a number: `1_0`, and digits of other scripts.
 _ODD_NUMBER = re.compile(r"[-+.0-9eE]*(?:[0-9]_\d|(?![0-9])\d)[-+.\d_eE]*")
-_BOUNDS = ((">=", "ge", at.Ge), (">", "gt", at.Gt), ("<=", "le", at.Le), ("<", "lt", at.Lt))
+_BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,10 @@ def resolve(
     """
     for name in given:
         if name not in model.model_fields:
-            raise KnobError(_unknown(owner, name, model))
+            near = difflib.get_close_matches(name, model.model_fields, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            names = ", ".join(model.model_fields)
+            raise KnobError(f"{owner} has no knob {name!r}; {hint}its knobs: {names}")
     try:
         return model(**{**(defaults or {}), **{n: parse(model, n, v) for n, v in given.items()}})
     except ValidationError as error:
@@ -95,10 +97,6 @@ def parse(model: type[Knobs], name: str, value: Any) -> Any:
             return json.loads(value)
     if get_origin(kind) is tuple:
         return tuple(part.strip() for part in value.split(",") if part.strip())
-    for number in (int, float):
-        if number in kinds and not _ODD_NUMBER.fullmatch(value):
-            with contextlib.suppress(ValueError):
-                return number(value)
     return value
 
 
@@ -116,31 +114,17 @@ def describe(model: type[Knobs], defaults: Mapping[str, Any] | None = None) -> l
     ]
 
 
-def _unknown(owner: str, name: str, model: type[Knobs]) -> str:
-    near = difflib.get_close_matches(name, model.model_fields, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"{owner} has no knob {name!r}; {hint}its knobs: {', '.join(model.model_fields)}"
-
-
 def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
     first = error.errors()[0]
     if not first["loc"] or first["type"] == "value_error":
         return f"{owner}: {first['msg'].removeprefix('Value error, ')}"
-    name, field = _field_at(model, first["loc"])
+    name, field = str(first["loc"][0]), model.model_fields[str(first["loc"][0])]
+    for part in first["loc"][1:]:  # of a model within the model
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Knobs):
+            name, field = f"{name}.{part}", field.annotation.model_fields[str(part)]
     wanted = _allowed(field) or _type_name(field.annotation)
     given = f"{owner}: {name}={first['input']!r} is not allowed"
     return f"{given}; give {wanted} (default {field.default!r})"
-
-
-def _field_at(model: type[Knobs], path: Sequence[int | str]) -> tuple[str, FieldInfo]:
-    """Name and field at `path`; that of a model within a model has a dotted name."""
-    name = str(path[0])
-    field = model.model_fields[name]
-    kind = field.annotation
-    if len(path) > 1 and isinstance(kind, type) and issubclass(kind, Knobs):
-        inner, field = _field_at(kind, path[1:])
-        name = f"{name}.{inner}"
-    return name, field
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -149,12 +133,8 @@ def _allowed(field: FieldInfo) -> str:
         return "any of " + ", ".join(map(str, get_args(get_args(kind)[0])))
     if get_origin(kind) is Literal:
         return " | ".join(str(choice) for choice in get_args(kind))
-    bounds = [
-        f"{sign} {getattr(bound, name)}"
-        for sign, name, bound_of in _BOUNDS
-        for bound in field.metadata
-        if isinstance(bound, bound_of)
-    ]
+    bounds = [f"{sign} {getattr(bound, name)}" for sign, name in _BOUNDS.items()
+              for bound in field.metadata if hasattr(bound, name)]  # fmt: skip
     return f"{_type_name(kind)} {' and '.join(bounds)}" if bounds else ""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import dspy
@@ -29,19 +29,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class PendingCalls:
+class PendingCalls(list[int]):
     """Calls of one line of work, by place in the ledger, that no step has named yet."""
-
-    def __init__(self) -> None:
-        self._places: list[int] = []
-
-    def add(self, *places: int) -> None:
-        """Add calls, by their places in the ledger."""
-        self._places += places
 
     def take(self) -> tuple[int, ...]:
         """All of them; they are pending no more."""
-        taken, self._places = tuple(self._places), []
+        taken = tuple(self)
+        self.clear()
         return taken
 
 
@@ -89,10 +83,7 @@ class OpenLedger(Ledger):
 def open_ledger(
     also: Callable[[Call], None] | None = None, keep: Callable[[str], str] | None = None
 ) -> Iterator[OpenLedger]:
-    """A new ledger that collects every call made inside the block, in whatever thread.
-
-    `also` and `keep` as for `OpenLedger`.
-    """
+    """A new ledger that collects every call made inside the block; see `OpenLedger`."""
     ledger = OpenLedger(also, keep)
     # Places in this ledger mean nothing to the steps of whatever keeps another.
     with use(current().plus(ledger, ledger.path, PendingCalls())):
@@ -112,31 +103,22 @@ def file_call(call: Call) -> None:
     place = ledger.file(call)
     pending = current().get(PendingCalls)
     if pending is not None:
-        pending.add(place)
+        pending.append(place)
     path = current().get(CriticalPath) or ledger.path
     path.calls += call.kind in LM_KINDS
     path.latency_s += call.latency_s
-    if call.cached:
-        path.cached_s += call.latency_s
+    path.cached_s += call.latency_s if call.cached else 0.0
 
 
 def file_lm_call(model: str, **fields: Any) -> None:
     """File a `Call` under the signature, role and fallback mark of the calling context."""
     context = current()
     signature, role = context.caller or ("", "")
-    signature = signature or _caller_signature()
-    file_call(
-        Call(model=model, signature=signature, role=role, fallback=context.fallback, **fields)
-    )
-
-
-def _caller_signature() -> str:
     # A module that was not made by `predict` or `chain_of_thought`, such as one of DSPy's own.
     for module in reversed(dspy.settings.get("caller_modules") or []):
-        name = getattr(getattr(module, "signature", None), "__name__", "")
-        if name:
-            return str(name)
-    return ""
+        signature = signature or getattr(getattr(module, "signature", None), "__name__", "")
+    call = Call(model, signature=signature, role=role, fallback=context.fallback, **fields)
+    file_call(call)
 
 
 def count(event: str) -> None:
@@ -164,37 +146,22 @@ def fan_out(function: Callable[[Item], Result], items: Sequence[Item]) -> list[R
     """
     if not items:
         return []
-    branches = [_Branch() for _ in items]
+    traced = dspy.settings.trace is not None
+    paths = [CriticalPath() for _ in items]
+    traces: list[list[Any]] = [[] for _ in items]
+
+    def run(place: int) -> Result:
+        with use(current().plus(paths[place]), **({"trace": traces[place]} if traced else {})):
+            return function(items[place])
+
     with ThreadPoolExecutor(max_workers=min(len(items), 32), thread_name_prefix="fan-out") as pool:
-        futures = [
-            pool.submit(copy_context().run, branch.run, function, item)
-            for branch, item in zip(branches, items, strict=True)
-        ]
-    for branch in branches:
-        branch.join_trace()
+        futures = [pool.submit(copy_context().run, run, place) for place in range(len(items))]
+    if traced:
+        dspy.settings.trace.extend(entry for trace in traces for entry in trace)
     path = current().get(CriticalPath)
     if path is not None:
-        longest = max((branch.path for branch in branches), key=lambda p: p.latency_s)
-        path.calls += max(branch.path.calls for branch in branches)
+        longest = max(paths, key=lambda one: one.latency_s)
+        path.calls += max(one.calls for one in paths)
         path.latency_s += longest.latency_s
         path.cached_s += longest.cached_s
     return [future.result() for future in futures]
-
-
-@dataclass
-class _Branch:
-    """One item of a fan-out, with a trace and a path of its own."""
-
-    path: CriticalPath = field(default_factory=CriticalPath)
-    trace: list[Any] = field(default_factory=list)
-    traced: bool = False
-
-    def run(self, function: Callable[[Item], Result], item: Item) -> Result:
-        self.traced = dspy.settings.trace is not None
-        settings = {"trace": self.trace} if self.traced else {}
-        with use(current().plus(self.path), **settings):
-            return function(item)
-
-    def join_trace(self) -> None:
-        if self.traced and dspy.settings.trace is not None:
-            dspy.settings.trace.extend(self.trace)

@@ -1,24 +1,14 @@
 """Folders: where ragbench keeps what can be fetched or computed again, and how names last."""
 
 import os
-import sys
 from pathlib import Path
 
 
 def cache_root() -> Path:
-    """The folder of all that can be fetched or computed again.
-
-    `RAGBENCH_CACHE`, or else `ragbench` in the platform's user cache folder.
-    """
+    """`RAGBENCH_CACHE`, or `ragbench` in the user's cache folder: what can be had again."""
     if given := os.environ.get("RAGBENCH_CACHE"):
         return Path(given).expanduser()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "ragbench"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragbench"
 
 
 def make_folder(folder: Path) -> None:
@@ -34,11 +24,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Make the names in `folder` outlive a loss of power.
-
-    Raises:
-        OSError: it cannot be done.
-    """
+    """Make the names in `folder` outlive a loss of power; raises OSError."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -12,10 +13,8 @@ _KEY_LIKE = re.compile(
     r"\b(?:(?:sk|gsk|xai|hf|pk|rk)[-_]|AIza|(?:key|Bearer|token)[-_ =:]{1,2})[A-Za-z0-9_\-.]{12,}"
 )
 #: Texts without any of these match nothing: a tenth of the time to find out, for most texts.
-_BEGINNINGS = (
-    "sk-", "sk_", "xai-", "xai_", "hf-", "hf_", "pk-", "pk_", "rk-", "rk_", "AIza", "key",
-    "Bearer", "token",
-)  # fmt: skip
+_BEGINNINGS = ("sk-", "sk_", "xai-", "xai_", "hf-", "hf_", "pk-", "pk_", "rk-", "rk_", "AIza",
+               "key", "Bearer", "token")  # fmt: skip
 _SECRET = ("_KEY", "APIKEY", "_TOKEN", "_SECRET", "_PASSWORD")
 #: A shorter value is no key, and would be found in ordinary words.
 _SHORTEST = 8
@@ -31,40 +30,30 @@ def redact(text: str) -> str:
 
 def without_keys(text: str) -> str:
     """`text` without the value of any key in the environment, as it is or escaped."""
-    for name, value in _secrets():
+    # Every value in a log asks, and to decode all variables takes many times as long as to look at
+    # what they are kept in, which changes with every key that is set later.
+    kept = getattr(os.environ, "_data", os.environ)
+    for name, value in _secrets(frozenset(kept.items())):
         if value in text:
             text = text.replace(value, f"[{name}]")
     return text
 
 
-def _written(value: str) -> set[str]:
-    """`value` as it is, as JSON writes it, and as addresses do."""
-    return {value, json.dumps(value)[1:-1], quote(value), quote(value, safe=""), quote_plus(value)}
+@lru_cache(maxsize=1)
+def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
+    """Names and values of the keys in the environment as it is now, the longest first.
 
-
-#: The environment as it was when its secrets were last looked for, and what they were.
-_found: tuple[dict[Any, Any], list[tuple[str, str]]] = ({}, [])
-
-
-def _secrets() -> list[tuple[str, str]]:
-    """Names and written values of the keys in the environment as it is now, the longest first."""
-    global _found
-    # Every value in a log asks for them, and to decode all variables takes many times as long as to
-    # compare what they are kept in, which changes with every key that is set later.
-    kept = getattr(os.environ, "_data", None)
-    before, secrets = _found
-    if kept is None or kept != before:
-        before = {} if kept is None else kept.copy()
-        secrets = [
-            (name, form)
-            for name, value in os.environ.items()
-            if name.upper().endswith(_SECRET) and len(value) >= _SHORTEST
-            for form in _written(value)
-        ]
-        # The longest first: one key may be the beginning of another.
-        secrets.sort(key=lambda pair: (-len(pair[1]), pair[0]))
-        _found = before, secrets
-    return secrets
+    A value is there as it is, as JSON writes it, and as addresses do.
+    """
+    forms = [
+        (name, form)
+        for name, value in os.environ.items()
+        if name.upper().endswith(_SECRET) and len(value) >= _SHORTEST
+        for form in {value, json.dumps(value)[1:-1], quote(value), quote(value, safe=""),
+                     quote_plus(value)}
+    ]  # fmt: skip
+    # The longest first: one key may be the beginning of another.
+    return sorted(forms, key=lambda pair: (-len(pair[1]), pair[0]))
 
 
 def each_text(change: Callable[[str], str], value: Any) -> Any:
@@ -87,11 +76,8 @@ def each_text(change: Callable[[str], str], value: Any) -> Any:
 
 
 def encodable(value: Any) -> Any:
-    """`value` with `?` for every lone surrogate in it.
+    """`value` with `?` for every lone surrogate in it; raises RecursionError as `each_text`.
 
     JSON may say half of a surrogate pair, which is no character and cannot be written down.
-
-    Raises:
-        RecursionError: it is nested too deeply.
     """
     return each_text(lambda text: text.encode("utf-8", "replace").decode(), value)

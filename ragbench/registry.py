@@ -15,8 +15,6 @@ from ragbench.user_code import contained
 
 T = TypeVar("T")
 
-ENTRY_POINT_GROUP = "ragbench"
-
 _log = get(__name__)
 
 
@@ -73,14 +71,15 @@ class Registry(Generic[T]):
         return iter([(name, self._entries[name]) for name in self.names()])
 
     def _load(self) -> None:
-        if not self._loaded:
-            self._loaded = True
-            import_module(self._package)
-            for point in entry_points(group=ENTRY_POINT_GROUP):
-                try:
-                    with contained(point.name):
-                        point.load()
-                except Exception as error:  # whatever a stranger's module raises: the rest works
-                    where = point.dist.name if point.dist else point.value
-                    reason = f"{type(error).__name__}: {error}"
-                    _log.warning("plug-in %s of %s is left out: %s", point.name, where, reason)
+        if self._loaded:
+            return
+        self._loaded = True
+        import_module(self._package)
+        for point in entry_points(group="ragbench"):
+            try:
+                with contained(point.name):
+                    point.load()
+            except Exception as error:  # whatever a stranger's module raises: the rest works
+                where = point.dist.name if point.dist else point.value
+                reason = f"{type(error).__name__}: {error}"
+                _log.warning("plug-in %s of %s is left out: %s", point.name, where, reason)

@@ -26,10 +26,7 @@ def cut_off() -> bool:
 
 
 def stop_all() -> None:
-    """Stop: at once for what is not begun, after `GRACE_S` for what is under way.
-
-    Safe in a signal handler, since it takes no lock.
-    """
+    """Stop; safe in a signal handler, since it takes no lock."""
     global _stopped_at
     _stopped_at = time.monotonic()
 

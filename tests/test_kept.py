@@ -1,22 +1,13 @@
-"""What was paid for and is kept in SQLite files: changed rows and files that cannot be used."""
+"""What was paid for and is kept in SQLite files, where a file cannot be used."""
 
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import dspy
 import pytest
 
 from ragbench.kept import KeptRows
-from ragbench.lms.adapters import make_adapter
-from ragbench.retrievers.lm_index.replies import IndexLM
-from ragbench.signatures import ExtractEntities
-from tests.fakes import ScriptedLM
-
-
-def damaged(path: Path) -> None:
-    path.write_bytes(b"no database, but long enough to be taken for one" * 100)
 
 
 def a_folder(path: Path) -> None:
@@ -32,7 +23,7 @@ def test_a_file_that_is_no_database_is_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "kept.sqlite"
-    damaged(path)
+    path.write_bytes(b"no database, but long enough to be taken for one" * 100)
     with closing(KeptRows(path)) as rows:
         rows.put({b"a": b"1"})
     assert caplog.text.count("is made anew") == 1
@@ -62,23 +53,3 @@ def test_a_file_that_fails_in_the_middle_loses_nothing_that_is_written_now(tmp_p
     rows.put({b"b": b"2"})
     assert rows.get([b"b"]) == {b"b": b"2"}
     rows.close()
-
-
-def extracted(cache: KeptRows) -> ScriptedLM:
-    lm = ScriptedLM(lambda asked: {"entities": ["Orla"]})
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        reply = IndexLM(cache).ask(ExtractEntities, text="Orla met Tam.")
-    assert reply.values == {"entities": ["Orla"]}
-    return lm
-
-
-def test_a_kept_reply_that_was_changed_is_asked_for_again(tmp_path: Path) -> None:
-    path = tmp_path / "replies.sqlite"
-    with closing(KeptRows(path)) as cache:
-        assert len(extracted(cache).asked) == 1
-        assert extracted(cache).asked == []
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE kept SET value = CAST(replace(value, 'Orla', 'Orlo') AS BLOB)")
-    with closing(KeptRows(path)) as cache:
-        assert len(extracted(cache).asked) == 1
-        assert extracted(cache).asked == []

@@ -98,7 +98,7 @@ class Log:
     def merge(self, other: Log) -> None:
         for step in other.steps:
             self.note(step)
-        self.pending.add(*other.pending.take())
+        self.pending.extend(other.pending.take())
         self.searches += other.searches
         self.seen = {**self.seen, **{k: v for k, v in other.seen.items() if k not in self.seen}}
 
