@@ -1,20 +1,23 @@
 """The SQLite file of a run or a compile: its tables, how they are written, and the run's card.
 
-A write is committed before it returns. SQLite's log of writes (WAL) lets others read meanwhile, and
-is gone when the writer closes the file; where a file system has no shared memory for it, SQLite's
-rollback journal serves. Whatever cannot be read or written raises RunError.
+A write is committed before it returns; threads that write at once share a commit. SQLite's log of
+writes (WAL) lets others read meanwhile, and is gone when the writer closes the file; where a file
+system has no shared memory for it, SQLite's rollback journal serves. Whatever cannot be read or
+written raises RunError.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import queue
 import secrets
 import sqlite3
 import threading
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -175,6 +178,7 @@ class Store:
         self._db: sqlite3.Connection | None = None
         self._closed = False
         self._writing = threading.Lock()
+        self._waiting = queue.SimpleQueue[tuple[Sequence[_Statement], bool, Future[None]]]()
         self._token, self._inode = secrets.token_hex(8), 0
 
     def __enter__(self) -> Self:
@@ -196,20 +200,37 @@ class Store:
         What is not `durable` outlives the process, but not a loss of power. A full disk, a file
         that was removed or one that another process took over raises RunError.
         """
+        done: Future[None] = Future()
+        self._waiting.put((statements, durable, done))
         with self._writing:
-            try:
-                db = self._db or self._open()
-                db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-                with _transaction(db):
-                    if not self.path.exists() or self.path.stat().st_ino != self._inode:
-                        raise RunError(f"{self.path} was removed or replaced while it was written")
-                    writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
-                    if writer != (self._token,):
-                        raise RunError(f"{self.path} was taken over by another process")
-                    for statement, values in statements:
-                        db.execute(statement, values)
-            except (sqlite3.Error, OSError) as error:
-                raise RunError(f"cannot write {self.path}: {error}") from None
+            if not done.done():  # another thread may have committed it with its own
+                waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
+                error = self._commit(
+                    [one for statements, _, _ in waiting for one in statements],
+                    durable=any(durable for _, durable, _ in waiting),
+                )
+                for *_, each in waiting:
+                    each.set_exception(error) if error else each.set_result(None)
+        done.result()
+
+    def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:
+        """Commit all `statements`, or none; gives what kept them from it, such as Ctrl-C."""
+        try:
+            db = self._db or self._open()
+            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            with _transaction(db):
+                if not self.path.exists() or self.path.stat().st_ino != self._inode:
+                    raise RunError(f"{self.path} was removed or replaced while it was written")
+                writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
+                if writer != (self._token,):
+                    raise RunError(f"{self.path} was taken over by another process")
+                for statement, values in statements:
+                    db.execute(statement, values)
+        except (sqlite3.Error, OSError) as error:
+            return RunError(f"cannot write {self.path}: {error}")
+        except BaseException as error:
+            return error
+        return None
 
     def _open(self) -> sqlite3.Connection:
         if self._closed:
