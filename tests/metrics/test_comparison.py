@@ -218,6 +218,13 @@ def test_seeds_of_a_question_are_not_more_questions() -> None:
     assert copied.interval.low == pytest.approx(once.interval.low)
 
 
+def test_a_p_value_that_the_family_takes_past_5_percent_claims_nothing() -> None:
+    tried = (compare(*arms(60, 0.07, seed)) for seed in range(200))
+    close = next(c for c in tried if 0.026 < c.p < 0.049)
+    assert close.verdict == "better"
+    assert [c.verdict[:13] for c in correct([close, close])] == ["no difference"] * 2
+
+
 def test_margins() -> None:
     same, few = [1, 0] * 200, [1, 0] * 20
     assert compare(same, same, margin=0.02).verdict == "equivalent within ±0.02"

@@ -233,6 +233,13 @@ def test_pieces_near_to_what_is_remembered_stand_beside_the_passages() -> None:
     assert lm.asked[1].inputs["facts"].startswith('["Orla Venn wrote it."]')
 
 
+def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
+    facts = [{"facts": ["a caravan", "She was born in Harwick."]}]
+    replies = {**MEMORY, "SplitFacts": facts, "AnswerFaithfully": HARWICK}
+    prediction, _ = check(FaithfulRAG, replies, k=2, piece_words=5, chunk_topk=1)
+    assert step(prediction, "align").observation == "Orla Venn | She was born in Harwick."
+
+
 def test_nothing_remembered_and_no_alignment_leave_the_passages() -> None:
     nothing: Any = {"RecallFacts": [{"facts": []}], "RecallPassage": [{"passage": " "}]}
     replies = {**nothing, "AnswerFaithfully": HARWICK}
