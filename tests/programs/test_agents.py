@@ -132,15 +132,6 @@ def test_after_dropped_claims_the_answer_is_written_from_those_left() -> None:
     audited(replies, sees=["It is Dunmoor. [1]"], hides=["Tam Quill"])
 
 
-@pytest.mark.parametrize(("refuse", "answer"), [(False, "Dunmoor"), (True, "noanswer")])
-def test_with_no_claim_left_the_draft_stands_unless_it_is_to_refuse(
-    refuse: bool, answer: str
-) -> None:
-    replies = {"CitedAnswer": [cited("Dunmoor", DUNMOOR_CLAIM)]}
-    replies["AuditClaims"] = [{**NOTHING, "drop": [1]}]
-    audited(replies, answer=answer, counts={"all_claims_dropped": 1}, refuse=refuse)
-
-
 def gap(*questions: str) -> dict[str, Any]:
     return {"drop": [], "unanswered": ["the county of Harwick"], "follow_ups": list(questions)}
 

@@ -104,23 +104,6 @@ def _chain(n: int) -> list[dict[str, Any]]:
     return [_look_up("n1", "town", produces=["town"]), *later]
 
 
-def repeats(asked: Asked) -> Reply:
-    """A script that asks for the same thing each time."""
-    same = {
-        "query": "Salt Road",
-        "thought": "Salt Road is a novel.",
-        "argument": "Salt Road",
-        "arguments": ["Salt Road"],
-        "sub_questions": [QUESTION, QUESTION],
-        "subtasks": [{"id": "t1", "question": QUESTION}],
-        "new_plan": [{"id": "t1", "question": QUESTION}],
-        "actions": [{"requirement_id": "t1", "query": "Salt Road"}],
-        "nodes": [_look_up("n1", "Salt Road"), _look_up("n2", "Salt Road", "n1")],
-        "node_id": "n0",
-    }
-    return _filled(asked, {**_GOING, **_use(asked), **same})
-
-
 def names_unknown(asked: Asked) -> Reply:
     """A script that asks for nodes, tools, passages and ids that do not exist."""
     odd = {
@@ -149,7 +132,7 @@ def _filled(asked: Asked, values: dict[str, Any]) -> dict[str, Any]:
     return {**plausible(asked), **{k: v for k, v in values.items() if k in asked.fields}}
 
 
-SCRIPTS = [plausible, never_stops, never_parses, blank, repeats, names_unknown]
+SCRIPTS = [plausible, never_stops, never_parses, blank, names_unknown]
 
 
 def make(name: str, variant: str, **knobs: Any) -> RAGProgram:
@@ -172,12 +155,10 @@ def fingerprint(prediction: dspy.Prediction, ledger: Ledger) -> str:
         {
             "answer": prediction.answer,
             "reason": prediction.stop_reason,
-            "pids": [p.pid for p in prediction.passages],
             "steps": [{**asdict(s), "calls": len(s.calls)} for s in prediction.steps],
             "searches": [[s.query, s.k, s.hits, s.cached] for s in prediction.searches],
             "counts": dict(prediction.counts),
-            "calls": sorted(c.signature for c in ledger.calls),
-            "path": ledger.path.calls,
+            "calls": [sorted(c.signature for c in ledger.calls), ledger.path.calls],
         },
         default=str,
         sort_keys=True,

@@ -17,7 +17,7 @@ from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
 from ragbench.retrievers.base import Passage
 from ragbench.signatures import AnswerFromContext, IsRel, IsUse
-from tests.fakes import Asked, Reply, Script, ScriptedLM, overflowing
+from tests.fakes import Asked, Reply, ScriptedLM, overflowing
 from tests.programs.shelf import shelf
 
 
@@ -64,26 +64,6 @@ def test_fan_out_is_cut_to_the_budget_before_anything_runs() -> None:
 
 
 # -- replies that cannot be read, and prompts that are refused
-
-
-def asking(
-    trace: Trace, script: Script, signature: Any, adapter: str = "json", **inputs: Any
-) -> Any:
-    lm = ScriptedLM(script)
-    with dspy.context(lm=lm, adapter=make_adapter(adapter, lm)):
-        return trace.ask(dspy.Predict(signature), question="Where?", **inputs)
-
-
-def test_what_could_be_read_of_a_reply_is_kept() -> None:
-    trace = new_trace()
-    reply = asking(
-        trace,
-        lambda asked: {"answer": "Harwick", "confidence": "high", "label": "rather"},
-        "question -> answer, confidence: float, label: bool",
-        otherwise={"answer": "", "confidence": 0.0, "label": False},
-    )
-    assert (reply.answer, reply.confidence, reply.label) == ("Harwick", 0.0, False)
-    assert trace.counts == {"partial_reply": 1}
 
 
 def read(lm: ScriptedLM, trace: Trace, context: Any, *, last: bool = False) -> str:

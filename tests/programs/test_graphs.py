@@ -152,17 +152,6 @@ def test_one_search_one_answer_from_reports_tables_and_texts() -> None:
         assert gone not in [passage.pid for passage in less.passages] != []
 
 
-def test_a_graph_without_entities_is_searched_by_vectors() -> None:
-    none: Any = {"entities": [], "relations": []}
-    prediction, lm, _ = ask(
-        GraphRAG(shelf(), k=2),
-        lambda asked: none if asked.signature == "ExtractGraph" else reads(asked),
-        QUESTION,
-    )
-    assert (prediction.counts["no_seed"], len(prediction.passages)) == (1, 2)
-    assert "ReportCommunity" not in lm.signatures
-
-
 FACTS = {
     "Orla Venn": [("Orla Venn", "wrote", "Salt Road"), ("Orla Venn", "was born in", "Harwick")],
     "Salt Road": [("Salt Road", "is a novel by", "Orla Venn"), ("Salt Road", "is by", "Tam Quill")],

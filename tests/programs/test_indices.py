@@ -8,7 +8,6 @@ import dspy
 import pytest
 
 from ragbench.context import current, use
-from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS, LightRAG, LinearRAG, MemoRAG, TreeRAG
@@ -77,11 +76,6 @@ def test_misleading_passages_reach_what_an_index_ranks(name: str) -> None:
     assert made[0].text in lm.asked[-1].prompt
     plain, _, _ = ask(PROGRAMS.get(name)(misleading(rate=0)), plausible)
     assert not [p for p in plain.passages if p.pid.startswith("distractor-")]
-
-
-def test_a_rag_refuses_what_does_not_reach_its_tools() -> None:
-    with pytest.raises(ConfigError, match="does not reach; use another retriever"):
-        PROGRAMS.get("a_rag")(misleading()).prepare()
 
 
 # -- light_rag

@@ -5,7 +5,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.programs.lookahead.evidence import LookedUp, assemble, reformulations, triggers
+from ragbench.programs.lookahead.evidence import LookedUp, assemble, triggers
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.record import Ledger
@@ -231,16 +231,3 @@ def test_each_trigger_can_fire_alone(found: list[LookedUp], fired: list[str]) ->
     assert triggers(plan, found, published=False) == fired
     reachable = [name for name in fired if name in ("passages", "confidence")]
     assert triggers(plan, found, published=True) == reachable  # of the engine
-
-
-def test_reformulations_in_order_without_those_tried() -> None:
-    found = [
-        looked_up("n1", page(1, "a"), query="Who is the author of Salt Road?", op="bridge"),
-        looked_up("n2", query="Where is Harwick?", after=("n1",)),
-    ]
-    nodes = reformulations(COUNTY, found, tried=["where is harwick"], most=3)
-    assert [(n.id, n.query) for n in nodes] == [
-        ("f1", "Harwick"),
-        ("f2", "the author of Salt Road Harwick"),
-        ("f3", "county author salt road born"),
-    ]

@@ -55,15 +55,6 @@ def test_multi_query_searches_with_the_question_and_each_query_then_reads_once()
     assert [asked.request.config.temperature for asked in lm.asked] == [0.3, 0.0]
 
 
-def test_multi_query_reads_the_fused_ranking() -> None:
-    # Eastmere leads three lists and Harwick one.
-    replies = written("Eastmere town Tollen", "Eastmere", "Tollen")
-    prediction, _ = check(
-        MultiQueryRAG, replies, question="Harwick", sees=["[1] Eastmere |"], max_passages=2
-    )
-    assert [prediction.passages[0].pid, len(prediction.passages)] == ["Eastmere", 2]
-
-
 THOUGHT = {"thought": "Salt Road is by Orla Venn.", "next_step": "search", "answer": ""}
 DONE = {"thought": "She was born in Harwick.", "next_step": "answer", "answer": "Harwick"}
 

@@ -248,21 +248,6 @@ def test_nothing_remembered_and_no_alignment_leave_the_passages() -> None:
     check(FaithfulRAG, {"AnswerFaithfully": HARWICK}, calls=1, align=False)
 
 
-@pytest.mark.parametrize(
-    ("knobs", "reader", "reasons"),
-    [
-        ({"cot": "scheduled"}, "AnswerInStages", False),
-        ({"cot": "none"}, "AnswerFaithfully", False),
-        ({"self_think": False}, "AnswerWithHints", True),
-    ],
-)
-def test_the_answer_is_reasoned_as_asked(knobs: Any, reader: str, reasons: bool) -> None:
-    stages = {"analysis": "a", "first_answer": "Eastmere", "check": "no"}
-    reply = {**(stages if reader == "AnswerInStages" else {}), "answer": "Harwick"}
-    _, lm = check(FaithfulRAG, {**MEMORY, reader: [reply]}, **knobs)
-    assert ("reasoning" in lm.asked[-1].fields) is reasons
-
-
 # -- rq_rag
 
 PAIR, TOWNS = ("rewrite", "decompose"), "Harwick inhabitants"
