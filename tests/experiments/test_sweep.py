@@ -55,23 +55,20 @@ def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) ->
     sweep = load(matrix={"program": ["vanilla", "ircot"]})
     swept = run_sweep(sweep)
     assert swept.exit_code == 0
-    for outcome in swept.outcomes:
-        alone = evaluate(outcome.cell.config.but(out=tmp_path / "alone"))
+    for number, outcome in enumerate(swept.outcomes):
+        alone = evaluate(outcome.cell.config.but(out=tmp_path / f"alone-{number}"))
         assert outcome.run is not None
         assert outcome.run.summary.scores == alone.summary.scores
         assert outcome.run.summary.as_if == alone.summary.as_if
         assert outcome.run.summary.n == 8
-        for path in alone.folder.iterdir():
-            path.unlink()
 
 
-def test_a_compile_is_shared_by_the_cells_that_it_is_the_same_for(
-    load: Any, server: FakeServer
-) -> None:
+def test_a_compile_is_shared_and_what_it_made_is_a_choice(load: Any) -> None:
     sweep = load(
         matrix={"optimizer": "bootstrap", "votes": [1, 3]},
         include=[{"optimizer": "bootstrap", "compile.optimizer_seed": 1}],
         compile={"train_limit": 6, "val_limit": 4},
+        limit=2,
     )
     programs = [cell.program for cell in sweep.cells]
     assert programs[0] == programs[1] != programs[2]
@@ -80,6 +77,19 @@ def test_a_compile_is_shared_by_the_cells_that_it_is_the_same_for(
     assert sum("zero-shot on validation" in line for line in watch.said) == 2
     cards = [reopen(cell.folder).card for cell in sweep.cells]
     assert cards[0].compiled == cards[1].compiled != ""
+
+    folder = str(programs[0])
+    sweep = load(matrix={"compiled": folder}, include=[{"program": "direct"}], limit=2)
+    assert [cell.config.program for cell in sweep.cells] == ["vanilla", "direct"]
+    assert run_sweep(sweep).exit_code == 0
+    assert reopen(sweep.cells[0].folder).card.compiled
+    for fields, words in (
+        ({"matrix": {"compiled": folder, "set.k": 3}}, "compiled with k=1, not 3"),
+        ({"matrix": {"compiled": folder}, "split": "train"}, "used to compile"),
+        ({"matrix": {"compiled": folder, "optimizer": "bootstrap"}}, "not compiled again"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            list(checked(load(**fields)))
 
 
 def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
@@ -140,17 +150,6 @@ def command(load: Any, tmp_path: Path, *options: str, **fields: Any) -> Result:
     return CliRunner().invoke(cli, args)
 
 
-def test_the_command_prints_a_line_per_cell_and_the_tables(load: Any, tmp_path: Path) -> None:
-    fields = {"matrix": {"program": ["vanilla", "ircot"]}, "baseline": {"program": "vanilla"}}
-    done = command(load, tmp_path, "--limit", "4", **fields)
-    assert done.exit_code == 0
-    assert "[1/2] vanilla: done, 4 questions" in done.stderr
-    assert "[2/2] ircot: done, 4 questions" in done.stderr
-    assert "| ircot " in done.stdout
-    assert "verdict" in done.stdout
-    assert "2 of 2 cells done" in done.stdout
-
-
 def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -> None:
     matrix = {"program": ["vanilla", "ircot"], "optimizer": ["none", "bootstrap"]}
     done = command(load, tmp_path, "--dry-run", matrix=matrix)
@@ -188,22 +187,6 @@ def test_one_budget_ends_the_whole_and_a_larger_one_continues(
     assert (done.exit_code, len(server.hits)) == (0, 32)
     found = [read_records(path) for path in (tmp_path / "out" / "cells").iterdir()]
     assert [len(each.finished) for each in found] == [8] * 4
-
-
-def test_a_compiled_program_is_a_choice_that_no_other_contradicts(load: Any) -> None:
-    first = load(optimizer="bootstrap", compile={"train_limit": 6, "val_limit": 2}, limit=2)
-    run_sweep(first)
-    folder = str(first.cells[0].program)
-    sweep = load(matrix={"compiled": folder}, include=[{"program": "direct"}], limit=2)
-    assert [cell.config.program for cell in sweep.cells] == ["vanilla", "direct"]
-    assert run_sweep(sweep).exit_code == 0
-    assert reopen(sweep.cells[0].folder).card.compiled
-    with pytest.raises(ConfigError, match="compiled with k=1, not 3"):
-        list(checked(load(matrix={"compiled": folder, "set.k": 3})))
-    with pytest.raises(ConfigError, match="used to compile"):
-        list(checked(load(matrix={"compiled": folder}, split="train")))
-    with pytest.raises(ConfigError, match="not compiled again"):
-        load(matrix={"compiled": folder, "optimizer": "bootstrap"})
 
 
 def test_a_continued_cell_shows_the_mean_of_its_whole_run(load: Any) -> None:
