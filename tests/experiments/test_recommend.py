@@ -1,20 +1,29 @@
-"""Advice: the program named, and what is claimed of a router, on runs made for it."""
+"""Advice on runs made for it; and its router, a policy run as a program on other questions."""
 
 import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.experiments.artifacts import read_policy
+from ragbench.errors import ConfigError, RagbenchError
+from ragbench.experiments.artifacts import read_policy, write_policy
+from ragbench.experiments.config import make_config
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.runs import Evaluation, reopen
-from ragbench.programs.routing import Leaf, decide, question_features
+from ragbench.experiments.store import read_records
+from ragbench.programs import PROGRAMS
+from ragbench.programs.routing import Candidate, Leaf, Policy, Router, decide, question_features
 from tests.experiments.scored_runs import CARD, answered, make_run
+from tests.fake_server import FakeServer
+from tests.fakes import plausible
+from tests.kills import write_questions
 from tests.metrics.records import call
+from tests.programs.shelf import ask, shelf
 
 #: Whether the question is a comparison -> the chance of a right answer.
 Chance = Callable[[bool], float]
@@ -25,6 +34,10 @@ TURNED: dict[str, Chance] = {
     "react": lambda comparison: 0.45,
 }
 ALIKE: dict[str, Chance] = {name: lambda comparison: 0.5 for name in TURNED}
+#: Comparisons go to the second program.
+RULE = {"feature": "comparison", "at_least": 0.5, "yes": {"program": 1}, "no": {"program": 0}}
+BOTH = "Are Orla Venn and Tam Quill both writers?"
+ONE = "Where was Orla Venn born?"
 
 
 def make_runs(
@@ -33,30 +46,29 @@ def make_runs(
     """Runs over `n` questions, a third of them comparisons; `tokens` of a program's one call."""
     runs = []
     for name, chance in chances.items():
-        rng = random.Random(name)
-        prompt = (tokens or {}).get(name, 90)
+        rng, prompt = random.Random(name), (tokens or {}).get(name, 90)
         spent = call(model="scripted/answerer", prompt_tokens=prompt, cost_usd=prompt / 1e6)
-        records = [_answered(i, rng.random() < chance(i % 3 == 0)) for i in range(n)]
         ledger = {"calls": [spent], "path": {"calls": 1, "latency_s": 0.5}}
-        records = [answered(**{**fields, "ledger": ledger}) for fields in records]
+        records = []
+        for i in range(n):
+            right = rng.random() < chance(i % 3 == 0)
+            more = {"question": question(i), "gold_pids": [f"g{i}"], "ledger": ledger}
+            records.append(answered(f"q{i}", "Norway" if right else "Sweden", **more))
         identity = {**CARD["identity"], "program": name, "set": {"k": 5}}
         runs.append(reopen(make_run(folder / name, records, identity=identity)))
     return runs
 
 
-def _answered(number: int, right: bool) -> dict[str, object]:
-    comparison = f"Which river is longer, the Alpha{number} or the Beta{number}?"
-    bridge = f"Who is the mother of the director of the film Gamma{number} Delta?"
-    return {
-        "qid": f"q{number}", "answer": "Norway" if right else "Sweden",
-        "question": bridge if number % 3 else comparison, "gold_pids": [f"g{number}"],
-    }  # fmt: skip
+def question(number: int) -> str:
+    if number % 3:
+        return f"Who is the mother of the director of the film Gamma{number} Delta?"
+    return f"Which river is longer, the Alpha{number} or the Beta{number}?"
 
 
-def recommended(*given: object) -> str:
-    done = CliRunner().invoke(cli, ["recommend", *map(str, given)])
-    assert done.exit_code == 0, done.output
-    return done.output
+def ragbench(*given: object) -> str:
+    """What the command prints, or its error."""
+    done = CliRunner().invoke(cli, [*map(str, given)])
+    return done.output if done.exit_code == 0 else f"failed: {done.output} {done.exception}"
 
 
 def test_the_cheapest_not_shown_worse_is_named_in_whatever_order(tmp_path: Path) -> None:
@@ -64,44 +76,36 @@ def test_the_cheapest_not_shown_worse_is_named_in_whatever_order(tmp_path: Path)
     runs = make_runs(tmp_path / "runs", 60, ALIKE, tokens)
     advised = [advise(list(order)) for order in itertools.permutations(runs)]
     assert {each.use.label for each in advised} == {"react"}
-    assert len({tuple(each.sentences()) for each in advised}) == 1
+    shuffled = []
     for number, run in enumerate(runs):
         records = list(run.records.values())
         random.Random(number).shuffle(records)
-        make_run(tmp_path / "shuffled" / run.folder.name, records, identity=run.card.identity)
-    shuffled = [reopen(tmp_path / "shuffled" / name) for name in ALIKE]
-    assert advise(shuffled).sentences() == advised[0].sentences()
-    best = advised[0].best
+        again = make_run(tmp_path / run.folder.name, records, identity=run.card.identity)
+        shuffled.append(reopen(again))
+    advised.append(advise(shuffled))
+    assert len({tuple(each.sentences()) for each in advised}) == 1
+    best, difference = advised[0].best, advised[0].difference
     assert best.mean == max(arm.mean for arm in advised[0].arms)
-    difference = advised[0].difference
     assert difference is not None
     assert difference.difference == pytest.approx(best.mean - advised[0].use.mean)
-
-
-def test_a_dearer_program_is_named_where_it_is_shown_better(tmp_path: Path) -> None:
     better: dict[str, Chance] = {"vanilla": lambda _: 0.3, "ircot": lambda _: 0.9}
-    runs = make_runs(tmp_path, 100, better, {"vanilla": 90, "ircot": 990})
-    advice = advise(runs)
-    assert (advice.use.label, advice.difference) == ("ircot", None)
-    assert "shown better than every cheaper program" in advice.sentences()[0]
+    dearer = advise(make_runs(tmp_path / "dear", 100, better, {"vanilla": 90, "ircot": 990}))
+    assert (dearer.use.label, dearer.difference) == ("ircot", None)
+    assert "shown better than every cheaper program" in dearer.sentences()[0]
 
 
-def test_a_router_that_gains_is_recommended(tmp_path: Path) -> None:
-    runs, out = make_runs(tmp_path / "runs", 150, TURNED), tmp_path / "policy.json"
-    folders = [run.folder for run in runs]
-    assert "router" not in recommended(*folders)
-    assert "use the router: it gains +" in recommended(*folders, "--router", "-o", out)
-    policy = read_policy(out)
-    comparison, bridge = (str(_answered(n, True)["question"]) for n in (0, 1))
-    chosen = [decide(policy.rule, question_features(q))[0] for q in (comparison, bridge)]
-    assert [policy.programs[n].program for n in chosen] == ["vanilla", "ircot"]
-    assert len(policy.learned_from.ids) == 150
-
-
-def test_where_programs_are_alike_no_router_is_recommended(tmp_path: Path) -> None:
-    runs, out = make_runs(tmp_path / "runs", 120, ALIKE), tmp_path / "policy.json"
-    shown = recommended(*(run.folder for run in runs), "--router", "-o", out)
-    assert "no router: " in shown
+def test_a_router_is_recommended_only_where_it_gains(tmp_path: Path) -> None:
+    out = tmp_path / "policy.json"
+    folders = [run.folder for run in make_runs(tmp_path / "runs", 150, TURNED)]
+    assert "router" not in ragbench("recommend", *folders)
+    said = ragbench("recommend", *folders, "--router", "-o", out)
+    assert "use the router: it gains +" in said
+    learned = read_policy(out)
+    chosen = [decide(learned.rule, question_features(question(n)))[0] for n in (0, 1)]
+    assert [learned.programs[n].program for n in chosen] == ["vanilla", "ircot"]
+    assert len(learned.learned_from.ids) == 150
+    folders = [run.folder for run in make_runs(tmp_path / "alike", 120, ALIKE)]
+    assert "no router: " in ragbench("recommend", *folders, "--router", "-o", out)
     assert isinstance(read_policy(out).rule, Leaf)
 
 
@@ -115,7 +119,83 @@ def test_where_programs_are_alike_no_router_is_recommended(tmp_path: Path) -> No
 )
 def test_a_mistake_is_named(tmp_path: Path, given: list[str], words: str) -> None:
     [run] = make_runs(tmp_path, 3, {"vanilla": lambda comparison: 1.0})
-    words_given = [str(run.folder) if word == "RUN" else word for word in given]
-    done = CliRunner().invoke(cli, ["recommend", *words_given])
-    assert done.exit_code != 0
-    assert words in str(done.exception)
+    said = ragbench("recommend", *(str(run.folder) if word == "RUN" else word for word in given))
+    assert said.startswith("failed")
+    assert words in said
+
+
+# -- the router ------------------------------------------------------------------------------------
+
+
+def policy(**fields: Any) -> Policy:
+    """A policy of two programs."""
+    programs = [
+        Candidate(label="the simple one", program="vanilla", set={"k": 2}),
+        Candidate(label="the other", program="ircot", set={"max_steps": 2}),
+    ]
+    usual = {"format": 1, "metric": "f1", "rule": RULE, "programs": programs}
+    return Policy.model_validate({**usual, **fields})
+
+
+def test_each_question_is_answered_by_the_program_of_the_rule() -> None:
+    router = Router(shelf(), policy())
+    prediction, lm, ledger = ask(router, plausible, ONE)
+    route, *rest = prediction.steps
+    assert (route.action, route.observation) == ("route", "the simple one")
+    assert route.thought == "it asks for no comparison"
+    assert route.notes["program"] == "vanilla"
+    assert [(step.action, step.calls) for step in rest] == [("answer", (0,))]
+    assert len(lm.asked) == len(ledger.calls) == 1
+    assert [search.k for search in prediction.searches] == [2]
+    other, _, _ = ask(router, plausible, BOTH)
+    assert other.steps[0].observation == "the other"
+    assert other.steps[1].action != "route"
+
+
+@pytest.mark.parametrize(
+    "rule", [{"program": 2}, {**RULE, "feature": "mood"}, {**RULE, "at_least": float("nan")}]
+)
+def test_a_rule_that_makes_no_sense_is_no_policy(rule: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"rule|feature|finite|program"):
+        policy(rule=rule)
+
+
+def test_the_config_takes_router_and_policy_or_neither(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write_policy(policy(), path)
+    config = make_config({"policy": str(path)})
+    assert config.program == "router"
+    assert str(config.identity()["policy"]).startswith("sha256:")
+    assert "router" not in PROGRAMS.names()
+    for given in ({"program": "router"}, {"program": "ircot", "policy": str(path)}):
+        with pytest.raises(RagbenchError, match="go together"):
+            make_config(given)
+    with pytest.raises(ConfigError, match="give --policy"):
+        PROGRAMS.get("router")(shelf())
+    unknown = policy(rule={"program": 0}, programs=[Candidate(label="x", program="nosuch")])
+    with pytest.raises(RagbenchError, match="nosuch"):
+        Router(shelf(), unknown)
+
+
+def test_runs_are_learned_from_and_the_policy_is_run_on_others(
+    tmp_path: Path, server: FakeServer
+) -> None:
+    data = ["--data-file", write_questions(tmp_path, 20)]
+    lm = ["--lm", "openai/fake", "--api-base", server.url, "--no-cache", "--workers", 2]
+    runs, learned = [tmp_path / "vanilla", tmp_path / "direct"], tmp_path / "learned.json"
+    for run in runs:
+        given = ["--program", run.name, "--split", "train", "--out", run]
+        assert "failed:" not in ragbench("eval", *data, *lm, *given)
+    said = ragbench("recommend", *runs, "--router", "-o", learned)
+    assert "not enough questions" in said
+    found = read_policy(learned)
+    write_policy(found.model_copy(update={"rule": policy().rule}), learned)
+    routed = ["--program", "router", "--policy", learned]
+    assert "failed:" not in ragbench("eval", *data, *lm, *routed, "--out", tmp_path / "out")
+    again = ragbench("eval", *data, *lm, *routed, "--split", "train")
+    assert "was learned from 8 of these 8 questions" in again
+    assert "no prompts of its own" in ragbench("compile", *routed, *data)
+    records = read_records(tmp_path / "out")
+    assert len(records) == 8  # the test split, although a file is asked whole otherwise
+    for record in records.values():
+        assert (record.steps[0].action, record.ledger.as_if.calls) == ("route", 1)
