@@ -10,7 +10,6 @@ from ragbench.experiments.compile import compile_folder
 from ragbench.experiments.config import CompileConfig, make_config
 from ragbench.user_code import allow
 from tests.experiments.scored_runs import four, make_run
-from tests.hostile.bases import FULL_CARD
 from tests.kills import write_questions
 from tests.runs import query
 
@@ -30,7 +29,7 @@ def invoke(words: str) -> tuple[int, str]:
     "command", ["summarize", "score", "errors", "report -o a.html", "export --to csv -o a.csv"]
 )
 def test_what_is_no_run_is_skipped_with_one_line(command: str) -> None:
-    make_run(Path("run"), four(), **FULL_CARD)
+    make_run(Path("run"), four())
     Path("empty").mkdir()
     Path("notes.txt").write_text("x")
     code, said = invoke(f"{command} empty notes.txt run")
@@ -49,7 +48,7 @@ def test_a_dry_run_and_a_start_that_fails_leave_no_folder(tmp_path: Path) -> Non
 
 
 def test_doctor_says_what_is_wrong() -> None:
-    run = make_run(Path("runs/run"), four(), **FULL_CARD)
+    run = make_run(Path("runs/run"), four())
     assert invoke("doctor runs/run") == (0, "runs/run: nothing is wrong\n")
     query(run, "UPDATE records SET f1 = 1")
     code, said = invoke("doctor runs")

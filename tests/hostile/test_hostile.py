@@ -1,7 +1,12 @@
-"""Every hostile case ends in one clear line or in a result: no traceback, no hang, nothing lost."""
+"""Hostile configs, runs, compiled programs and replies end in one clear line or in a result.
+
+No traceback, no hang, nothing lost. Each case is a change of something good, drawn from a seed;
+`tests/test_fuzz.py` and `tests/data/test_malformed.py` do it to data files.
+"""
 
 import copy
 import json
+import random
 import re
 import shutil
 import signal
@@ -11,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,64 +31,98 @@ from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import ask, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import read_card
-from ragbench.lms import make_lm
-from ragbench.lms.adapters import make_adapter
+from ragbench.lms import make_adapter, make_lm
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
-from tests.experiments.scored_runs import four, make_run
+from tests.experiments.scored_runs import CARD, four, make_run
 from tests.experiments.towns import World
-from tests.fuzzing import GOOD, QUESTIONS
-from tests.hostile.bases import COMPLETION, CONFIG, FULL_CARD
-from tests.hostile.cases import cases
+from tests.fuzzing import places
 from tests.runs import query, sign
 
 SECONDS = 20  # a case that takes longer hangs
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f‮]")
-Case = dict[str, Any]
-
-
-def of_kind(kind: str) -> list[Case]:
-    rows = [json.loads(json.dumps(case)) for case in cases()]
-    return [row for row in rows if row["kind"] == kind]
-
-
-def damaged(case: Case, good: Any, write: Callable[[Any], bytes]) -> bytes:
-    """What the case makes of `good`, as bytes."""
-    if case["how"] == "raw":
-        return bytes.fromhex(case["hex"]) * case.get("times", 1)
-    if case["how"] in ("cut", "flip"):
-        content = write(good)
-        at = int(len(content) * case["share"])
-        if case["how"] == "cut":
-            return content[:at]
-        return content[:at] + bytes([content[at] ^ (1 << case["bit"])]) + content[at + 1 :]
-    value = copy.deepcopy(good)
-    target = value
-    *path, last = _resolved(case["at"], value)
-    for key in path:
-        target = target[key]
-    if case["how"] == "drop":
-        del target[last]
-    else:
-        target[last] = case["to"]
-    return write(value)
-
-
-def _resolved(path: list[Any], value: Any) -> list[Any]:
-    """`path`, where "." stands for the first predictor of a state."""
-    first = next((k for k in value if k != "metadata"), "") if isinstance(value, dict) else ""
-    return [first if key == "." else key for key in path]
+VALUES: list[Any] = [
+    None, True, 0, -1, 10**30, 1e308, float("nan"), float("inf"), "", " ", "\x00", "\ud800",
+    "\x1b[2J\x07", "../../etc/passwd", "=cmd()|x", "{{7*7}}", [], {}, [[]], [None], {"": None},
+    {"a": {"b": []}}, "x" * 5000, "‮abc", ["q1", "q1"], -0.5, "null", "NaN", False,
+]  # fmt: skip
+RAW = [
+    b"", b" \n", b"\xff\xfe\x00", b"\x00" * 64, b"null", b"[]", b"{}", b'"text"', b"[" * 20_000,
+    b'{"a":' * 20_000, b"{" + b"9" * 5000, b"\x80\x04\x95", b"PK\x03\x04", b"\xef\xbb\xbf{}",
+    b"<html>502</html>", b'{"qid": "q"}\n' * 3, b"\r\n\r\n", b'{"a": 1}{"a": 2}',
+    b'{"a": NaN}', b"1e999",
+]  # fmt: skip
+_BOMB = "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefg"))
+YAML = [
+    "program: [", "\tprogram: x", "- a\n- b", "program: !!python/object/apply:os.system [id]",
+    "inherits: itself.yaml", "inherits: 7", "inherits: ../../etc/passwd", "1: 2", "? [a]\n: b",
+    f"a: &a [x,x,x,x,x,x,x,x,x]\n{_BOMB}set: {{k: [*g,*g,*g,*g,*g,*g,*g,*g,*g]}}",
+    "a: &a\n  b: *a", "program: \x00", "program: ircot\nprogram: 7\nprogarm: x", "---\n---\n",
+    "set: {variant: {a: b}}", "limit: .inf", "seed: 0x7fffffffffffffffffffffff", "%YAML 9.9\n---\n",
+    "out: /proc/nothing/here", "out: ''", "data_file: .", "lm_for: {answer: 7}", "set: [1]",
+    "program: ‮tocri", "workers: 1e400", "dataset: '\x1b[2J'", "retriever_set: {k1: .nan}",
+]  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "program": "vanilla", "set": {"k": 1, "context_tokens": 500}, "dataset": "jsonl",
+    "data_file": "questions.jsonl", "setting": "distractor", "split": "test", "limit": 1,
+    "lm": "scripted", "lm_for": {"answer": "scripted"}, "temperature": 0.0, "adapter": "chat",
+    "retriever": "bm25", "retriever_set": {"k1": 0.9}, "workers": 1, "seed": 42, "cache": False,
+}  # fmt: skip
+FULL_CARD: dict[str, Any] = {
+    **CARD,
+    "identity": {**CARD["identity"], "retriever": "bm25", "dataset": "jsonl"},
+    "adapter": "LenientJSON", "limit": 4, "questions": 4, "preparation": {"calls": []},
+    "versions": {"ragbench": "0", "dspy": "0", "python": "3"},
+}  # fmt: skip
+#: A reply that reads well in the chat format.
+COMPLETION: dict[str, Any] = {
+    "id": "c1", "object": "chat.completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {
+        "role": "assistant", "tool_calls": [],
+        "content": "[[ ## reasoning ## ]]\nso\n\n[[ ## answer ## ]]\nOslo\n\n[[ ## completed ## ]]",
+    }}],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
+}  # fmt: skip
 
 
 def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
+def as_yaml(value: Any) -> bytes:
+    return yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "surrogatepass")
+
+
+def changed(good: Any, n: int, write: Callable[[Any], bytes] = as_json) -> Iterator[bytes]:
+    """`good` with one place set to another value, or dropped, `n` times."""
+    rng = random.Random(20260)
+    for _ in range(n):
+        value = copy.deepcopy(good)
+        target, place = value, rng.choice([p for p in places(value)[1:] if len(p) < 5])
+        for key in place[:-1]:
+            target = target[key]
+        if rng.random() < 0.2:
+            del target[place[-1]]
+        else:
+            target[place[-1]] = rng.choice(VALUES)
+        yield write(value)
+
+
+def damaged(good: bytes, raw: int, n: int) -> Iterator[bytes]:
+    """`raw` contents that have nothing of `good`; and it, `n` times, cut and with a bit turned."""
+    rng = random.Random(20261)
+    yield from rng.sample(RAW, raw)
+    for _ in range(n):
+        at = rng.randrange(len(good))
+        yield good[:at]
+        yield good[:at] + bytes([good[at] ^ (1 << rng.randrange(8))]) + good[at + 1 :]
+
+
 @contextmanager
-def in_time(case: Case) -> Iterator[None]:
+def in_time(case: bytes) -> Iterator[None]:
     def late(*_: object) -> None:
-        raise AssertionError(f"case {case} hangs")
+        raise AssertionError(f"{case[:300]!r} hangs")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(SECONDS)
@@ -99,22 +139,22 @@ def command(
 ) -> Callable[..., int]:
     """Runs `ragbench ARGS` in this process, and checks what it wrote; gives the exit code."""
 
-    def run(case: Case, *args: object) -> int:
+    def run(case: bytes, *args: object) -> int:
         monkeypatch.setattr(sys, "argv", ["ragbench", *map(str, args)])
         with in_time(case), pytest.raises(SystemExit) as stop:
             main()
         out, err = capsys.readouterr()
-        told = json.dumps(case)[:300]
-        assert "Traceback" not in err, f"{told}\n{err[-1500:]}"
+        told = f"{args}: {case[:300]!r}\n{err[-1500:]}"
+        assert "Traceback" not in err, told
         assert not CONTROL.findall(out + err), told
         code = int(stop.value.code or 0)
         assert code in (0, 1, 2), told
         lines = [x for x in err.splitlines() if x.strip() and "questions to ask" not in x]
         if code == 2 and not out:
             *warnings, error = lines
-            assert all(line.startswith("warning: ") for line in warnings), f"{told}\n{err[-1500:]}"
-            assert error.startswith("error: ")
-            assert len(error) < 2000, told
+            assert all(line.startswith("warning: ") for line in warnings), told
+            assert error.startswith("error: "), told
+            assert len(error) < 2100, told
         return code
 
     return run
@@ -126,73 +166,62 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-def test_data_files(world: World, command: Callable[..., int], tmp_path: Path) -> None:
-    (tmp_path / "q.json").write_text(json.dumps(QUESTIONS))
+def test_configs(world: World, command: Callable[..., int]) -> None:
+    cases = [*(text.encode() for text in YAML), *damaged(as_yaml(CONFIG), 8, 0)]
     refused = 0
-    for case in of_kind("data"):
-        path = tmp_path / f"data-{case['id']}.json"
-        path.write_bytes(damaged(case, GOOD[case["of"]], as_json))
-        files = ["--data-file", path]
-        if case["of"] == "arag":
-            files = ["--data-file", "q.json", "--corpus-file", path]
-        args = ("--program", "vanilla", "--k", 1, "--dataset", case["of"], *files)
-        code = command(case, "eval", *args, "--lm", "x", "--limit", 1, "--out", f"o{case['id']}")
-        refused += code == 2
-    assert refused > 40
-
-
-def test_configs(world: World, command: Callable[..., int], tmp_path: Path) -> None:
-    def write(value: Any) -> bytes:
-        return yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "surrogatepass")
-
-    refused = 0
-    for case in of_kind("config"):
-        path = tmp_path / "itself.yaml"
-        path.write_bytes(damaged(case, CONFIG, write))
+    for case in [*cases, *changed(CONFIG, 30, as_yaml)]:
+        Path("itself.yaml").write_bytes(case)
         some = ("--lm", "x", "--limit", 1, "--size", 100)
         refused += command(case, "eval", "--config", "itself.yaml", *some) == 2
     assert refused > 40
 
 
-def test_run_folders(world: World, command: Callable[..., int], tmp_path: Path) -> None:
-    good = make_run(tmp_path / "good", four(), **FULL_CARD)
+def test_run_folders(world: World, command: Callable[..., int]) -> None:
+    good = make_run(Path("good"), four(), **FULL_CARD)
     score_run(good, ScoreRequest())
     (good / "summary.json").write_bytes(as_json(reopen(good).summary.to_dict()))
-    commands = ("summarize", "score", "errors", "compare", "report")
-    for number, case in enumerate(of_kind("run")):
-        folder = shutil.copytree(good, tmp_path / f"run-{case['id']}")
-        if case["of"] == "card":
-            changed = damaged(case, read_card(good).model_dump(mode="json"), as_json).decode()
-            query(folder, "UPDATE run SET value = ? WHERE name = 'card'", changed)
-        elif case["of"] == "record":
-            sign(folder, 1, damaged(case, four()[0].to_dict(), as_json).decode())
+    cases: list[tuple[str, bytes]] = []
+    for name in ("card.json", "run.db", "summary.json", "scores.json"):
+        content = (good / name).read_bytes()
+        cases += [(name, case) for case in damaged(content, 4, 8 if name == "run.db" else 1)]
+    cases += [("card", case) for case in changed(read_card(good).model_dump(mode="json"), 20)]
+    cases += [("record", case) for case in changed(four()[0].to_dict(), 30)]
+    for number, (what, case) in enumerate(cases):
+        folder = shutil.copytree(good, f"run-{number}")
+        if what == "card":
+            query(Path(folder), "UPDATE run SET value = ? WHERE name = 'card'", case.decode())
+        elif what == "record":
+            sign(Path(folder), 1, case.decode())
         else:
-            path = folder / case["of"]
-            path.write_bytes(damaged(case, path.read_bytes(), bytes))
-        name = commands[number % len(commands)]
-        more = {"compare": [good], "report": ["-o", tmp_path / "page.html"]}.get(name, [])
+            Path(folder, what).write_bytes(case)
+        name = ("summarize", "score", "errors", "compare", "report")[number % 5]
+        more = {"compare": [good], "report": ["-o", "page.html"]}.get(name, [])
         command(case, name, folder, *more)
         command(case, "doctor", folder)
 
 
-def test_compiled_programs(world: World, command: Callable[..., int], tmp_path: Path) -> None:
-    how = CompileConfig(optimizer="labeled", train_limit=4, val_limit=2, out=tmp_path / "good")
+def test_compiled_programs(world: World, command: Callable[..., int]) -> None:
+    how = CompileConfig(optimizer="labeled", train_limit=4, val_limit=2, out=Path("good"))
     good = compile_program(world.config(), how, on_message=lambda line: None)
     refused = 0
-    for case in of_kind("artefact"):
-        folder = tmp_path / f"made-{case['id']}"
-        shutil.copytree(good, folder)
-        path = folder / case["of"]
-        path.write_bytes(damaged(case, json.loads(path.read_bytes()), as_json))
-        if case.get("signed"):
-            sidecar = json.loads((folder / SIDECAR).read_bytes())
-            sidecar["program_sha256"] = sha256(path.read_bytes()).hexdigest()
-            (folder / SIDECAR).write_text(json.dumps(sidecar))
-        run = ["--dataset", "jsonl", "--data-file", world.data, "--lm", "x", "--limit", 1]
-        out = ["--out", tmp_path / f"o{case['id']}"]
-        refused += command(case, "eval", *run, *out, "--compiled", folder) == 2
-        command(case, "doctor", folder)
-        shutil.rmtree(folder)
+    for name in ("sidecar.json", "program.json", "compile.json"):
+        content = (good / name).read_bytes()
+        cases = [*damaged(content, 4, 1)]
+        signed = len(cases)  # from here on, so that the reader meets what checksums keep out
+        if name != "compile.json":
+            cases += changed(json.loads(content), 35)
+        for number, case in enumerate(cases):
+            folder = Path(shutil.copytree(good, f"{name}-{number}"))
+            (folder / name).write_bytes(case)
+            if name == "program.json" and number >= signed:
+                sidecar = json.loads((folder / SIDECAR).read_bytes())
+                sidecar["program_sha256"] = sha256(case).hexdigest()
+                (folder / SIDECAR).write_text(json.dumps(sidecar))
+            run = ["--dataset", "jsonl", "--data-file", world.data, "--lm", "x", "--limit", 1]
+            refused += (
+                command(case, "eval", *run, "--out", f"o-{folder}", "--compiled", folder) == 2
+            )
+            command(case, "doctor", folder)
     assert refused > 25
 
 
@@ -219,8 +248,8 @@ def test_replies() -> None:
     program = PROGRAMS.get("direct")(make_retriever("bm25", Corpus(()), setting="pooled"))
     example = dspy.Example(qid="q", question="Where?", answers=["Oslo"])
     try:
-        for case in of_kind("reply"):
-            _Raw.body = damaged(case, COMPLETION, as_json)
+        for case in [*damaged(as_json(COMPLETION), len(RAW), 3), *changed(COMPLETION, 30)]:
+            _Raw.body = case
             with in_time(case), dspy.context(lm=lm, adapter=make_adapter("chat", lm)):
                 record = ask(program, example)
             if record.failure:
