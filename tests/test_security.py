@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,9 +15,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from ragbench.cli.main import main
 from ragbench.lms.specs import PROVIDERS, load_dotenv
 from ragbench.redact import _KEY_LIKE, redact
+from tests.cli.test_mistakes import run
 from tests.experiments.towns import World, write_towns
 from tests.fakes import Asked, Reply, plausible
 from tests.runs import record_rows
@@ -30,17 +29,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str]) -> Command:
     """Runs `ragbench ARGS` in this process: exit code and all that it wrote."""
-
-    def run(*args: object) -> tuple[int, str, str]:
-        before, sys.argv = sys.argv, ["ragbench", *map(str, args)]
-        try:
-            with pytest.raises(SystemExit) as stop:
-                main()
-        finally:
-            sys.argv = before
-        return (int(stop.value.code or 0), *capfd.readouterr())
-
-    return run
+    return lambda *args: run(capfd, *map(str, args))
 
 
 class _Echo(BaseHTTPRequestHandler):
@@ -104,17 +93,16 @@ def test_key_that_the_server_gives_back_reaches_no_file_and_no_output(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("ragbench.lms.calls.limits.Scope.sleep", lambda *_: None)
-    data = ["--dataset", "jsonl", "--data-file", write_towns(tmp_path)]
-    lm = ["--lm", "openai/m", "--api-base", echo]
-    run = ["--program", "vanilla", "--k", 1, "--workers", 1]
+    write_towns(tmp_path)
+    lm = ["--program", "vanilla", "--k", 1, "--workers", 1, "--lm", "openai/m", "--api-base", echo]
     said = [
-        command("eval", *run, *data, *lm, "--limit", 6, "--out", "run", "--log-level", "debug"),
+        command("eval", *lm, *DATA, "--limit", 6, "--out", "run", "--log-level", "debug"),
         command("summarize", "run"),
         command("errors", "run"),
         command("score", "run", "--judge", "openai/judge", "--api-base", echo),
-        command("compile", *run, *data, *lm, "--optimizer", "bootstrap", "--train-limit", 3,
+        command("compile", *lm, *DATA, "--optimizer", "bootstrap", "--train-limit", 3,
                 "--val-limit", 2, "--out", "made"),
-        command("ask", "Who?", *run, *data, *lm),
+        command("ask", "Who?", *lm, *DATA),
         command("doctor", "run"),
     ]  # fmt: skip
     assert _Echo.asked > 10
@@ -166,80 +154,56 @@ class Evil:
 
 
 @pytest.fixture
-def evil(tmp_path: Path) -> bytes:
-    return pickle.dumps(Evil(tmp_path / "ran"))
-
-
-@pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.chdir(tmp_path)
     return World(tmp_path, monkeypatch)
 
 
-def over(world: World) -> list[object]:
-    """The options of a run over the towns."""
-    data = ["--dataset", "jsonl", "--data-file", world.data, "--adapter", "chat"]
-    return ["--program", "vanilla", "--k", 1, "--lm", "scripted", *data]
+DATA = ["--dataset", "jsonl", "--data-file", "questions.jsonl"]
+#: The options of a run over the towns.
+RUN = ["--program", "vanilla", "--k", 1, "--lm", "scripted", *DATA, "--adapter", "chat"]
 
 
-def test_pickle_in_any_file_of_a_run_is_not_loaded(
-    world: World, command: Command, evil: bytes, tmp_path: Path
+def test_a_pickle_in_the_place_of_any_file_is_not_loaded(
+    world: World, command: Command, tmp_path: Path
 ) -> None:
-    command("eval", *over(world), "--limit", 2, "--out", "run")
-    command("score", "run")
-    files = sorted(path.name for path in (tmp_path / "run").iterdir() if path.name[0] != ".")
-    assert len(files) >= 5
-    for name in files:
-        before = (tmp_path / "run" / name).read_bytes()
-        (tmp_path / "run" / name).write_bytes(evil)
-        for args in (["summarize"], ["score"], ["errors"], ["doctor"], ["compare", "run"]):
-            code, _, err = command(*args, "run")
-            assert "Traceback" not in err, (name, args, err)
-            assert code in (0, 1, 2)
-        (tmp_path / "run" / name).write_bytes(before)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_pickle_in_an_index_is_not_loaded(
-    world: World, command: Command, tmp_path: Path, evil: bytes
-) -> None:
-    data = ["--dataset", "jsonl", "--data-file", world.data, "--setting", "pooled"]
-    args = ("search", "town number 1", *data, "--retriever", "bm25")
-    code, found, err = command(*args)
-    assert code == 0, err
-    indexes = tmp_path / "cache" / "indexes"
-    buffer = io.BytesIO()
+    """In a run, in a compiled program with its bank of examples, and in an index."""
+    evil, buffer = pickle.dumps(Evil(tmp_path / "ran")), io.BytesIO()
     np.save(buffer, np.array([Evil(tmp_path / "ran")], dtype=object), allow_pickle=True)
-    arrays = sorted(indexes.rglob("*.npy"))
-    others = sorted(p for p in indexes.rglob("*") if p.is_file() and p.suffix == ".json")
-    assert arrays
-    for path, content in [(p, buffer.getvalue()) for p in arrays] + [(p, evil) for p in others]:
-        if path.exists():  # an index that is made anew may have other files
-            path.write_bytes(content)
-        code, again, err = command(*args)
-        assert code == 0, err
-        assert again.splitlines()[:-1] == found.splitlines()[:-1]  # the last has a time
-    assert not (tmp_path / "ran").exists()
-
-
-def test_pickle_in_a_compiled_program_is_not_loaded(
-    world: World, command: Command, evil: bytes, tmp_path: Path
-) -> None:
-    made = ["--optimizer", "knn", "--train-limit", 8, "--val-limit", 2, "--out", "made"]
-    code, _, err = command("compile", *over(world), *made)
+    search = ["search", "town number 1", *DATA, "--setting", "pooled", "--retriever", "bm25"]
+    command("eval", *RUN, "--limit", 2, "--out", "run")
+    command("score", "run")
+    small = ["--train-limit", 8, "--val-limit", 2]
+    code, _, err = command("compile", *RUN, "--optimizer", "knn", *small, "--out", "made")
     assert code == 0, err
-    folder = tmp_path / "made"
-    names = [path.name for path in folder.iterdir() if path.suffix == ".json"]
-    assert "bank.json" in names
-    (folder / "program.pkl").write_bytes(evil)  # as DSPy would save a whole program
-    for name in names:
-        before = (folder / name).read_bytes()
-        (folder / name).write_bytes(evil)
-        for args in (["eval", *over(world), "--limit", 1, "--compiled", "made"],
-                     ["programs", "."], ["doctor", "made"]):  # fmt: skip
-            _, _, err = command(*args)
-            assert "Traceback" not in err, (name, err)
-        (folder / name).write_bytes(before)
+    (tmp_path / "made" / "program.pkl").write_bytes(evil)  # as DSPy would save a whole program
+    code, found, err = command(*search)
+    assert code == 0, err
+    readers: dict[str, list[list[object]]] = {
+        "run": [["summarize", "run"], ["score", "run"], ["errors", "run"], ["doctor", "run"],
+                ["compare", "run", "run"]],
+        "made": [["eval", *RUN, "--limit", 1, "--compiled", "made"], ["compiled", "."],
+                 ["doctor", "made"]],
+        "cache/indexes": [search],
+    }  # fmt: skip
+    read = set()
+    for folder, commands in readers.items():
+        for path in sorted(p for p in (tmp_path / folder).rglob("*") if p.is_file()):
+            if path.suffix not in (".json", ".npy", ".db", ".jsonl") or not path.exists():
+                continue
+            before = path.read_bytes()
+            path.write_bytes(buffer.getvalue() if path.suffix == ".npy" else evil)
+            for args in commands:
+                code, out, err = command(*args)
+                assert "Traceback" not in err, (path, args, err)
+                assert code in (0, 1, 2), (path, args)
+                if args == search:  # it is made anew; the last line has a time
+                    assert out.splitlines()[:-1] == found.splitlines()[:-1]
+            if path.parent.exists():  # an index that was made anew has another folder
+                path.write_bytes(before)
+            read.add(path.name)
+    assert {"run.db", "card.json", "bank.json", "sidecar.json", "manifest.json"} <= read
+    assert any(name.endswith(".npy") for name in read)
     assert not (tmp_path / "ran").exists()
 
 
@@ -270,10 +234,7 @@ def test_no_command_passes_control_characters_of_data_or_models_on(
         return {k: f"{v} {NASTY}" if isinstance(v, str) else v for k, v in fields.items()}
 
     world.use(nasty, cache=False)
-    some = [*over(world), "--limit", 5]
-    vanilla = over(world)
-    small = ["--train-limit", 3, "--val-limit", 3]
-    data = ["--dataset", "jsonl", "--data-file", world.data]
+    some, small = [*RUN, "--limit", 5], ["--train-limit", 3, "--val-limit", 3]
     for args in (
         ["eval", *some, "--out", "a"],
         ["eval", *some, "--seed", 42, "--set", "context_tokens=200", "--out", "b"],
@@ -282,14 +243,14 @@ def test_no_command_passes_control_characters_of_data_or_models_on(
         ["errors", "a", "--show", 3],
         ["score", "a", "b"],
         ["doctor", "a"],
-        ["ask", f"Who? {NASTY}", *vanilla],
-        ["search", f"town {NASTY}", *data, "--setting", "pooled"],
-        ["retrieve", *data, "--retriever", "bm25", "--limit", 5],
-        ["compile", *vanilla, *small, "--optimizer", "labeled", "--out", "made"],
+        ["ask", f"Who? {NASTY}", *RUN],
+        ["search", f"town {NASTY}", *DATA, "--setting", "pooled"],
+        ["retrieve", *DATA, "--retriever", "bm25", "--limit", 5],
+        ["compile", *RUN, *small, "--optimizer", "labeled", "--out", "made"],
         ["programs", "."],
         ["eval", *some, "--compiled", "made", "--out", "c"],
         ["verdict", *some, *small, "--optimizer", "labeled", "--out", "v"],
-        ["tune", *vanilla, "--limit", 3, "--trials", 2, "--only", "context_tokens", "--out", "t"],
+        ["tune", *RUN, "--limit", 3, "--trials", 2, "--only", "context_tokens", "--out", "t"],
         ["eval", *some, "--out", f"x{NASTY}".replace("/", "")],
         ["eval", *some, "--dataset", f"y{NASTY}"],
     ):
