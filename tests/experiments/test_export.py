@@ -36,23 +36,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch, FakeServer(script) as server:
         patch.setenv("OPENAI_API_KEY", "none")
         patch.setenv("RAGBENCH_CACHE", str(folder / "cache"))
-        patch.chdir(folder)
-        data = write_questions(folder, N)
         rb.evaluate(
-            "vanilla", "jsonl", data_file=data, lm="openai/fake", api_base=server.url,
-            adapter="chat", cache=False, price="in=1,out=2", out=folder / "runs" / "one",
+            "vanilla", "jsonl", data_file=write_questions(folder, N), lm="openai/fake",
+            api_base=server.url, adapter="chat", cache=False, price="in=1,out=2",
+            out=folder / "one",
         )  # fmt: skip
-    return folder / "runs" / "one"
+    return folder / "one"
 
 
 def export(*arguments: object) -> str:
     result = CliRunner().invoke(cli, ["export", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def failed_question(run: Path) -> str:
-    return next(r.qid for r in reopen(run).records.values() if r.failed)
 
 
 def test_parquet_is_a_typed_table_that_pandas_opens(run: Path, tmp_path: Path) -> None:
@@ -65,7 +60,7 @@ def test_parquet_is_a_typed_table_that_pandas_opens(run: Path, tmp_path: Path) -
     names = [column.name for column in COLUMNS]
     assert [name for name in frame.columns if name in names] == names
     frame = frame.set_index("qid")
-    bad = failed_question(run)
+    bad = next(r.qid for r in reopen(run).records.values() if r.failed)
     assert frame["failed"].to_dict() == {qid: qid == bad for qid in frame.index}
     row = frame.loc[bad]
     assert row["em"] == 0.0
@@ -79,36 +74,25 @@ def test_parquet_is_a_typed_table_that_pandas_opens(run: Path, tmp_path: Path) -
     assert frame["contain"].to_dict() == frame["em"].to_dict()
     assert list(frame["gold_answers"].iloc[0]) == [frame["gold"].iloc[0]]
     assert frame["billed_tokens"].dtype == "int64"
-
-
-def test_csv_has_the_same_rows_with_lists_as_json(run: Path, tmp_path: Path) -> None:
-    export(run, "--to", "csv", "-o", tmp_path / "one.csv")
-    with (tmp_path / "one.csv").open(newline="", encoding="utf-8") as file:
-        rows = {row["qid"]: row for row in csv.DictReader(file)}
-    records = reopen(run).records
-    assert list(rows) == list(records)
-    for qid, record in records.items():
-        row = rows[qid]
-        assert row["question"] == record.question
-        assert json.loads(row["gold_answers"]) == record.answers
-        assert json.loads(row["pids"]) == [p.pid for p in record.passages]
-        assert row["failed"] == str(record.failed)
-    assert rows[failed_question(run)]["answer"] == ""
-
-
-def test_to_pandas_has_the_columns_of_the_export(run: Path) -> None:
-    pytest.importorskip("pandas")
     frame = rb.open_run(run).to_pandas()
-    assert {column.name for column in COLUMNS} | {"em", "f1"} == set(frame.columns)
+    assert {*names, "em", "f1"} == set(frame.columns)
     assert int(frame["failed"].sum()) == 1
 
 
-def test_lines_of_json_hold_whole_records(run: Path, tmp_path: Path) -> None:
-    export(run, "--to", "jsonl", "-o", tmp_path / "one.jsonl")
-    rows = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
-    records = reopen(run).records
-    assert {row.pop("run") for row in rows} == {"one"}
-    assert rows == [json.loads(json.dumps(record.to_dict())) for record in records.values()]
+def test_csv_and_lines_of_json_have_the_same_rows(run: Path, tmp_path: Path) -> None:
+    for kind in ("csv", "jsonl"):
+        export(run, "--to", kind, "-o", tmp_path / f"one.{kind}")
+    records = list(reopen(run).records.values())
+    with (tmp_path / "one.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row, record in zip(rows, records, strict=True):
+        assert (row["qid"], row["question"]) == (record.qid, record.question)
+        assert json.loads(row["gold_answers"]) == record.answers
+        assert json.loads(row["pids"]) == [p.pid for p in record.passages]
+        assert (row["failed"], row["answer"]) == (str(record.failed), record.answer or "")
+    whole = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    assert {row.pop("run") for row in whole} == {"one"}
+    assert whole == [json.loads(json.dumps(record.to_dict())) for record in records]
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,35 @@
-"""The runner: one record per question whatever happens, nothing asked twice, totals that add up."""
+"""The runner: one record per question whatever happens, failures filed, nothing asked twice."""
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import dspy
 import pytest
+from dspy.primitives.code_interpreter import CodeInterpreterError
+from dspy.utils.exceptions import AdapterParseError, LMServerError
 
-from ragbench.data import DataSpec, load_dataset
-from ragbench.errors import RunError
-from ragbench.experiments.config import make_config
-from ragbench.experiments.runs import Progress, reopen
+from ragbench.errors import DataError, LMSetupError, RunError, crossing
+from ragbench.experiments.config import RunConfig, make_config
+from ragbench.experiments.runs import Evaluation, Progress, ready, reopen
 from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.runs.runner import run
+from ragbench.experiments.runs.runner import ask, classify, run
 from ragbench.experiments.runs.summary import summarize
 from ragbench.lms.adapters import make_adapter
+from ragbench.lms.calls import CallRefusedError
 from ragbench.programs import PROGRAMS
+from ragbench.programs.react import CorpusTools
 from ragbench.record import Record
+from ragbench.redact import redact
+from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 from tests.runs import query, record_rows
 
-MakeBench = Callable[..., RunContext]
+Run = Callable[..., tuple[Evaluation, ScriptedLM]]
 
 
 def script(asked: Asked) -> Reply:
@@ -30,40 +37,42 @@ def script(asked: Asked) -> Reply:
 
 
 @pytest.fixture(scope="module")
-def world() -> object:
-    return load_dataset(DataSpec(size=200))
+def like() -> RunContext:
+    """Data and index that all runs share."""
+    return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
 
 
 @pytest.fixture
-def bench(tmp_path: Path, world: object) -> MakeBench:
+def ran(tmp_path: Path, like: RunContext) -> Run:
+    """Runs a program over some questions, and gives what it came to with its LM."""
+
     def make(
-        reply: Callable[[Asked], Reply] = script, lm: ScriptedLM | None = None, **over: object
-    ) -> RunContext:
-        config = make_config(
-            {"program": "vanilla", "limit": 6, "out": str(tmp_path / "run"), **over}
-        )
-        lm = lm or ScriptedLM(reply)
-        retriever = make_retriever("bm25", world.corpus, setting=world.setting)  # type: ignore[attr-defined]
-        program = PROGRAMS.get(config.program)(retriever, **config.set)
-        examples = world.splits["test"][: config.data.limit]  # type: ignore[attr-defined]
-        return RunContext(
-            config, world, examples, retriever, program, lm, {}, make_adapter("auto", lm)
-        )  # type: ignore[arg-type]
+        reply: ScriptedLM | Callable[[Asked], Reply] = script, **over: object
+    ) -> tuple[Evaluation, ScriptedLM]:
+        out = str(tmp_path / "run")
+        given = {"program": "vanilla", "limit": 6, "size": 200, "out": out, **over}
+        config: RunConfig = make_config(given)
+        lm = reply if isinstance(reply, ScriptedLM) else ScriptedLM(reply)
+        program = PROGRAMS.get(config.program)(like.retriever, **config.set)
+        examples = like.dataset.splits["test"][: config.data.limit]
+        adapter = make_adapter("auto", lm)
+        made = RunContext(config, like.dataset, examples, like.retriever, program, lm, {}, adapter)
+        return run(made), lm
 
     return make
 
 
-def test_every_question_leaves_one_record_and_none_is_asked_again(bench: MakeBench) -> None:
-    result = run(bench())
-    assert len(result.records) == 6
-    for limit, asked in ((6, 0), (9, 3)):
-        again = bench(limit=limit)
-        assert len(run(again).records) == limit
-        assert len(again.lm.asked) == asked  # type: ignore[attr-defined]
-        assert len(record_rows(result.folder)) == limit
+def test_every_question_leaves_one_record_and_none_is_asked_again(ran: Run) -> None:
+    for limit, asked in ((6, 6), (6, 0), (9, 3)):
+        result, lm = ran(limit=limit)
+        assert len(result.records) == len(record_rows(result.folder)) == limit
+        assert len(lm.asked) == asked
+    assert dspy.settings.lm is None  # no setting leaks out of a run
+    with pytest.raises(RunError, match=r"holds a run with .*seed"):
+        ran(seed=7)
 
 
-def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> None:
+def test_failure_is_recorded_scored_zero_and_asked_again(ran: Run) -> None:
     lock, seen = threading.Lock(), []
 
     def flaky(asked: Asked) -> Reply:
@@ -72,43 +81,29 @@ def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> No
             broken = len(seen) == 2
         return RuntimeError("boom") if broken else script(asked)
 
-    result = run(bench(flaky))
-    failed = [r for r in result.records.values() if r.failure]
-    assert len(failed) == 1
-    assert failed[0].answer is None
-    assert failed[0].scores == {"em": 0.0, "f1": 0.0}
-    assert failed[0].failure.boundary == "provider"
+    result, _ = ran(flaky)
+    (failed,) = [r for r in result.records.values() if r.failure]
+    assert (failed.answer, failed.scores) == (None, {"em": 0.0, "f1": 0.0})
     assert summarize(result.records).failures == {"provider": 1}
-    retry = bench()
-    assert all(r.failure is None for r in run(retry).records.values())
-    assert len(retry.lm.asked) == 1  # type: ignore[attr-defined]
+    retried, lm = ran()
+    assert all(r.failure is None for r in retried.records.values())
+    assert len(lm.asked) == 1
 
 
 def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
-    bench: MakeBench, tmp_path: Path
+    ran: Run, tmp_path: Path
 ) -> None:
     lm = ScriptedLM(script, cache=True, name="scripted/cached-rerun", price="in=1,out=2")
-    first = summarize(run(bench(lm=lm)).records)
-    second = summarize(run(bench(lm=lm, out=str(tmp_path / "again"))).records)
+    first = ran(lm)[0].summary
+    second = ran(lm, out=str(tmp_path / "again"))[0].summary
     assert first.billed == first.as_if == second.as_if
     assert first.as_if.cost_usd > 0
-    assert second.billed.calls == 0
-    assert second.billed.cost_usd == 0
-    unknown = run(bench(lm=ScriptedLM(script, price=None), out=str(tmp_path / "unpriced")))
-    assert unknown.summary.as_if.cost_usd is None
+    assert (second.billed.calls, second.billed.cost_usd) == (0, 0)
 
 
-def test_folder_of_another_config_is_refused(bench: MakeBench) -> None:
-    run(bench())
-    with pytest.raises(RunError, match=r"holds a run with .*seed"):
-        run(bench(seed=7))
-
-
-def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
-    result = run(bench())
-    before = summarize(result.records)
-    rebuilt = reopen(result.folder)
-    n = len(result.records)
+def test_summary_can_be_rebuilt_from_the_records(ran: Run) -> None:
+    result, _ = ran()
+    before, rebuilt, n = summarize(result.records), reopen(result.folder), len(result.records)
     assert rebuilt.progress == Progress(answered=n, failed=0, cut_off=0, questions=n)
     assert rebuilt.summary == before
     kept = json.loads((result.folder / "summary.json").read_text())
@@ -119,18 +114,16 @@ def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
 
 
 def test_a_record_changed_by_hand_is_told_and_its_question_asked_again(
-    bench: MakeBench, caplog: pytest.LogCaptureFixture
+    ran: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = run(bench()).folder
+    folder = ran()[0].folder
     query(folder, "UPDATE records SET value = replace(value, 'Oslo', 'Rome') WHERE id = 1")
-    again = bench()
-    result = run(again)
+    result, lm = ran()
     assert "was damaged or changed after it was written" in caplog.text
-    assert len(again.lm.asked) == 1  # type: ignore[attr-defined]
-    assert len(result.records) == 6
+    assert (len(lm.asked), len(result.records)) == (1, 6)
 
 
-def test_records_do_not_depend_on_the_number_of_workers(bench: MakeBench, tmp_path: Path) -> None:
+def test_records_do_not_depend_on_the_number_of_workers(ran: Run, tmp_path: Path) -> None:
     def stripped(records: dict[str, Record]) -> dict[str, dict[str, object]]:
         timed = {"latency_s", "ledger", "searches"}
         rows = {qid: record.to_dict() for qid, record in records.items()}
@@ -138,11 +131,87 @@ def test_records_do_not_depend_on_the_number_of_workers(bench: MakeBench, tmp_pa
             row["steps"] = [{**step, "calls": len(step.get("calls", ()))} for step in row["steps"]]
         return {q: {k: v for k, v in row.items() if k not in timed} for q, row in rows.items()}
 
-    one = run(bench(workers=1, program="self_rag")).records
-    many = run(bench(workers=8, program="self_rag", out=str(tmp_path / "many"))).records
-    assert stripped(one) == stripped(many)
+    one, _ = ran(workers=1, program="self_rag")
+    many, _ = ran(workers=8, program="self_rag", out=str(tmp_path / "many"))
+    assert stripped(one.records) == stripped(many.records)
 
 
-def test_no_setting_of_dspy_leaks_out_of_a_run(bench: MakeBench) -> None:
-    run(bench())
-    assert dspy.settings.lm is None
+# -- failures --------------------------------------------------------------------------------------
+
+
+class CursedError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text either")
+
+
+@pytest.mark.parametrize(
+    ("error", "boundary"),
+    [
+        (LMServerError("500", model="m"), "provider"),
+        (CallRefusedError("no calls left", model="m"), "limit"),
+        (AdapterParseError("A", dspy.Signature("q -> a"), "text", "no field"), "parse"),
+        (CodeInterpreterError("the worker is gone"), "tool"),
+        (DataError("cannot keep an index"), "retriever"),
+        (ZeroDivisionError("ours"), "program"),
+        (CursedError(), "program"),
+    ],
+)
+def test_class_of_the_error_names_the_boundary(error: Exception, boundary: str) -> None:
+    assert classify(error).boundary == boundary
+
+
+def test_innermost_mark_counts_and_a_class_that_says_enough_wins() -> None:
+    with pytest.raises(LMSetupError) as search, crossing("tool"), crossing("retriever"):
+        raise LMSetupError("the embeddings server gave 2 vectors for 3 texts")
+    with pytest.raises(LMServerError) as sent, crossing("tool"):
+        raise LMServerError("500", model="m")
+    found = [classify(error.value).boundary for error in (search, sent)]
+    assert found == ["retriever", "provider"]
+
+
+def fail(*_: object, **__: object) -> None:
+    raise KeyError("p7")
+
+
+def broken_search(self: object, query: str) -> str:
+    """Search."""
+    raise KeyError("p7")
+
+
+@pytest.mark.parametrize(
+    ("program", "broken", "name", "fails", "boundary"),
+    [
+        ("vanilla", BM25, "search_many", fail, "retriever"),
+        ("react", CorpusTools, "search", broken_search, "tool"),
+        ("vanilla", PROGRAMS.get("vanilla"), "solve", fail, "program"),
+    ],
+)
+def test_the_record_names_what_failed(
+    monkeypatch: pytest.MonkeyPatch, program: str, broken: type, name: str,
+    fails: Callable[..., object], boundary: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(broken, name, fails)
+    corpus = Corpus((Passage("p", "Oslo", "Oslo is a city.", ("Oslo is a city.",)),))
+    made = PROGRAMS.get(program)(make_retriever("bm25", corpus, setting="pooled"))
+    example = dspy.Example(qid="q", question="Where is Oslo?", answers=["Norway"])
+    with dspy.context(lm=ScriptedLM(plausible), adapter=dspy.JSONAdapter()):
+        record = ask(made, example)
+    assert record.failure is not None
+    assert record.failure.boundary == boundary
+
+
+def test_keys_are_taken_out_also_those_set_changed_and_removed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secret = "abcdefghijklmnopqrstuvwx"
+    for text in ("provided: sk-{}.", "Authorization: Bearer {}", "key={}", "hf_{}", "AIza{}"):
+        assert secret not in redact(text.format(secret))
+    ordinary = "cannot read /tmp/a/key.json: the key 'qid' is missing, token 12 of 40"
+    text = "green-meadow-east and green-meadow-west"
+    assert (redact(ordinary), redact(text)) == (ordinary, text)
+    monkeypatch.setenv("LATER_API_KEY", "green-meadow-east")
+    assert redact(text) == "[LATER_API_KEY] and green-meadow-west"
+    os.environ["LATER_API_KEY"] = "green-meadow-west"
+    assert redact(text) == "green-meadow-east and [LATER_API_KEY]"
+    monkeypatch.delenv("LATER_API_KEY")
+    assert redact(text) == text
