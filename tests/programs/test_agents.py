@@ -140,7 +140,11 @@ def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before()
     replies = {
         "CitedAnswer": [cited("Harwick", ("She was born in Harwick.", [1]))],
         "CitedPart": [cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")],
-        "AuditClaims": [gap("Which county is Harwick in?"), gap("How many live there?"), NOTHING],
+        "AuditClaims": [
+            gap("Which county is Harwick of Salt Road in?"),
+            gap("How many live there?"),
+            NOTHING,
+        ],
         "RefineAnswer": [*DUNMOOR, *DUNMOOR],
     }
     prediction, lm = audited(replies)
@@ -148,11 +152,13 @@ def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before()
     kept = step(prediction, "filter").pids
     assert not any(f"] {pid} |" in part["context"] for pid in kept)
     assert "Harwick is a town" in part["context"]
-    assert part["question"].startswith(f"Which county is Harwick in? (needed for: {COUNTY})")
+    assert part["question"].startswith(
+        f"Which county is Harwick of Salt Road in? (needed for: {COUNTY})"
+    )
     assert "[2] Harwick is in Dunmoor. [2]" in audit["claims"]
     assert "[2] Harwick | " in audit["context"]
     last = shown(lm, "RefineAnswer")["notes"]
-    assert '"Which county is Harwick in: Dunmoor", "How many live there: 900"' in last
+    assert '"Which county is Harwick of Salt Road in: Dunmoor", "How many live there: 900"' in last
     assert "She was born in Harwick." in last
 
 

@@ -215,6 +215,12 @@ def test_an_answer_is_forced_from_the_last_passages_and_the_sentences(
     check(FLARE, replies, stop=reason, sees=["It is by Orla Venn."], **limit)
 
 
+def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -> None:
+    drafts = [draft("Zyx qqq.", 0.2), draft("Nobody knows.")]
+    replies = {"DraftSentence": drafts, "AnswerWithHints": FORCED}
+    check(FLARE, replies, stop="max_steps", sees=["[1] "], k=1, max_steps=1)
+
+
 def tokens(*parts: tuple[str, float]) -> Any:
     content = [SimpleNamespace(token=text, logprob=math.log(p)) for text, p in parts]
     return SimpleNamespace(content=content)

@@ -69,6 +69,18 @@ def test_child_equal_to_an_ancestor_is_refused() -> None:
     counts = {"cycle_refused": 3}
     _, lm = recurse(*first, read="Orla Venn", combined=["Dunmoor"], counts=counts)
     assert lm.signatures[2] == "AnswerFromContext"  # nothing left to split: read instead
+    # One that becomes an ancestor by its placeholder, too.
+    parts = split("Which town?", "Where is {1}?"), direct("Harwick")
+    more: Any = {"question": "Where is Harwick?", "counts": {"cycle_refused": 1}}
+    recurse(*parts, combined=["Dunmoor"], **more)
+
+
+def test_memo_answers_a_question_asked_before() -> None:
+    parts = split("Who wrote Salt Road?", "After {1}: where?"), direct("Orla Venn")
+    again = split("who wrote SALT ROAD", "Where is Harwick?"), direct("Dunmoor")
+    more: Any = {"combined": ["Harwick", "Dunmoor"], "counts": {"memo_hit": 1}}
+    for _ in range(2):  # it belongs to one question, not to the program
+        recurse(*parts, *again, **more)
 
 
 @pytest.mark.parametrize(("depth", "calls"), [(0, 1), (1, 4), (3, 22)])
