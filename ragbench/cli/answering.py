@@ -12,13 +12,13 @@ from ragbench.cli.command import PATH, by_group_option, command, option, output_
 from ragbench.cli.options import (
     answering_options,
     control_options,
+    corpus_options,
     data_options,
     dry_run_option,
     program_options,
     spread_options,
     take_limits,
     to_config,
-    whole_data_options,
 )
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import say
@@ -40,7 +40,7 @@ from ragbench.experiments.report.table import say
 )  # fmt: skip
 @program_options
 @control_options
-@whole_data_options
+@data_options
 @answering_options
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
@@ -108,7 +108,7 @@ def eval_command(
 @option("--docs", type=PATH, group="Data",
         help="Folder of documents to answer from, instead of a data set.")  # fmt: skip
 @program_options
-@data_options
+@corpus_options
 @answering_options
 def ask_command(question: str | None, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
@@ -157,7 +157,7 @@ def _typed() -> Iterator[str]:
 @option("--name", default="imported", group="Program", help="What the system is called in tables.")
 @option("--lm", "model", default="unknown", metavar="NAME", group="Program",
         help="The model that it asked, for tables.")  # fmt: skip
-@whole_data_options
+@data_options
 @option("--out", type=PATH, group="Output",
         help="Run folder. [default: runs/imported-NAME]")  # fmt: skip
 @output_options

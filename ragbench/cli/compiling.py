@@ -32,13 +32,7 @@ from ragbench.cli.options import (
     to_config,
 )
 from ragbench.cli.progress import RunProgress
-from ragbench.experiments.config import (
-    SHIPPED,
-    SHIPPED_FOLDER,
-    CompileConfig,
-    DataConfig,
-    TuneConfig,
-)
+from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, TuneConfig
 from ragbench.experiments.report.table import say
 
 
@@ -63,7 +57,6 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
     same command again to continue a compile that was interrupted. Use the result with
     `ragbench eval --compiled FOLDER`.
     """
-    from ragbench.errors import ConfigError
     from ragbench.experiments.compile import (
         compile_folder,
         compile_program,
@@ -72,12 +65,6 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
     )
     from ragbench.experiments.runs import limited
 
-    for name, instead in (("split", "--train-limit"), ("limit", "--train-limit and --val-limit")):
-        if options.get(name) is not None:
-            raise ConfigError(
-                f"compile uses the training and validation splits; leave out --{name} "
-                f"{options[name]}, and give {instead}"
-            )
     limits = take_limits(options)
     settings = take_settings(CompileConfig, "compile", options)
     config = to_config(**options)
@@ -240,7 +227,7 @@ def sweep_command(
 @program_options
 @stack(*field_options(TuneConfig, "Search"))
 @dry_run_option
-@stack(*field_options(DataConfig, "Data", defaults={"split": "validation", "limit": "50"}))
+@data_options
 @answering_options
 @output_options
 def tune_command(dry_run: bool, **options: Any) -> None:

@@ -3,7 +3,7 @@
 import inspect
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,16 @@ def show_command(kind: str, name: str, qid: str | None) -> None:
         return
     if qid is not None:
         raise click.UsageError(f"{kind} takes one name; leave out {qid!r}")
-    shown = {"metric": _metric, "protocol": _protocol, "config": _config, "program": _program}
-    lines = shown[kind](name) if kind in shown else _settings(kind, name)
     if kind == "config":  # to be pasted
-        click.echo("\n".join(lines))
-    else:
-        say(*lines)
+        click.echo(_config(name), nl=False)
+        return
+    if kind == "protocol":
+        from ragbench.experiments.score.protocols import get_protocol
+
+        say(*get_protocol(name).lines())
+        return
+    shown = {"metric": _metric, "program": _program}
+    say(*(shown[kind](name) if kind in shown else _settings(kind, name)))
 
 
 def _registry(kind: str) -> Any:
@@ -108,17 +112,12 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
 
 
 def _configs() -> Iterator[tuple[str, str]]:
-    from ragbench.experiments.config import (
-        config_text,
-        load_config,
-        shipped_configs,
-        shipped_sweeps,
-    )
+    from ragbench.experiments import config
 
-    for name in shipped_sweeps():
-        yield name, "sweep: " + config_text(name).partition("\n")[0].lstrip("# ")
-    for name in shipped_configs():
-        fields = load_config(name)
+    for name in config.shipped_sweeps():
+        yield name, "sweep: " + config.config_text(name).partition("\n")[0].lstrip("# ")
+    for name in config.shipped_configs():
+        fields = config.load_config(name)
         on = f"{fields['data']['dataset']}, {fields['lm']['model']}"
         yield name, f"{fields.get('program', '-')} on {on}"
 
@@ -133,9 +132,10 @@ def _knobs(model: Any, *, variants: Sequence[str] = ()) -> Iterator[str]:
         if variants and knob.name == "variant":  # which of them there are is not in the knobs
             allowed = " | ".join(variants)
         rows.append((knob.name, str(knob.default), allowed, knob.description))
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-    for name, default, allowed, text in rows:
-        yield f"  {name:<{widths[0]}}  {default:<{widths[1]}}  {allowed:<{widths[2]}}  {text}"
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        yield "  " + "  ".join(padded).rstrip()
 
 
 def _program(name: str) -> Iterator[str]:
@@ -189,33 +189,14 @@ def _metric(name: str) -> Iterator[str]:
     yield f"score of a failed question: {metric.worst:g}"
 
 
-def _protocol(name: str) -> Iterable[str]:
-    from ragbench.experiments.score.protocols import get_protocol
-
-    return get_protocol(name).lines()
-
-
-def _config(name: str) -> Iterator[str]:
+def _config(name: str) -> str:
     from ragbench.experiments.config import config_text, load_config, make_config, shipped_sweeps
 
     if name in shipped_sweeps():
-        yield from config_text(name).splitlines()
-        return
-    config = make_config(load_config(name))
-    given = _set_fields(config.model_dump(mode="json"), make_config({}).model_dump(mode="json"))
-    yield f"# {name}, with what it inherits and every default; can be saved as a config of your own"
-    yield from yaml.safe_dump(given, sort_keys=False, allow_unicode=True).splitlines()
-
-
-def _set_fields(fields: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """`fields` without those that are None by default and as given."""
-    return {
-        name: _set_fields(value, defaults[name])
-        if isinstance(value, dict) and isinstance(defaults.get(name), dict)
-        else value
-        for name, value in fields.items()
-        if value is not None or defaults.get(name) is not None
-    }
+        return config_text(name)
+    fields = make_config(load_config(name)).model_dump(mode="json")
+    text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
+    return f"# {name}, with what it inherits and every default; can be saved as your own\n{text}"
 
 
 @click.group("models")
@@ -284,10 +265,11 @@ def serve_model(spec: str, port: int, slots: int | None, context: int | None) ->
     )
     try:
         url = server.url()
-        click.echo(f"serving {parsed.name} at {url}/v1 (Ctrl-C ends it)")
         shown = f"${KEY_VARIABLE}" if os.environ.get(KEY_VARIABLE) else server.key
-        click.echo(f"use it with: OPENAI_API_KEY={shown} --lm openai/{parsed.name} ", nl=False)
-        click.echo(f"--api-base {url}/v1")
+        click.echo(
+            f"serving {parsed.name} at {url}/v1 (Ctrl-C ends it)\n"
+            f"use it with: OPENAI_API_KEY={shown} --lm openai/{parsed.name} --api-base {url}/v1"
+        )
         while server.pid is not None:
             time.sleep(0.5)
         raise LMSetupError("the server has ended by itself")

@@ -6,9 +6,9 @@ come from its field, so that nothing is said twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
@@ -38,25 +38,14 @@ _TITLES = {"limits": "Limits", "run": "Run"}
 
 
 def field_options(
-    model: type[Knobs],
-    group: str,
-    *,
-    only: Iterable[str] = (),
-    without: Iterable[str] = (),
-    defaults: Mapping[str, str | None] = MappingProxyType({}),
+    model: type[Knobs], group: str, *, only: Iterable[str] = (), without: Iterable[str] = ()
 ) -> list[Callable[[Any], Any]]:
-    """An option for each field of `model`, or for those in `only`, in declared order.
-
-    `defaults` are what the help of a command says in place of a field's default; a field whose
-    default is None there is taken by the command and not in its help.
-    """
+    """An option for each field of `model`, or for those in `only`, in declared order."""
     names = [n for n in only or model.model_fields if n not in {*without}]
-    return [field_option(n, model.model_fields[n], group, defaults.get(n, "")) for n in names]
+    return [field_option(n, model.model_fields[n], group) for n in names]
 
 
-def field_option(
-    name: str, field: FieldInfo, group: str, default: str | None = "", *aliases: str
-) -> Callable[[Any], Any]:
+def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Callable[[Any], Any]:
     """The option that sets `field`; not given, it is None, so that a config file's value holds."""
     about = option_of(field)
     flat = about.name or name
@@ -64,12 +53,11 @@ def field_option(
     kind: Any = field.annotation
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
         kind = next(each for each in get_args(kind) if each is not NoneType)
-    shown = default or about.default or _shown(field.default)
+    shown = about.default or _shown(field.default)
     text = field.description or ""
     settings: dict[str, Any] = {
         "default": None,
         "help": f"{text[:1].upper()}{text[1:]}." + f" [default: {shown}]" * bool(shown),
-        "hidden": default is None,
         "metavar": about.metavar or None,
     }
     if kind is bool:
@@ -109,10 +97,9 @@ program_options = stack(
     *field_options(RunConfig, "Program", only=["compiled", "policy"]),
 )  # fmt: skip
 control_options = stack(*field_options(RunConfig, "Program", only=["form", "votes"]))
-data_options = stack(*field_options(DataConfig, "Data", defaults={"split": "test"}))
-whole_data_options = stack(*field_options(DataConfig, "Data"))
+data_options = stack(*field_options(DataConfig, "Data"))
 #: For commands that choose no questions.
-corpus_options = stack(*field_options(DataConfig, "Data", defaults={"split": None, "limit": None}))
+corpus_options = stack(*field_options(DataConfig, "Data", without=["split", "limit"]))
 retriever_options = stack(*field_options(RetrieverConfig, "Retrieval"))
 lm_options = stack(*field_options(LMConfig, "Model"))
 _RUN_FIELDS = [n for n, f in RunConfig.model_fields.items() if option_of(f).group in _TITLES]
@@ -146,7 +133,7 @@ compile_options = stack(
 )  # fmt: skip
 #: The optimizer's metric: in a verdict, `--metric` is what is compared.
 _METRIC = CompileConfig.model_fields["metric"]
-compile_metric_option = field_option("metric", _METRIC, "Compiling", "", "metric")
+compile_metric_option = field_option("metric", _METRIC, "Compiling", "metric")
 optimizer_metric_option = field_option("metric", _METRIC, "Compiling")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragbench.cli.command import PATH, Command, command, option, output_options
-from ragbench.cli.options import corpus_options, retriever_options, to_config, whole_data_options
+from ragbench.cli.options import corpus_options, data_options, retriever_options, to_config
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 
@@ -135,7 +135,7 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]
     "retrieve",
     examples=["ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid"],
 )
-@whole_data_options
+@data_options
 @retriever_options
 @option("--k", "ks", default="2,5,10", callback=_depths, metavar="K,K",
         group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip

@@ -21,7 +21,7 @@ def data() -> Dataset:
 
 @pytest.fixture(scope="module")
 def world() -> list[Entity]:
-    return [e for i in range(40) for e in build_cell(SEED, i).entities]
+    return [e for i in range(40) for e in build_cell(SEED, i)]
 
 
 def all_examples(data: Dataset) -> list[Any]:

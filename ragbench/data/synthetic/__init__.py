@@ -6,7 +6,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
 
@@ -14,8 +14,8 @@ from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example, questi
 from ragbench.data.load import Item, assemble, question_files
 from ragbench.data.readers import Row
 from ragbench.data.synthetic.questions import DECK, Asked, Graph, ask
-from ragbench.data.synthetic.render import Rendered, render
-from ragbench.data.synthetic.world import CELL_SIZE, Cell, Dice, Entity, build_cell
+from ragbench.data.synthetic.render import render
+from ragbench.data.synthetic.world import CELL_SIZE, Dice, build_cell
 from ragbench.errors import ConfigError
 from ragbench.retrievers import Passage
 
@@ -25,24 +25,18 @@ MAX_QUESTIONS = 4_000
 _TRIES = 20
 
 
-@dataclass(frozen=True)
 class _Page:
     """A cell of the world with its passages, in the order of its entities."""
 
-    cell: Cell
-    rendered: tuple[Rendered, ...]
-
-    @cached_property
-    def passages(self) -> list[Passage]:
-        return [one.passage for one in self.rendered]
+    def __init__(self, seed: int, index: int) -> None:
+        self.entities, dice = build_cell(seed, index), Dice(f"{seed}:{index}:text")
+        self.rendered = {id(entity): render(entity, dice) for entity in self.entities}
+        self.passages = [one.passage for one in self.rendered.values()]
 
     @cached_property
     def words(self) -> list[set[str]]:
         """The words of each passage."""
         return [_words(f"{passage.title} {passage.text}") for passage in self.passages]
-
-    def of(self, entity: Entity) -> Rendered:
-        return self.rendered[self.cell.entities.index(entity)]
 
 
 def stream_passages(size: int, seed: int) -> Iterator[Passage]:
@@ -68,11 +62,8 @@ def load_synthetic(spec: DataSpec) -> Dataset:
     return assemble(spec, items, pool=passages)
 
 
-@lru_cache(maxsize=64)  # the default world whole: it is read as corpus, then asked about
-def _page(seed: int, index: int) -> _Page:
-    cell = build_cell(seed, index)
-    dice = Dice(f"{seed}:{index}:text")
-    return _Page(cell, tuple(render(entity, dice) for entity in cell.entities))
+#: The default world whole: it is read as corpus, then asked about.
+_page = lru_cache(maxsize=64)(_Page)
 
 
 @lru_cache(maxsize=2)  # the runs of one process are mostly over one world
@@ -88,7 +79,7 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
     for index in sorted(plan):
         pages = _page(seed, index), _page(seed, (index + 1) % cells)
         spread = Counter(chain(*pages[0].words, *pages[1].words))
-        graph, dice = Graph(pages[0].cell), Dice(f"{seed}:{index}:questions")
+        graph, dice = Graph(pages[0].entities), Dice(f"{seed}:{index}:questions")
         for number, kind in enumerate(plan[index]):
             for _ in range(_TRIES):
                 asked = ask(graph, kind, dice)
@@ -102,9 +93,9 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
 
 
 def _item(qid: str, asked: Asked, pages: tuple[_Page, _Page], spread: Counter[str]) -> Item:
-    own = pages[0]
-    gold = [own.of(entity).passage for entity in asked.gold]
-    support = [(hop.subject.title, own.of(hop.subject).stated[hop.relation]) for hop in asked.hops]
+    own = pages[0].rendered
+    gold = [own[id(entity)].passage for entity in asked.gold]
+    support = [(h.subject.title, own[id(h.subject)].stated[h.relation]) for h in asked.hops]
     example = make_example(
         qid=qid,
         question=asked.question,

@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ragbench.data.synthetic.world import MAKER, Cell, Dice, Entity
+from ragbench.data.synthetic.world import MAKER, Dice, Entity
 
 #: Twenty questions hold this many of each kind; yes/no questions are a tenth, half of them "yes".
 DECK = (
-    *["compositional"] * 6,
-    *["bridge"] * 5,
-    *["inference"] * 3,
-    *["comparison"] * 2,
-    *["bridge_comparison"] * 2,
-    *["yes", "no"],
+    *(["compositional"] * 6 + ["bridge"] * 5 + ["inference"] * 3),
+    *(["comparison"] * 2 + ["bridge_comparison"] * 2 + ["yes", "no"]),
 )
 _TRIES = 400
 
@@ -128,10 +124,10 @@ _SAME = (
 class Graph:
     """The facts of a cell, walked forwards and backwards."""
 
-    def __init__(self, cell: Cell) -> None:
-        self.entities = cell.entities
+    def __init__(self, entities: Sequence[Entity]) -> None:
+        self.entities = entities
         self._back: dict[tuple[str, int], list[Entity]] = {}
-        for entity in cell.entities:
+        for entity in entities:
             sex = entity.details.get("sex")
             kinds = [entity.kind, f"person:{sex}"] if sex else [entity.kind]
             for name, value in entity.facts.items():
@@ -309,9 +305,10 @@ def _inference(graph: Graph, dice: Dice) -> Asked | None:
     return _chain(graph, start, [*lead, *steps, *tail], "inference", question)
 
 
-def _two(
-    graph: Graph, kind: str, path: Sequence[str], dice: Dice
-) -> tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]] | None:
+_Sides = tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]]
+
+
+def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | None:
     """Two entities of a kind, told apart by name alone, with disjoint ways to the path's ends."""
     # A mention with a year would give the answer away.
     those = [e for e in graph.entities if e.kind == kind and not re.search(r"\d", e.mention)]

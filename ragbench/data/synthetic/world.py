@@ -31,7 +31,7 @@ _NAMES: Mapping[str, tuple[int, Sequence[str]]] = {
     "brand": (4, ("nex", "tor", "lix", "vox")),
     "surname": (
         5,
-        ("holt", "vane", "wick", "gard", "mond", "stam", "quist", "bray", "thorn", "lund"),
+        ["holt", "vane", "wick", "gard", "mond", "stam", "quist", "bray", "thorn", "lund"],
     ),
     "language": (1, ("nish", "ric", "lese")),
     "currency": (1, ("k", "ling", "t")),
@@ -55,11 +55,8 @@ _MONTHS = (
 )
 _ELDERS_TRADES = ("merchant", "engineer", "banker", "architect", "lawyer", "physician")
 _TRADES = [
-    *["film director"] * 4,
-    *["novelist"] * 4,
-    *["singer"] * 3,
-    *["industrialist"] * 2,
-    *["politician"] * 2,
+    *(["film director"] * 4 + ["novelist"] * 4 + ["singer"] * 3),
+    *(["industrialist"] * 2 + ["politician"] * 2),
 ]
 #: Brand, trade and industry: two firms share a brand, twice.
 _FIRMS = (
@@ -106,25 +103,18 @@ class Dice:
         return result
 
 
-class Namer:
-    """The names of one world, each used once: the n-th of a kind is computed, not remembered."""
-
-    def __init__(self, seed: int) -> None:
-        dice = Dice(f"{seed}:names")
-        self._steps = {kind: (dice.pick(_STRIDES), dice.below(10**9)) for kind in _NAMES}
-
-    def name(self, kind: str, n: int) -> str:
-        """The n-th name of a kind; distinct for distinct n below the size of the space."""
-        (stride, offset), endings = self._steps[kind], _NAMES[kind][1]
-        place = (n * stride + offset) % (len(_FIRST) * len(_SECOND) * len(endings))
-        place, first = divmod(place, len(_FIRST))
-        ending, second = divmod(place, len(_SECOND))
-        return (_FIRST[first] + _SECOND[second] + endings[ending]).capitalize()
-
-    def of_cell(self, kind: str, cell: int) -> list[str]:
-        """The names of a kind that belong to one cell."""
-        count = _NAMES[kind][0]
-        return [self.name(kind, cell * count + i) for i in range(count)]
+def names_of(seed: int, cell: int) -> dict[str, list[str]]:
+    """The names of each kind that belong to one cell; no name is used twice in a world."""
+    dice = Dice(f"{seed}:names")
+    names: dict[str, list[str]] = {kind: [] for kind in _NAMES}
+    for kind, (count, endings) in _NAMES.items():
+        stride, offset = dice.pick(_STRIDES), dice.below(10**9)
+        for n in range(cell * count, (cell + 1) * count):
+            place = (n * stride + offset) % (len(_FIRST) * len(_SECOND) * len(endings))
+            place, first = divmod(place, len(_FIRST))
+            ending, second = divmod(place, len(_SECOND))
+            names[kind].append((_FIRST[first] + _SECOND[second] + endings[ending]).capitalize())
+    return names
 
 
 @dataclass(eq=False, slots=True)
@@ -149,28 +139,19 @@ class Entity:
         self.mention = self.mention or self.name
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Fifty entities; relations never leave the cell."""
-
-    index: int
-    entities: tuple[Entity, ...]
-
-
-def build_cell(seed: int, index: int) -> Cell:
-    """Cell `index` of the world of `seed`."""
-    return _Builder(Dice(f"{seed}:{index}"), Namer(seed), index).cell()
+def build_cell(seed: int, index: int) -> tuple[Entity, ...]:
+    """The fifty entities of cell `index` of the world of `seed`; relations never leave the cell."""
+    return _Builder(Dice(f"{seed}:{index}"), names_of(seed, index)).cell()
 
 
 class _Builder:
     """Makes a cell; what comes later may refer to what comes earlier."""
 
-    def __init__(self, dice: Dice, namer: Namer, index: int) -> None:
-        self.dice, self.index = dice, index
-        self.names = {kind: namer.of_cell(kind, index) for kind in _NAMES}
+    def __init__(self, dice: Dice, names: Mapping[str, Sequence[str]]) -> None:
+        self.dice, self.names = dice, names
         self.era = 1850 + dice.below(31)
 
-    def cell(self) -> Cell:
+    def cell(self) -> tuple[Entity, ...]:
         self.rivers = [self._river(i) for i in range(2)]
         self.towns = [Entity("town", name) for name in self.names["town"]]
         self.country = self._country()
@@ -183,9 +164,8 @@ class _Builder:
         people = self._people()
         works = self._works(people)
         self._offices(people)
-        entities = [self.country, *self.towns, *self.rivers, *self.schools, *self.firms]
-        assert len(entities) + len(people) + len(works) == CELL_SIZE
-        return Cell(self.index, (*entities, *people, *works))
+        places = [self.country, *self.towns, *self.rivers, *self.schools, *self.firms]
+        return (*places, *people, *works)
 
     def _river(self, i: int) -> Entity:
         river = Entity("river", f"{self.names['river'][i]} River")
@@ -229,10 +209,7 @@ class _Builder:
             place = (family + 2 * member) % 7
             return _GIVEN[sex][(start[sex] + 37 * place) % len(_GIVEN[sex])]
 
-        elders: list[Entity] = []
-        sons: list[Entity] = []
-        daughters: list[Entity] = []
-        youngest: list[Entity] = []
+        elders, sons, daughters, youngest = [list[Entity]() for _ in range(4)]
         for i, surname in enumerate(surnames):
             born = self.era + self.dice.below(9)
             elders.append(self._person("m", given("m", i, 0), surname, elders_trades[i], born))
