@@ -87,10 +87,6 @@ class Wrapper(Retriever):
         super().__init__(corpus, **settings)
         self.parts = (make_retriever(self.settings.inner, corpus),)
 
-    @property
-    def _inner(self) -> Retriever:
-        return self.parts[0]
-
     def search(self, query: str, *, k: int) -> list[Passage]:
         """At most `k` passages, best first."""
         return self.search_many([query], k=k)[0]

@@ -1,16 +1,48 @@
-"""Any retriever, its first candidates put into a better order."""
+"""Any retriever, its first candidates put into a better order by what scores them, by spec.
 
+none                      keeps the order
+maxsim, maxsim:NAME       late interaction over a local embedder's token vectors
+cross-encoder:/folder     `model.onnx` and `tokenizer.json` of a cross-encoder
+http://... or https://... a rerank endpoint, up to and without `/rerank`
+lm                        the LM of the run orders the passages
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
+import dspy
+import numpy as np
+from dspy import AdapterParseError
 from pydantic import Field
 
+from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
+from ragbench.ledger import calling, file_call
+from ragbench.lms import checked_address
+from ragbench.lms.calls import Server, Service, check_price
+from ragbench.record import Call
 from ragbench.retrievers.base import RETRIEVERS, Passage
+from ragbench.retrievers.embedders import (
+    LocalEmbedder,
+    Model,
+    by_index,
+    clean,
+    local_call,
+    make_embedder,
+    open_session,
+    open_tokenizer,
+    own_files,
+)
 from ragbench.retrievers.factory import Wrapper
-from ragbench.retrievers.rerankers import Reranker, make_reranker
 from ragbench.retrievers.scores import min_max
+from ragbench.signatures import RankPassages
+
+_MAX_TOKENS = 512  # of a pair that a cross-encoder reads
+KEY_VARIABLE = "RAGBENCH_RERANK_API_KEY"
 
 
 class RerankSettings(Knobs):
@@ -39,19 +71,16 @@ class Rerank(Wrapper):
     Settings = RerankSettings
 
     @cached_property
-    def reranker(self) -> Reranker | None:
+    def reranker(self) -> "Reranker | None":
         """The model that scores, None where reranking is off."""
         return make_reranker(self.settings.reranker, self.settings.model)
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list per query, in order; the candidates of all are fetched together."""
         self.build()
-        if k < 1:
-            return [[] for _ in queries]
-        if self.reranker is None:
-            return self._inner.search_many(queries, k=k)
-        candidates = self._inner.search_many(queries, k=max(k, self.settings.depth))
-        return [self._reordered(q, hits, k) for q, hits in zip(queries, candidates, strict=True)]
+        depth = max(k, self.settings.depth) if k > 0 and self.reranker else k
+        candidates = self.parts[0].search_many(queries, k=depth)
+        return [self._reordered(q, hits)[:k] for q, hits in zip(queries, candidates, strict=True)]
 
     def restrict(self, positions: Sequence[int], **other: Any) -> Self:
         """The same reranker over the inner retriever, restricted."""
@@ -59,7 +88,7 @@ class Rerank(Wrapper):
         small.reranker = self.reranker
         return small
 
-    def _reordered(self, query: str, hits: list[Passage], k: int) -> list[Passage]:
+    def _reordered(self, query: str, hits: list[Passage]) -> list[Passage]:
         if not hits or self.reranker is None:
             return hits
         weight, scores = self.settings.weight, self.reranker.score(query, hits)
@@ -71,4 +100,163 @@ class Rerank(Wrapper):
             scores = (weight * second + (1 - weight) * first).tolist()
         positions = self.corpus.positions
         scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
-        return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))[:k]
+        return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))
+
+
+class Reranker(Model, ABC):
+    """Scores passages for a query. Thread-safe; files its calls in the ledger."""
+
+    identity: str = "reranker"
+
+    @abstractmethod
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """A score per passage, in their order; higher is better. At least one passage is given."""
+
+
+def make_reranker(spec: str, model: str = "") -> Reranker | None:
+    """The reranker of `spec`, None for `none`; `model` is what an endpoint is asked for.
+
+    Raises:
+        ConfigError: a malformed spec, or a package that is not installed.
+        ModelError: the model's bytes cannot be had.
+    """
+    scheme, _, name = spec.partition(":")
+    if spec == "none":
+        return None
+    if scheme == "maxsim":
+        return MaxSim(name)
+    if scheme == "cross-encoder" and name:
+        return CrossEncoder(name)
+    if scheme in ("http", "https"):
+        return HTTPReranker(spec, model)
+    if spec == "lm":
+        return Listwise()
+    raise ConfigError(
+        f"reranker {spec!r} is not understood; give none, maxsim, cross-encoder:FOLDER, "
+        "an http address or lm"
+    )
+
+
+def _titled(passage: Passage) -> str:
+    return f"{passage.title} {passage.text}".strip()
+
+
+class MaxSim(Reranker):
+    """Mean over the query's tokens of the best cosine with a token of the passage.
+
+    The operator is ColBERT's (Khattab and Zaharia 2020, arXiv:2004.12832); the token vectors are
+    those of an ordinary sentence model, which was not trained for it.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        embedder = make_embedder(f"local:{name}" if name else "local")
+        if not isinstance(embedder, LocalEmbedder):
+            raise ConfigError("maxsim needs a local embedder; give maxsim or maxsim:NAME")
+        self._embedder = embedder
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """Scores in [-1, 1]."""
+        start = time.perf_counter()
+        texts = [clean(text) for text in (query, *map(_titled, passages))]
+        asked, *rows = self._embedder.token_vectors(texts)
+        tokens = len(asked) + sum(map(len, rows))
+        file_call(local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
+        return [
+            float((asked @ vectors.T).max(axis=1).mean()) if len(asked) and len(vectors) else -1.0
+            for vectors in rows
+        ]
+
+
+class CrossEncoder(Reranker):
+    """A model that reads query and passage together (Nogueira and Cho 2019, arXiv:1901.04085).
+
+    It has one output, and is `model.onnx` and `tokenizer.json` in `folder`.
+    """
+
+    def __init__(self, folder: str) -> None:
+        model, tokenizer = own_files(folder)
+        self._name = f"cross-encoder:{model.parent.name}"
+        self._session, self._inputs = open_session(model)
+        self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """The model's logits."""
+        start = time.perf_counter()
+        pairs = [(clean(query), clean(_titled(passage))) for passage in passages]
+        scores, tokens = [], 0
+        for pair in self._tokenizer.encode_batch(pairs):
+            given = {
+                "input_ids": pair.ids,
+                "attention_mask": pair.attention_mask,
+                "token_type_ids": pair.type_ids,
+            }
+            feed = {name: np.array([given[name]], dtype=np.int64) for name in self._inputs}
+            scores.append(float(np.ravel(self._session.run(None, feed)[0])[0]))
+            tokens += len(pair.ids)
+        file_call(local_call(self._name, start, tokens, "rerank"))
+        return scores
+
+
+class HTTPReranker(Reranker):
+    """The endpoint at `address`, asked for `model`; its price is not known."""
+
+    priced = False
+    service: Service
+    in_process = False
+
+    def __init__(self, address: str, model: str = "") -> None:
+        self._model = model
+        address = checked_address(address, "the address of the reranker")
+        self.identity = f"reranker {address}"
+        server = Server("rerank", model, address, KEY_VARIABLE)
+        self.service = Service(self.identity, server, model=model or "rerank", kind="rerank")
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """The endpoint's relevance scores."""
+        documents = [_titled(passage) for passage in passages]
+        body: dict[str, Any] = {"query": query, "documents": documents}
+        if self._model:
+            body["model"] = self._model
+        check_price(self.identity, known=self.priced)
+
+        def read(reply: Any, tokens: int) -> tuple[list[float], None]:
+            try:
+                scores = by_index(reply["results"], "relevance_score", len(documents))
+                if not all(type(s) in (int, float) and math.isfinite(s) for s in scores):
+                    raise ValueError
+                return [float(score) for score in scores], None
+            except (KeyError, TypeError, ValueError, OverflowError):
+                raise LMSetupError(
+                    "the rerank endpoint must answer with results of index and relevance_score, "
+                    f"one per document ({len(documents)} were sent)"
+                ) from None
+
+        answered = self.service.call("rerank", body, [query, *documents], read, math.inf)
+        scores, tokens = answered.reply.value
+        took: dict[str, Any] = {"latency_s": answered.latency_s, "attempts": answered.attempts}
+        file_call(Call(model=self.service.model, kind="rerank", prompt_tokens=tokens, **took))
+        return scores
+
+
+class Listwise(Reranker):
+    """The LM of the run orders the passages in one call (Sun et al. 2023, arXiv:2304.09542).
+
+    Passages that the LM leaves out keep their order behind the others.
+    """
+
+    in_process = False
+
+    def __init__(self) -> None:
+        self._rank = dspy.Predict(RankPassages)
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """1 / rank; an unreadable reply leaves the order as it was."""
+        lines = [f"[{n}] {passage}" for n, passage in enumerate(passages, start=1)]
+        with calling("RankPassages", "reranking"):
+            try:
+                ranking = self._rank(query=query, passages=lines).ranking or []
+            except AdapterParseError:
+                ranking = []
+        named = dict.fromkeys(n - 1 for n in ranking if 1 <= n <= len(passages))
+        order = list(named | dict.fromkeys(range(len(passages))))
+        return [1 / (1 + order.index(position)) for position in range(len(passages))]

@@ -2,7 +2,6 @@
 
 import copy
 import importlib.util
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -71,16 +70,10 @@ def test_sixteen_threads_find_what_one_does(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_copies_are_the_same_object(spec: str) -> None:
-    retriever = make_retriever(spec, make_corpus(["a"]))
-    assert copy.deepcopy(retriever) is retriever
-    assert copy.deepcopy({"r": [retriever]})["r"][0] is retriever
-
-
-@pytest.mark.parametrize("spec", SPECS)
 def test_restricting_searches_those_passages_alone(spec: str) -> None:
     corpus = make_corpus(random_texts(60, seed=31))
     whole: Retriever = make_retriever(spec, corpus)
+    assert copy.deepcopy({"r": [whole]})["r"][0] is whole
     small = whole.restrict([5, 9, 2])
     hits = small.search("w0 w1 w2 w3", k=10)
     assert {hit.pid for hit in hits} <= {"p5", "p9", "p2"}
@@ -100,10 +93,3 @@ def test_ties_stand_in_corpus_order_even_at_the_cut(spec: str) -> None:
     corpus = make_corpus(["other"] * 3 + ["same words"] * 900, title=lambda i: "")
     found = make_retriever(spec, corpus).search("same words", k=5)
     assert [hit.pid for hit in found] == ["p3", "p4", "p5", "p6", "p7"]
-
-
-def test_passages_are_frozen_and_pickle() -> None:
-    passage = Passage("p", "T", "x", ("x",), 1.0)
-    assert pickle.loads(pickle.dumps(passage)) == passage
-    assert passage.scored(2.0) == Passage("p", "T", "x", ("x",), 2.0)
-    assert (str(passage), str(Passage("p", "", "x"))) == ("T | x", "x")

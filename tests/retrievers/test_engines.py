@@ -1,201 +1,211 @@
-"""LanceDB and Qdrant against bm25, dense and hybrid: the engines themselves, no stand-ins.
+"""LanceDB and Qdrant against bm25 and dense: the engines themselves; a server that is of no use.
 
 See `qdrant_wire` for what stands in the place of a server.
 """
 
-import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 
-from ragbench.errors import LMSetupError, MissingExtraError
-from ragbench.retrievers import Retriever, make_retriever
+from ragbench.errors import DataError, LMSetupError, LMUnavailableError, MissingExtraError
+from ragbench.lms.calls import Retries, services
+from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 
 pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
 pytest.importorskip("lancedb", reason="LanceDB is not installed")
-from qdrant_client import QdrantClient
+from qdrant_client import models
 
-from tests.retrievers.qdrant_wire import failed, qdrant_wire
+from tests.retrievers.qdrant_wire import QdrantWire, failed, qdrant_wire
 
 CORPUS = make_corpus(random_texts(300, seed=41, vocabulary=400))
 QUERIES = random_texts(25, seed=42, vocabulary=400, length=5)
+KEY = "canary 9f3a harbour"
 
 
-@dataclass
-class Place:
-    """Where collections are: the address that the retriever is given, and what is asked there."""
-
-    url: str
-    engine: QdrantClient | None = None  # of a server
-    name: str = "qdrant"
-
-    def make(self, corpus: Any = CORPUS, **settings: Any) -> Any:
-        where = {"url": self.url} if self.url else {}
-        return make_retriever(self.name, corpus, **where, **settings)
-
-
-@pytest.fixture(params=["lancedb", "memory", "wire"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    if request.param in ("lancedb", "memory"):
-        yield Place("", name="lancedb" if request.param == "lancedb" else "qdrant")
-    else:
-        with qdrant_wire() as wire:
-            yield Place(wire.url, wire.engine)
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other without a wait."""
+    monkeypatch.setattr(services, "Retries", partial(Retries, base_s=0.0))
+    monkeypatch.setenv("QDRANT_API_KEY", KEY)
 
 
 @pytest.fixture
-def remote() -> Iterator[Place]:
-    with qdrant_wire() as wire:
-        yield Place(wire.url, wire.engine)
+def wire() -> Iterator[QdrantWire]:
+    with qdrant_wire() as running:
+        yield running
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"k1": 1.2, "b": 0.75, "title_weight": 3}, {"stopwords": "none"}],
-)
-def test_words_are_ranked_as_by_bm25(place: Place, settings: dict[str, Any]) -> None:
-    if place.name == "lancedb":  # whose constants are its own
-        pytest.skip("see test_lancedb_ranks_words_as_bm25_with_its_constants")
-    expected = make_retriever("bm25", CORPUS, **settings).search_many(QUERIES, k=12)
-    found = place.make(mode="text", **settings).search_many(QUERIES, k=12)
-    _same(found, expected)
-
-
-def test_vectors_are_ranked_as_by_dense(place: Place) -> None:
-    expected = make_retriever("dense", CORPUS).search_many(QUERIES, k=12)
-    _same(place.make(mode="vector").search_many(QUERIES, k=12), expected)
-
-
-def _same(found: Any, expected: Any) -> None:
-    assert sum(map(len, expected)) > 100
-    for mine, theirs in zip(found, expected, strict=True):
-        scores = {hit.pid: hit.score for hit in theirs}
-        assert {hit.pid: hit.score for hit in mine} == pytest.approx(scores, abs=1e-5, rel=1e-5)
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_both_are_fused_by_weighted_reciprocal_ranks(place: Place, weight: float) -> None:
-    sides = {mode: place.make(mode=mode).search("w3 w9", k=15) for mode in ("text", "vector")}
-    expected: dict[str, float] = {}
-    for mode, share in (("text", 1 - weight), ("vector", weight)):
-        for rank, hit in enumerate(sides[mode] if share else [], start=1):
-            expected[hit.pid] = expected.get(hit.pid, 0) + share / (10 + rank)
-    best = sorted(expected.items(), key=lambda item: (-item[1], CORPUS.positions[item[0]]))[:5]
-    found = place.make(rrf_k=10, dense_weight=weight, depth=3).search("w3 w9", k=5)
-    assert [(hit.pid, hit.score) for hit in found] == [
-        (pid, pytest.approx(score)) for pid, score in best
-    ]
-
-
-def test_a_collection_is_found_again_by_this_machine_and_by_others(
-    remote: Place, tmp_path: Path, embedder: WordEmbedder
+@pytest.mark.parametrize("spec", ["lancedb", "qdrant", "server"])
+def test_both_sides_are_ranked_as_here_and_fused(
+    spec: str, wire: QdrantWire, store: IndexStore, embedder: WordEmbedder
 ) -> None:
-    first = remote.make().build(IndexStore(tmp_path / "a"))
-    expected = first.search_many(QUERIES, k=7)
-    for folder in ("a", "b"):
-        embedder.embedded.clear()
-        store = IndexStore(tmp_path / folder)
-        again = remote.make().build(store)
-        assert again.search_many(QUERIES, k=7) == expected
-        assert not any(text.startswith("T") for text in embedder.embedded), "embedded again"
-        facts = again.card()["index"]
-        assert facts["server"] == remote.url
-        assert remote.engine.count(facts["collection"]).count == 300
-        assert facts["engine"].startswith("qdrant ")
-
-
-def test_a_collection_that_was_deleted_is_filled_again(remote: Place, store: IndexStore) -> None:
-    made = remote.make(mode="text").build(store)
-    expected = made.search_many(QUERIES, k=7)
-    name = made.facts()["collection"]
-    remote.engine.delete_collection(name)
-    assert remote.make(mode="text").build(store).search_many(QUERIES, k=7) == expected
-    remote.engine.delete(name, [5, 6, 7], wait=True)  # a hole, which the number alone does not show
-    assert remote.make(mode="text").build(store).search_many(QUERIES, k=7) == expected
-    assert remote.engine.count(name).count == 300
-
-
-@pytest.mark.parametrize("call", [2, 5])
-def test_a_killed_build_goes_on_and_embeds_nothing_twice(
-    call: int, remote: Place, store: IndexStore, embedder: WordEmbedder
-) -> None:
-    expected = make_retriever("qdrant", CORPUS).search_many(QUERIES, k=7)
+    given = {"url": wire.url} if spec == "server" else {}
+    name = "qdrant" if spec == "server" else spec
+    constants = {"k1": 1.2, "b": 0.75}  # LanceDB's own
+    bm25 = {**constants, "title_weight": 1 if spec == "lancedb" else 3}
+    given |= {} if spec == "lancedb" else bm25
+    sides = {
+        mode: make_retriever(name, CORPUS, mode=mode, **given).build(store)
+        for mode in ("text", "vector")
+    }
+    expected = {"text": make_retriever("bm25", CORPUS, **bm25),
+                "vector": make_retriever("dense", CORPUS)}  # fmt: skip
+    for mode, side in sides.items():
+        for query in filter(str.strip, QUERIES):
+            mine = {hit.pid: hit.score for hit in side.search(query, k=300)}
+            theirs = {hit.pid: hit.score for hit in expected[mode].search(query, k=300)}
+            assert mine == pytest.approx(theirs, abs=1e-5, rel=1e-3)
     embedder.embedded.clear()
-    with qdrant_wire() as wire:
-        wire.fault = lambda method, path: failed(403) if len(wire.requests) > call else None
-        with pytest.raises(LMSetupError, match="HTTP 403"):
-            make_retriever("qdrant", CORPUS, url=wire.url).build(store)
-        wire.fault = lambda method, path: None
-        made = make_retriever("qdrant", CORPUS, url=wire.url).build(store)
-        assert made.search_many(QUERIES, k=7) == expected
-        assert wire.engine.count(made.facts()["collection"]).count == 300
-    assert sum(text.startswith("T") for text in embedder.embedded) == 300
-
-
-def test_a_question_s_own_passages_are_searched_in_memory(embedder: WordEmbedder) -> None:
-    with qdrant_wire() as wire:
-        whole: Retriever = make_retriever("qdrant", CORPUS, url=wire.url)
-        found = whole.restrict([5, 9, 2]).search("w0 w1", k=10)
-        assert len(embedder.embedded) == 3 + 1
-        assert {hit.pid for hit in found} == {"p5", "p9", "p2"}
-        assert wire.requests == []
-
-
-# -- LanceDB
-
-
-def test_lancedb_ranks_words_as_bm25_with_its_constants() -> None:
-    ours = make_retriever("bm25", CORPUS, k1=1.2, b=0.75)
-    found = make_retriever("lancedb", CORPUS, mode="text")
-    for query in filter(str.strip, QUERIES):
-        expected = {hit.pid: hit.score for hit in ours.search(query, k=300)}
-        hits = found.search(query, k=300)
-        assert {hit.pid: hit.score for hit in hits} == pytest.approx(expected, rel=1e-3)
+    for weight in (0.0, 0.3, 1.0):
+        fused: dict[str, float] = {}
+        for mode, share in (("text", 1 - weight), ("vector", weight)):
+            hits = sides[mode].search("w3 w9", k=15) if share else []
+            for rank, hit in enumerate(hits, start=1):
+                fused[hit.pid] = fused.get(hit.pid, 0) + share / (10 + rank)
+        best = sorted(fused.items(), key=lambda item: (-item[1], CORPUS.positions[item[0]]))[:5]
+        whole = make_retriever(name, CORPUS, rrf_k=10, dense_weight=weight, depth=3, **given)
+        found = whole.build(store).search("w3 w9", k=5)
+        assert [(hit.pid, hit.score) for hit in found] == [
+            (pid, pytest.approx(score)) for pid, score in best
+        ]
+    assert not any(text.startswith("T") for text in embedder.embedded), "embedded again"
 
 
 def test_a_stored_table_is_opened_again_and_made_again_where_damaged(
-    store: IndexStore, embedder: WordEmbedder, caplog: pytest.LogCaptureFixture
+    store: IndexStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = make_retriever("lancedb", CORPUS).search_many(QUERIES, k=7)
-    embedder.embedded.clear()
     for _ in range(2):
-        stored = make_retriever("lancedb", CORPUS).build(store)
-        assert stored.search_many(QUERIES, k=7) == expected
-    assert sum(text.startswith("T") for text in embedder.embedded) == 300
-    entry = store.find("lancedb")
-    folder = store.root / entry.key
-    held = {p for p in folder.rglob("*") if p.is_file() and p.parent != folder}
-    assert {folder / name for name in entry.files} == held
-    words = next(path for path in sorted(held) if "_indices" in path.parts)
+        assert make_retriever("lancedb", CORPUS).build(store).search_many(QUERIES, k=7) == expected
+    assert "is made again" not in caplog.text
+    folder = store.root / store.find("lancedb").key
+    words = next(p for p in sorted(folder.rglob("*")) if p.is_file() and "_indices" in p.parts)
     words.write_bytes(words.read_bytes()[:-1] + b"?")
-    with caplog.at_level(logging.WARNING):
-        again = make_retriever("lancedb", CORPUS).build(store)
+    assert make_retriever("lancedb", CORPUS).build(store).search_many(QUERIES, k=7) == expected
     assert "is made again" in caplog.text
-    assert again.search_many(QUERIES, k=7) == expected
 
 
 @pytest.mark.parametrize("name", ["lancedb", "qdrant"])
-def test_words_alone_embed_nothing(name: str, embedder: WordEmbedder) -> None:
-    made = make_retriever(name, CORPUS, mode="text")
-    made.search("w1", k=3)
-    assert embedder.embedded == []
-    assert "embedder" not in str(made.card().get("parts"))
-
-
-@pytest.mark.parametrize(
-    ("name", "package", "extra"),
-    [("lancedb", "lancedb", "lance"), ("qdrant", "qdrant_client", "qdrant")],
-)
-def test_without_the_package_it_is_one_line(
-    name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+def test_words_alone_embed_nothing_and_a_missing_package_is_one_line(
+    name: str, embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    make_retriever(name, CORPUS, mode="text").search("w1", k=3)
+    assert embedder.embedded == []
+    package, extra = {"lancedb": ("lancedb", "lance"), "qdrant": ("qdrant_client", "qdrant")}[name]
     monkeypatch.setitem(sys.modules, package, None)
     said = rf"retriever {name} needs {package}; run pip install 'ragbench\[{extra}\]'"
     with pytest.raises(MissingExtraError, match=said):
         make_retriever(name, CORPUS, mode="text").build()
+
+
+# -- Qdrant on a server
+
+
+def test_a_collection_is_found_again_and_filled_again_where_points_are_gone(
+    wire: QdrantWire, store: IndexStore
+) -> None:
+    def made(at: IndexStore | None = store) -> Any:
+        return make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build(at)
+
+    first = made()
+    expected, facts = first.search_many(QUERIES, k=7), first.card()["index"]
+    assert (facts["server"], facts["engine"][:7]) == (wire.url, "qdrant ")
+    sent = len(wire.uploaded)
+    assert made(None).search_many(QUERIES, k=7) == expected  # as on another machine
+    assert len(wire.uploaded) == sent == 300
+    wire.engine.delete(facts["collection"], [5, 6, 7], wait=True)
+    assert made().search_many(QUERIES, k=7) == expected
+    wire.engine.delete_collection(facts["collection"])
+    assert made().search_many(QUERIES, k=7) == expected
+    wire.engine.upsert(facts["collection"], [models.PointStruct(id=600, vector={})])
+    with pytest.raises(DataError, match="has 301 points for 300 passages; delete it there"):
+        made()
+
+
+@pytest.mark.parametrize("call", [2, 5])
+def test_a_killed_build_goes_on_and_embeds_nothing_twice(
+    call: int, wire: QdrantWire, store: IndexStore, embedder: WordEmbedder
+) -> None:
+    wire.fault = lambda method, path: failed(403) if len(wire.requests) > call else None
+    with pytest.raises(LMSetupError, match="HTTP 403"):
+        make_retriever("qdrant", CORPUS, url=wire.url).build(store)
+    wire.fault = lambda method, path: None
+    made = make_retriever("qdrant", CORPUS, url=wire.url).build(store)
+    assert wire.engine.count(made.facts()["collection"]).count == 300
+    assert sum(text.startswith("T") for text in embedder.embedded) == 300
+    expected = make_retriever("qdrant", CORPUS).search_many(QUERIES, k=7)
+    assert made.search_many(QUERIES, k=7) == expected
+
+
+def test_a_question_s_own_passages_are_searched_in_memory(wire: QdrantWire) -> None:
+    whole: Any = make_retriever("qdrant", CORPUS, url=wire.url)
+    found = whole.restrict([5, 9, 2]).search("w0 w1", k=10)
+    assert {hit.pid for hit in found} == {"p5", "p9", "p2"}
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (failed(401), LMSetupError, "refuses the key: HTTP 401, .*takes in QDRANT_API_KEY"),
+        (failed(404), LMSetupError, "refuses the request: HTTP 404, scripted; check its address"),
+        (failed(500), LMUnavailableError, "failed again and again: HTTP 500, scripted"),
+        (failed(302), LMSetupError, "HTTP 302: the server redirects, and keys are not sent on"),
+        ((200, b"<html>"), LMUnavailableError, "unreadable reply"),
+        ((200, b'{"version": 3}'), LMSetupError, "does not answer as Qdrant does"),
+        ((200, b'{"title": "qdrant", "version": "1"}'), LMSetupError, "as Qdrant does"),
+    ],
+)
+def test_a_server_of_no_use_is_told_in_one_line(
+    wire: QdrantWire, fault: tuple[int, bytes], kind: type[Exception], said: str
+) -> None:
+    wire.fault = lambda method, path: fault
+    with pytest.raises(kind, match=said) as error:
+        make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build()
+    assert "\n" not in str(error.value)
+    assert wire.url.removeprefix("http://") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        b'{"id": 600, "version": 0, "score": 1.0}',
+        b'{"id": "a", "version": 0, "score": 1.0}',
+        b'{"id": 1, "version": 0, "score": NaN}',
+        b'{"id": 1, "version": 0, "score": 1.0}, {"id": 1, "version": 0, "score": 1.0}',
+        None,
+    ],
+)
+def test_an_answer_that_cannot_be_is_no_ranking(wire: QdrantWire, points: bytes | None) -> None:
+    retriever = make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build()
+    rankings = b"[]" if points is None else b'[{"points": [%s]}]' % points
+    body = b'{"result": %s}' % rankings
+    wire.fault = lambda method, path: (200, body) if path.endswith("/query/batch") else None
+    with pytest.raises(LMSetupError, match="does not answer as Qdrant does"):
+        retriever.search("w1", k=3)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:6333", "http://u:p@x:6333", "http://x:6333?api_key=1"])
+def test_an_address_that_is_none_or_holds_a_key_is_refused(url: str) -> None:
+    with pytest.raises(LMSetupError, match=r"^(malformed url|url holds a password or a key);"):
+        make_retriever("qdrant", CORPUS, url=url)
+
+
+def test_the_key_goes_to_the_server_and_nowhere_else(
+    wire: QdrantWire, store: IndexStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    retriever: Any = make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build(store)
+    retriever.search("w1", k=3)
+    assert {*wire.keys} == {KEY}
+    wire.fault = lambda method, path: failed(400, f"the key {KEY} is bad")
+    with pytest.raises(LMSetupError, match=r"the key \[QDRANT_API_KEY\] is bad") as error:
+        retriever.search("w2", k=3)
+    kept = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
+    for text in (str(retriever.card()), str(error.value), caplog.text, kept.decode("latin1")):
+        assert KEY not in text
+    assert KEY not in repr(vars(retriever._client))

@@ -22,11 +22,8 @@ def test_nested_specs() -> None:
     assert hybrid.parts[0].settings.k1 == 1.2
 
 
-def test_lists_of_specs_split_outside_brackets() -> None:
+def test_lists_of_specs_split_outside_brackets_and_settings_win() -> None:
     assert split_specs("bm25(k1=1,b=0), dense,,hybrid") == ["bm25(k1=1,b=0)", "dense", "hybrid"]
-
-
-def test_settings_win_over_the_spec() -> None:
     assert make_retriever("bm25(k1=1)", make_corpus(["a"]), k1=2).settings.k1 == 2
 
 

@@ -67,14 +67,6 @@ def test_of_gives_one_index_and_keeps_a_large_one(
     assert len(list((tmp_path / "indexes").glob("dense-*/manifest.json"))) == 1
 
 
-def test_matching_sentences_come_in_order_and_at_most_five() -> None:
-    sentences = tuple(f"Sentence number {i} has a cat." for i in range(8))
-    corpus = Corpus((Passage("c", "", " ".join(sentences), sentences),))
-    match = GranularIndex(corpus).keyword_search(["CAT"])[0]
-    assert match.sentences == sentences[:5]
-    assert match.passage.score == 8 * 3
-
-
 def _cities() -> Corpus:
     return Corpus(
         (

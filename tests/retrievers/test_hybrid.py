@@ -43,38 +43,24 @@ def fused(k: int = 10, **settings: Any) -> list[tuple[str, float]]:
     return [(p.pid, p.score) for p in retriever.search("x", k=k)]
 
 
-def test_reciprocal_ranks_by_hand() -> None:
-    # p0: .5/61 + .5/63; p2: .5/63 + .5/61; p1: .5/62; p3: .5/62; ties by position
-    assert fused() == [
-        ("p0", pytest.approx(0.5 / 61 + 0.5 / 63)),
-        ("p2", pytest.approx(0.5 / 61 + 0.5 / 63)),
-        ("p1", pytest.approx(0.5 / 62)),
-        ("p3", pytest.approx(0.5 / 62)),
-    ]
-
-
-def test_weights_by_hand() -> None:
-    assert fused(dense_weight=0.8, rrf_k=1, k=2) == [
-        ("p2", pytest.approx(0.2 / 4 + 0.8 / 2)),
-        ("p0", pytest.approx(0.2 / 2 + 0.8 / 4)),
-    ]
-
-
-def test_min_max_by_hand() -> None:
-    # left: 1, .5, 0; right: 1, .5, 0
-    assert fused(fusion="minmax") == [
-        ("p0", pytest.approx(0.5)),
-        ("p2", pytest.approx(0.5)),
-        ("p1", pytest.approx(0.25)),
-        ("p3", pytest.approx(0.25)),
-    ]
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # p0 and p2 are first and third of both sides, p1 and p3 second of one; ties by position
+        ({}, {"p0": .5 / 61 + .5 / 63, "p2": .5 / 61 + .5 / 63, "p1": .5 / 62, "p3": .5 / 62}),
+        ({"dense_weight": .8, "rrf_k": 1, "k": 2}, {"p2": .2 / 4 + .8 / 2, "p0": .2 / 2 + .8 / 4}),
+        # left: 1, .5, 0; right: 1, .5, 0
+        ({"fusion": "minmax"}, {"p0": 0.5, "p2": 0.5, "p1": 0.25, "p3": 0.25}),
+        ({"dense_weight": 0}, {"p0": 1 / 61, "p1": 1 / 62, "p2": 1 / 63}),
+        ({"dense_weight": 1}, {"p2": 1 / 61, "p3": 1 / 62, "p0": 1 / 63}),
+    ],
+)  # fmt: skip
+def test_fusion_by_hand(settings: dict[str, Any], expected: dict[str, float]) -> None:
+    found = fused(**settings)
+    assert [pid for pid, _ in found] == list(expected)
+    assert dict(found) == pytest.approx(expected)
 
 
 def test_each_side_is_asked_for_twice_as_many() -> None:
     fused(k=3)
     assert ASKED == [6, 6]
-
-
-@pytest.mark.parametrize(("weight", "expected"), [(0, ["p0", "p1", "p2"]), (1, ["p2", "p3", "p0"])])
-def test_a_side_without_weight_adds_nothing(weight: float, expected: list[str]) -> None:
-    assert [pid for pid, _ in fused(dense_weight=weight)] == expected

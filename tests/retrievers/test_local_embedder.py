@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragbench.errors import ConfigError, ModelError
+from ragbench.errors import ConfigError, LMSetupError, ModelError
 from ragbench.lms.local import find, is_installed
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.local import LocalEmbedder
@@ -53,7 +53,10 @@ def test_a_folder_holds_a_model_of_ones_own(tmp_path: Path) -> None:
     assert np.array_equal(own.embed(["x"]), make_embedder("local").embed(["x"]))
 
 
-def test_specs_that_cannot_be_had(tmp_path: Path) -> None:
+def test_specs_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(LMSetupError, match=r"OPENAI_API_KEY.*embedder=local"):
+        make_embedder("openai/text-embedding-3-small")
     with pytest.raises(ConfigError, match="give local"):
         make_embedder("minilm")
     with pytest.raises(ModelError, match=r"must hold model\.onnx"):

@@ -1,6 +1,7 @@
 """The OpenAI-compatible embedder over a real client and a server on this machine."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.retrievers import vectors
-from ragbench.retrievers.embedders import make_embedder, openai as module, openai as openai_embedder
+from ragbench.retrievers.embedders import openai as module, openai as openai_embedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder, VectorCache
 from tests.retrievers.wire import Wire, serving
 
@@ -41,24 +42,15 @@ def make(wire: Wire, cache: VectorCache, model: str = "small") -> OpenAIEmbedder
     return OpenAIEmbedder(model, api_base=wire.address, cache=cache)
 
 
-def test_vectors_are_the_servers_in_order_and_of_unit_length(
-    wire: Wire, cache: VectorCache
-) -> None:
-    texts = ["banana", "x", "aa"]
-    got = make(wire, cache).embed(texts)
-    expected = np.array([vector(t) for t in texts])
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert got == pytest.approx(expected, abs=1e-6)
-    assert got.dtype == np.float32
-
-
-def test_texts_are_batched_and_repeats_sent_once(
+def test_vectors_are_the_servers_in_order_batched_and_repeats_sent_once(
     wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BATCH_TEXTS", 4)
     told: list[tuple[int, int]] = []
-    texts = [f"text {i}" for i in range(10)] + ["text 3"]
-    make(wire, cache).embed(texts, lambda done, total: told.append((done, total)))
+    texts = [f"text {i}" * i for i in range(1, 11)] + ["text 1"]
+    got = make(wire, cache).embed(texts, lambda done, total: told.append((done, total)))
+    expected = np.array([vector(t) for t in texts])
+    assert got == pytest.approx(expected / np.linalg.norm(expected, axis=1, keepdims=True))
     assert [len(body["input"]) for body in wire.requests] == [4, 4, 2]
     assert told[-1] == (10, 10)
 
@@ -69,10 +61,9 @@ def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: Vector
     with open_ledger() as again:
         assert np.array_equal(make(wire, cache).embed(["one", "three"]), vectors)
     assert len(wire.requests) == 1
-    assert first.as_if.prompt_tokens == again.as_if.prompt_tokens == 8
-    assert first.as_if.others == again.as_if.others == 1
-    assert first.as_if.cost_usd == again.as_if.cost_usd
-    assert again.as_if.latency_s == pytest.approx(first.as_if.latency_s)
+    assert first.as_if.prompt_tokens == 8
+    took = pytest.approx(first.as_if.latency_s)
+    assert replace(again.as_if, latency_s=took) == first.as_if
     assert (first.billed.others, again.billed.others) == (1, 0)
 
 
@@ -119,12 +110,6 @@ def test_what_the_user_can_mend_is_one_line(status: int, message: str, cache: Ve
         make(wire, cache).embed(["x"])
     assert ledger.calls[0].error is not None
     assert ledger.as_if.failed == 1
-
-
-def test_a_missing_key_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(LMSetupError, match=r"OPENAI_API_KEY.*embedder=local"):
-        make_embedder("openai/text-embedding-3-small")
 
 
 def rows(*indices: Any, vectors: Any = ([1.0], [1.0])) -> list[dict[str, Any]]:

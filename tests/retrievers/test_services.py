@@ -1,9 +1,6 @@
 """Servers of embeddings and rerankings that reject, fail and go away: calls are governed."""
 
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +8,20 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.context import current, use
 from ragbench.errors import LMUnavailableError
 from ragbench.experiments.store import read_records
 from ragbench.ledger import open_ledger
-from ragbench.lms.calls import (
-    LimitReachedError,
-    Limits,
-    QuestionTimeoutError,
-    caller as breakers,
-    question_time,
-    spending,
-)
+from ragbench.lms.calls import LimitReachedError, Limits, caller as breakers, spending
 from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder, VectorCache
-from ragbench.retrievers.rerankers import HTTPReranker
+from ragbench.retrievers.rerank import HTTPReranker
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import Answer, Wire, serving
 
 Reply = tuple[int, dict[str, Any]]
-#: Asks the server at a wire about a text.
-Client = Callable[[Wire], Callable[[str], object]]
-PASSAGES = list(make_corpus(["one", "two"]))
 N = 12
 
 
@@ -52,49 +38,36 @@ def bad(status: int, code: str = "") -> Reply:
     return status, {"error": {"message": f"scripted {status}", "code": code}}
 
 
-def at_first(*statuses: int) -> Answer:
-    """A server that answers with these statuses before it answers well."""
-    left, lock = list(statuses), threading.Lock()
-
-    def answer(path: str, body: dict[str, Any]) -> Reply:
-        with lock:
-            return bad(left.pop(0)) if left else good(path, body)
-
-    return answer
+def always_bad(path: str, body: dict[str, Any]) -> Reply:
+    return bad(500)
 
 
 @pytest.fixture(params=["embedder", "reranker"])
-def client(request: pytest.FixtureRequest, tmp_path: Path) -> Client:
-    cache = VectorCache(tmp_path / "vectors.sqlite")
+def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """What asks the server at an address about a text."""
 
-    def make(wire: Wire) -> Callable[[str], object]:
+    def ask(wire: Wire, text: str) -> None:
         if request.param == "embedder":
-            embedder = OpenAIEmbedder("m", api_base=wire.address, cache=cache)
-            return lambda text: embedder.embed([text])
-        reranker = HTTPReranker(wire.address, "m")
-        return lambda text: reranker.score(text, PASSAGES)
+            cache = VectorCache(tmp_path / "vectors.sqlite")
+            OpenAIEmbedder("m", api_base=wire.address, cache=cache).embed([text])
+        else:
+            HTTPReranker(wire.address, "m").score(text, list(make_corpus(["one", "two"])))
 
-    return make
+    return ask
 
 
-def test_what_fails_again_and_again_is_given_up_in_one_line(client: Client) -> None:
+def test_what_fails_again_and_again_is_given_up_in_one_line(asked: Any) -> None:
     said = pytest.raises(LMUnavailableError, match="failed again and again: HTTP 500, scripted")
-    with serving(at_first(*[500] * 9)) as wire, open_ledger() as ledger, said:
-        client(wire)("x")
+    with serving(always_bad) as wire, open_ledger() as ledger, said:
+        asked(wire, "x")
     assert [(call.attempts, call.error) for call in ledger.calls] == [(5, "ServerError")]
 
 
-def test_limits_and_deadlines_count_every_attempt(client: Client) -> None:
-    with serving(at_first(500, 500, 500)) as wire:
-        ask = client(wire)
-        with spending(Limits(calls=2)) as spent, pytest.raises(LimitReachedError):
-            ask("x")
+def test_limits_count_every_attempt(asked: Any) -> None:
+    with serving(always_bad) as wire, spending(Limits(calls=2)) as spent:
+        with pytest.raises(LimitReachedError):
+            asked(wire, "x")
         assert (spent.total.calls, len(wire.requests)) == (2, 2)
-        with use(replace(current(), question_time_s=0.001)), question_time():
-            time.sleep(0.01)
-            with pytest.raises(QuestionTimeoutError):
-                ask("y")
-        assert len(wire.requests) == 2
 
 
 def evaluate(

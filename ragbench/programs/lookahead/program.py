@@ -23,7 +23,7 @@ from ragbench.programs.lookahead import evidence as evidences, plan as plans
 from ragbench.programs.lookahead.evidence import Evidence, LookedUp
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph, Source
 from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.rerankers import make_reranker
+from ragbench.retrievers.rerank import make_reranker
 
 
 class LookaheadKnobs(ProgramKnobs):

@@ -24,7 +24,7 @@ from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, pr
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.rerankers import make_reranker
+from ragbench.retrievers.rerank import make_reranker
 from ragbench.signatures import AnswerFromContext, GradePassage, RewriteQuery, SelectStrips
 
 

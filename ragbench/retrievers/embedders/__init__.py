@@ -13,6 +13,7 @@ from ragbench.retrievers.embedders.base import (
     Embedder as Embedder,
     Model as Model,
     Vectors as Vectors,
+    by_index as by_index,
     clean as clean,
     local_call as local_call,
 )

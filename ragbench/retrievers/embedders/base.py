@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,18 @@ def local_call(
     """Work on this machine since `start` (`time.perf_counter`) as one call that costs nothing."""
     elapsed = time.perf_counter() - start
     return Call(model=model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed)
+
+
+def by_index(rows: Any, field: str, n: int) -> list[Any]:
+    """The `field` of each of `n` rows of a server's reply, in the order of their `index`.
+
+    Raises:
+        ValueError: the indices are not 0 to n - 1, each once; KeyError, TypeError: or not there.
+    """
+    told = {row["index"]: row[field] for row in rows}
+    if len(rows) != n or any(type(i) is not int for i in told) or set(told) != set(range(n)):
+        raise ValueError(f"its indices are not 0 to {n - 1}, each once")
+    return [told[i] for i in range(n)]
 
 
 def clean(text: str) -> str:

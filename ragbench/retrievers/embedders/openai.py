@@ -23,7 +23,7 @@ from ragbench.lms.specs import key_in
 from ragbench.paths import cache_root
 from ragbench.record import Call
 from ragbench.retrievers.base import Progress
-from ragbench.retrievers.embedders.base import Embedder, Vectors, normalized
+from ragbench.retrievers.embedders.base import Embedder, Vectors, by_index, normalized
 from ragbench.tokens import estimate_tokens
 
 #: OpenAI takes 2,048 texts, 8,191 tokens each and 300,000 tokens a request; the rest is margin.
@@ -160,13 +160,10 @@ def _checked(reply: Any, n: int) -> Vectors:
         LMSetupError: they are not one finite vector, not all zeros, for each of the texts.
     """
     try:
-        rows = {row["index"]: row["embedding"] for row in reply["data"]}
-        whole = len(reply["data"]) == n and all(type(index) is int for index in rows)
-        if not whole or set(rows) != set(range(n)):
-            raise ValueError(f"its indices are not 0 to {n - 1}, each once")
-        if any(isinstance(row, str) for row in rows.values()):
+        rows = by_index(reply["data"], "embedding", n)
+        if any(isinstance(row, str) for row in rows):
             raise ValueError("a vector is a text")
-        vectors = np.array([rows[i] for i in range(n)], dtype=np.float32)
+        vectors = np.array(rows, dtype=np.float32)
         if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
             raise ValueError(f"its vectors have the shape {vectors.shape}")
         if not (np.isfinite(vectors).all() and vectors.any(axis=1).all()):
