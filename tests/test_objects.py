@@ -1,8 +1,5 @@
-"""Objects that are handed over in Python run as they are."""
+"""Objects that are handed over in Python run as they are; what is none is refused in one line."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from ragbench.programs import PROGRAMS
 from ragbench.programs.external import keep_module
 from ragbench.retrievers import Corpus, Passage
 from tests.fake_server import FakeServer
+from tests.retrievers.wire import serving
 
 
 class Counting(dspy.LM):
@@ -30,21 +28,17 @@ class Counting(dspy.LM):
         return super().__call__(*args, **kwargs)
 
 
-def test_an_lm_keeps_its_key_its_address_and_its_sampling(server: FakeServer) -> None:
-    lm = dspy.LM("openai/m", api_base=server.url, api_key="sk-of-mine", temperature=0.25, seed=9)
+def test_an_lm_of_ones_own_is_called_with_its_key_address_and_sampling(server: FakeServer) -> None:
+    lm = Counting("openai/m", api_base=server.url, api_key="sk-of-mine", temperature=0.25, seed=9)
     run = rb.evaluate("vanilla", lm=lm, limit=2, size=100, cache=False)
     assert [record.answer for record in run.records] == ["some answer"] * 2
-    assert {hit.key for hit in server.hits} == {"sk-of-mine"}
-    assert {hit.body["temperature"] for hit in server.hits} == {0.25}
+    assert Counting.asked == len(server.hits) == 2
+    assert {(hit.key, hit.body["temperature"]) for hit in server.hits} == {("sk-of-mine", 0.25)}
     assert run.records[0].ledger.as_if.tokens > 0
     written = b"".join(path.read_bytes() for path in run.folder.iterdir() if path.is_file())
     assert b"sk-of-mine" not in written
-
-
-def test_a_subclass_of_an_lm_is_called(server: FakeServer) -> None:
-    lm = Counting("openai/m", api_base=server.url, api_key="k")
-    rb.evaluate("vanilla", lm=lm, limit=2, size=100, cache=False)
-    assert Counting.asked == len(server.hits) == 2
+    with pytest.raises(LMSetupError, match="cannot be carried to another process"):
+        make_lm("object:openai/m#00000000")
 
 
 class Echo(dspy.Module):
@@ -65,11 +59,6 @@ def test_a_class_of_ragbench_is_its_program_and_another_is_refused() -> None:
     assert keep_module(PROGRAMS.get("ircot")) == "ircot"
     with pytest.raises(ConfigError, match="neither a name nor a DSPy module"):
         keep_module(Counting)  # type: ignore[arg-type]
-
-
-def test_an_object_is_not_known_to_another_process() -> None:
-    with pytest.raises(LMSetupError, match="cannot be carried to another process"):
-        make_lm("object:openai/m#00000000")
 
 
 class Found:
@@ -101,22 +90,13 @@ def run_of(server: FakeServer, retriever: Any, **options: Any) -> list[list[str]
 
 
 def test_a_retriever_object_is_the_one_that_is_asked(server: FakeServer) -> None:
-    passages = [Passage(f"mine-{i}", f"Mine {i}", f"Text {i} of mine.") for i in range(5)]
-    mine = rb.make_retriever("bm25", Corpus(passages))
-    found = run_of(server, mine)
-    assert all(pid.startswith("mine-") for pids in found for pid in pids)
-
-
-def test_what_is_callable_like_dspys_searches(server: FakeServer) -> None:
-    dataset = rb.load_dataset("synthetic", size=100)
-    known = dataset.corpus[7]
-    found = run_of(server, Found([str(known), "a text of its own"]))
-    assert found == [[known.pid, "own-1"]] * 2
-    mine = rb.make_retriever("bm25", Corpus([known]))
+    known = rb.load_dataset("synthetic", size=100).corpus[7]
+    mine = rb.make_retriever("bm25", Corpus([Passage("mine", "Mine", "A text."), known]))
+    assert {pid for pids in run_of(server, mine) for pid in pids} <= {"mine", known.pid}
     mine.search_many = lambda queries, k: [[known.scored(float("nan"))] for _ in queries]
     assert run_of(server, mine) == [[known.pid]] * 2  # and the record can be read
-    with pytest.raises(ConfigError, match="retriever=5 is no retriever"):
-        run_of(server, 5)
+    # What is callable like DSPy's searches.
+    assert run_of(server, Found([str(known), "a text of its own"])) == [[known.pid, "own-1"]] * 2
 
 
 def test_a_class_in_a_file_is_a_retriever_and_an_edit_another_run(server: FakeServer) -> None:
@@ -133,32 +113,16 @@ def test_a_class_in_a_file_is_a_retriever_and_an_edit_another_run(server: FakeSe
     assert run_of(server, "own_retriever.py:First", **pooled) == [[p.pid for p in corpus[1:3]]] * 2
 
 
-class _Search(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        hits = [{"doc": {"body": f"{asked['q']} {i}", "name": f"N{i}"}} for i in range(9)]
-        body = json.dumps({"result": {"docs": hits[: asked["n"]]}}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
 def test_any_server_that_answers_with_json_is_a_retriever() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Search)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    def answer(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        hits = [{"doc": {"body": f"{body['q']} {i}", "name": f"N{i}"}} for i in range(9)]
+        return 200, {"result": {"docs": hits[: body["n"]]}}
+
+    with serving(answer) as wire:
         found = rb.make_retriever(
-            "http", Corpus(()), url=f"http://127.0.0.1:{server.server_port}/find", query="q",
+            "http", Corpus(()), url=f"{wire.address}/find", query="q",
             k="n", hits="result.docs", text="doc.body", title="doc.name", id="", score="",
         ).search("rivers", k=2)  # fmt: skip
-    finally:
-        server.shutdown()
-        server.server_close()
     assert [(p.title, p.text) for p in found] == [("N0", "rivers 0"), ("N1", "rivers 1")]
 
 
@@ -179,3 +143,31 @@ def test_a_function_in_a_file_is_a_metric_of_every_command(server: FakeServer) -
         result = CliRunner().invoke(cli, words)
         assert result.exit_code == 0, (words, result.output, result.exception)
     assert rb.open_run("vanilla").mean(spec) == 0.5
+
+
+GOOD = dspy.Example(question="Who?", answer="Bo")
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"data": None}, "data=None is neither"),
+    ({"data": ["Who?"]}, "data has 'Who\\?'; give each question as a dspy.Example"),
+    ({"data": [dspy.Example(question=5, answer="a")]}, "is 5, which is no text"),
+    ({"data": [dspy.Example(question="\ud800", answer="a")]}, "half of a surrogate pair"),
+    ({"data": [dspy.Example(question="Who?", answers="Bo")]}, "answers='Bo' of an example"),
+    ({"data": [GOOD, dspy.Example(question="Who?", answer="Al")]}, "two examples have the qid"),
+    ({"data": [GOOD], "corpus": "one text"}, "corpus is one str; give a list"),
+    ({"data": [GOOD], "corpus": {"Title": "text"}}, "corpus is one dict; give a list"),
+    ({"data": [GOOD], "corpus": ["text", None]}, "corpus has None; give each"),
+    ({"data": [GOOD], "lm": 5}, "lm=5 is neither a spec such as"),
+    ({"data": [GOOD], "retriever": 5}, "retriever=5 is no retriever"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), WRONG)
+def test_what_cannot_be_asked_is_refused_in_one_line(
+    given: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=told) as caught:
+        rb.evaluate("direct", **{"lm": "openai/x", "api_base": "http://127.0.0.1:9", **given})
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
