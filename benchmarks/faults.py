@@ -49,7 +49,7 @@ def main(
         )  # fmt: skip
     faulty = ", ".join(f"{kind} {n}" for kind, n in outcome.faulty.most_common())
     print(
-        f"{outcome.questions} questions in {time.perf_counter() - start:.0f} s: "
+        f"{questions} questions in {time.perf_counter() - start:.0f} s: "
         f"{outcome.answered} answered, failures {dict(outcome.failures)}\n"
         f"{outcome.calls} requests, {outcome.faulty.total()} of them faulty: {faulty}"
     )

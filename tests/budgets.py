@@ -13,7 +13,6 @@ from ragbench.experiments.runs import ready
 from ragbench.experiments.runs.context import RunContext, limited
 from ragbench.experiments.runs.runner import run
 from ragbench.lms.calls import Limits
-from ragbench.lms.lm import RagbenchLM
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 PROGRAMS = ("direct", "vanilla", "ircot", "self_rag", "planner", "multi_query", "react")
@@ -24,10 +23,7 @@ FAULTS = ("429", "500", "503", "reset", "truncated", "empty")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: what it was, the server's own count, and how far that passed the limit.
-
-    `over` is in the limit's own unit; `largest` is the largest call of the run in that unit.
-    """
+    """One run, and the server's own count in the limit's unit, with that of its largest call."""
 
     program: str
     workers: int
@@ -36,7 +32,6 @@ class Outcome:
     spent: float
     largest: float
     stopped: bool
-    finished: int
 
     @property
     def over(self) -> float:
@@ -64,41 +59,28 @@ def random_run(folder: Path, seed: int, like: RunContext | None = None) -> Outco
         _server(chance, density), latency_s=latency, characters_per_token=density
     ) as server:
         given = {
-            "program": chance.choice(PROGRAMS),
-            "lm": "openai/fake",
-            "api_base": server.url,
-            "price": f"in={IN_USD * 1e6},out={OUT_USD * 1e6}",
-            "limit": chance.randint(2, 12),
-            "workers": chance.choice([1, 2, 4, 16]),
-            "cache": chance.random() < 0.3,
-            "reply_tokens": chance.choice([32, 256, 1024]),
-            "size": 200,
+            "program": chance.choice(PROGRAMS), "lm": "openai/fake", "api_base": server.url,
+            "price": f"in={IN_USD * 1e6},out={OUT_USD * 1e6}", "size": 200,
+            "limit": chance.randint(2, 12), "workers": chance.choice([1, 2, 4, 16]),
+            "cache": chance.random() < 0.3, "reply_tokens": chance.choice([32, 256, 1024]),
             "out": str(folder / "run"),
-        }
+        }  # fmt: skip
         config = make_config(given)
         for _ in range(chance.randint(1, 3)):  # the same command again must not spend more
             with limited(Limits(**{unit: limit}), config.folder()):
                 bench = ready(config, like=like)
-                _without_waits(bench.lm)
+                # Retries follow at once; faults at random are no rate limit and no outage.
+                caller = bench.lm.metered.caller
+                caller.breaker = caller.rate = None
+                caller.retries = replace(caller.retries, base_s=0.0)
                 done = run(bench)
-        sizes = [_size(hit, unit) for hit in server.hits]
-    return Outcome(
-        program=config.program,
-        workers=config.workers,
-        unit=unit,
-        limit=limit,
-        spent=sum(sizes),
-        largest=max(sizes, default=0.0),
-        stopped=bool(done.stopped_by),
-        finished=len(done.records),
-    )
-
-
-def _without_waits(lm: RagbenchLM) -> None:
-    """Let retries follow at once, and faults at random not be taken for rate limits or outages."""
-    caller = lm.metered.caller
-    caller.breaker = caller.rate = None
-    caller.retries = replace(caller.retries, base_s=0.0)
+    sizes = {
+        "calls": [1.0 for _ in server.hits],
+        "tokens": [float(hit.prompt_tokens + hit.completion_tokens) for hit in server.hits],
+        "cost": [h.prompt_tokens * IN_USD + h.completion_tokens * OUT_USD for h in server.hits],
+    }[unit]
+    largest, stopped = max(sizes, default=0.0), bool(done.stopped_by)
+    return Outcome(config.program, config.workers, unit, limit, sum(sizes), largest, stopped)
 
 
 def _server(chance: random.Random, density: float) -> Callable[[Hit], str | Fault]:
@@ -116,11 +98,3 @@ def _server(chance: random.Random, density: float) -> Callable[[Hit], str | Faul
         return text[:limit]  # a real server keeps to the limit of the reply
 
     return reply
-
-
-def _size(hit: Hit, unit: str) -> float:
-    if unit == "calls":
-        return 1.0
-    if unit == "tokens":
-        return float(hit.prompt_tokens + hit.completion_tokens)
-    return hit.prompt_tokens * IN_USD + hit.completion_tokens * OUT_USD

@@ -49,37 +49,24 @@ FAULTS: tuple[tuple[Fault, int], ...] = (
 
 @dataclass
 class Outcome:
-    """What came of a run; everything but the counts must be empty."""
+    """What came of a run; `bad` must be empty."""
 
-    questions: int = 0
     answered: int = 0
     calls: int = 0  # requests that reached the server
     faulty: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
-    lost: int = 0  # questions without a record, and records that cannot be read
-    twice: list[str] = field(default_factory=list)
-    asked_again: list[str] = field(default_factory=list)  # prompts answered more than once
-    off: dict[str, tuple[int, int]] = field(default_factory=dict)  # what ledger and server say
-    output: str = ""  # of a command that failed or showed a traceback
-
-    @property
-    def bad(self) -> list[str]:
-        """What must not have happened."""
-        names = ("lost", "twice", "asked_again", "off", "output")
-        program = [name for name in self.failures if name.startswith("program")]
-        return [f"{n} {getattr(self, n)}" for n in names if getattr(self, n)] + program
+    bad: list[str] = field(default_factory=list)  # what must not have happened
 
 
 def random_faults(rate: float, seed: int) -> Script:
     """`plausible`, but each request goes wrong with probability `rate`."""
     chance, lock = random.Random(seed), threading.Lock()
-    faults, parts = [fault for fault, _ in FAULTS], [part for _, part in FAULTS]
+    faults, parts = zip(*FAULTS, strict=True)
 
     def script(hit: Hit) -> str | Fault:
         with lock:
-            if chance.random() >= rate:
-                return plausible(hit)
-            return chance.choices(faults, parts)[0]
+            wrong = chance.random() < rate
+            return chance.choices(faults, parts)[0] if wrong else plausible(hit)
 
     return script
 
@@ -134,42 +121,32 @@ def weather(
         ])  # fmt: skip
         outcome = _compare(out, server.hits, n)
     if code != 0 or "Traceback" in output:
-        outcome.output = output
+        outcome.bad.append(output)
     return outcome
 
 
 def _compare(out: Path, hits: list[Hit], n: int) -> Outcome:
     records = record_rows(out)
     asked = Counter(str(row["qid"]) for row in records)
-    answered = [hit for hit in hits if hit.outcome == "ok"]
     billed = [hit for hit in hits if hit.outcome in ("ok", "filter")]
     calls = [call for row in records for call in row["ledger"]["calls"]]
-    said = {
+    said = {  # by the ledger, and by the server
         "requests": (sum(call["attempts"] for call in calls), len(hits)),
         "answers": (sum(call["error"] is None for call in calls), len(billed)),
-        "prompt tokens": (
-            sum(call["prompt_tokens"] for call in calls),
-            sum(hit.prompt_tokens for hit in billed),
-        ),
-        "completion tokens": (
-            sum(call["completion_tokens"] for call in calls),
-            sum(hit.completion_tokens for hit in billed),
-        ),
     }
+    for name in ("prompt_tokens", "completion_tokens"):
+        said[name] = (sum(c[name] for c in calls), sum(getattr(hit, name) for hit in billed))
     failures = Counter(
         f"{row['failure']['boundary']}/{row['failure']['error']}"
         for row in records
         if row["failure"]
     )
-    prompts = Counter(hit.prompt for hit in answered)
-    return Outcome(
-        questions=n,
-        answered=len(records) - failures.total(),
-        calls=len(hits),
-        faulty=Counter(hit.outcome for hit in hits if hit.outcome != "ok"),
-        failures=failures,
-        lost=n - len(asked),
-        twice=[qid for qid, times in asked.items() if times > 1],
-        asked_again=[prompt[-80:] for prompt, times in prompts.items() if times > 1],
-        off={name: pair for name, pair in said.items() if pair[0] != pair[1]},
-    )
+    prompts = Counter(hit.prompt for hit in hits if hit.outcome == "ok")
+    bad = [f"ledger and server say of {what}: {pair}" for what, pair in said.items()
+           if pair[0] != pair[1]]  # fmt: skip
+    bad += [f"{n - len(asked)} questions lost"] if len(asked) != n else []
+    bad += [f"kept twice: {qid}" for qid, times in asked.items() if times > 1]
+    bad += [f"asked again: {prompt[-80:]}" for prompt, times in prompts.items() if times > 1]
+    bad += [name for name in failures if name.startswith("program")]
+    faulty = Counter(hit.outcome for hit in hits if hit.outcome != "ok")
+    return Outcome(len(records) - failures.total(), len(hits), faulty, failures, bad)

@@ -8,38 +8,22 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from ragbench import record
 from ragbench.experiments.runs import HEADLINE
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric
-from ragbench.record import (
-    Call,
-    CriticalPath,
-    FailedAttempts,
-    Failure,
-    Ledger,
-    Record,
-    Search,
-    ShownPassage,
-    Step,
-)
 from tests.experiments.scored_runs import four, make_run
 from tests.runs import query
 
 PAGE = Path(__file__).parent.parent / "docs" / "records.md"
 #: Heading of a table -> what it shows.
 SHAPES: dict[str, type] = {
-    "Record": Record,
-    "Step": Step,
-    "Search": Search,
-    "Passage": ShownPassage,
-    "Ledger": Ledger,
-    "Call": Call,
-    "FailedAttempts": FailedAttempts,
-    "Critical path": CriticalPath,
-    "Failure": Failure,
-    "Card": RunCard,
-}
+    "Record": record.Record, "Step": record.Step, "Search": record.Search,
+    "Passage": record.ShownPassage, "Ledger": record.Ledger, "Call": record.Call,
+    "FailedAttempts": record.FailedAttempts, "Critical path": record.CriticalPath,
+    "Failure": record.Failure, "Card": RunCard,
+}  # fmt: skip
 #: Fields that are never stored with a record, and what is of the line, not of the record.
 UNSTORED = {"memo", "attribution", "attributed_triples"}
 TITLES = {cls.__name__: title for title, cls in SHAPES.items()}

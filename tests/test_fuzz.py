@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from tests.fuzzing import TARGETS
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(data=st.data())
 @pytest.mark.parametrize("target", TARGETS)
 def test_fuzz(target: str, data: Any) -> None:

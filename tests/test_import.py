@@ -92,33 +92,26 @@ def test_what_is_not_known_is_not_zero() -> None:
     assert not compared.costs
 
 
-def test_predictions_of_other_questions_are_refused() -> None:
-    with pytest.raises(DataError, match="none of its 1 predictions is of the 5 questions asked"):
-        imported([{"id": "q99", "answer": "Land"}])
-    assert not Path("runs").exists()
+OFFICIAL = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}}
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"tokens": -5}, "field 'tokens': Input should be greater than or equal to 0"),
-        ({"calls": 10**12}, "field 'calls': Input should be less than"),
-        ({"calls": True}, "field 'calls': is true or false, not a number"),
-        ({"latency_s": -1.0}, "field 'latency_s': Input should be greater"),
-        ({"supporting_facts": [["Town 0"]]}, "field 'supporting_facts.0.1"),
+        ([{"id": "q99", "answer": "x"}], "none of its 1 predictions is of the 5 questions asked"),
+        ([{"id": "q0", "answer": "x", "tokens": -5}], "field 'tokens': Input should be greater"),
+        ([{"id": "q0", "answer": "x", "calls": 10**12}], "field 'calls': Input should be less"),
+        ([{"id": "q0", "answer": "x", "calls": True}], "'calls': is true or false, not a number"),
+        ([{"id": "q0", "answer": "x", "supporting_facts": [["Town 0"]]}], "supporting_facts.0.1"),
+        ({**OFFICIAL, "sp": {"q0": 5}}, "supporting_facts"),
+        ({**OFFICIAL, "sp": {"q0": [["Town 0"]]}}, "supporting_facts"),
     ],
 )
-def test_what_no_system_takes_is_refused(given: dict[str, Any], told: str) -> None:
+def test_what_is_no_prediction_is_refused(given: Any, told: str) -> None:
     with pytest.raises(DataError) as error:
-        imported([{"id": "q0", "answer": "x", **given}])
+        imported(given)
     assert told in str(error.value)
-
-
-def test_facts_of_another_shape_are_refused_in_the_official_file() -> None:
-    for facts in (5, {"q0": 5}, {"q0": [["Town 0"]]}, {"q0": "Town"}):
-        official = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}, "sp": facts}
-        with pytest.raises(DataError, match=r"supporting_facts|prediction file"):
-            imported(official)
+    assert not Path("runs").exists()
 
 
 def test_the_command_names_the_system_and_refuses_a_second_run() -> None:
@@ -128,9 +121,7 @@ def test_the_command_names_the_system_and_refuses_a_second_run() -> None:
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     assert "langgraph" in result.output
-    assert json.loads(Path("runs/imported-langgraph/summary.json").read_text())["n"] == len(
-        QUESTIONS
-    )
+    assert json.loads(Path("runs/imported-langgraph/summary.json").read_text())["n"] == 5
     listed = CliRunner().invoke(cli, ["runs", "--format", "json"])
     row = json.loads(listed.stdout)[0]["rows"][0]
     assert (row["cost_usd"], row["f1"] is None) == (None, False)

@@ -46,11 +46,6 @@ def blocks() -> list[tuple[str, str]]:
     return [(language, textwrap.dedent(text)) for _, language, text in found]
 
 
-def test_there_are_twenty() -> None:
-    numbers = re.findall(r"^(\d+)\. ", PAGE.read_text("utf-8"), flags=re.MULTILINE)
-    assert [int(number) for number in numbers] == list(range(1, 21))
-
-
 def test_each_is_done_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +54,8 @@ def test_each_is_done_as_the_page_says(
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     files()
+    numbers = re.findall(r"^(\d+)\. ", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    assert [int(number) for number in numbers] == list(range(1, 21))
     said: dict[str, str] = {}
     with FakeServer(script) as server:
         for number, (language, text) in enumerate(blocks()):
