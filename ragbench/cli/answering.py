@@ -75,12 +75,7 @@ def eval_command(
         return
     with limited(limits, config.folder()) as spent:
         with RunProgress() as progress:
-            result = evaluate(
-                config,
-                on_start=progress.start,
-                on_record=progress.update,
-                on_prepare=progress.prepare,
-            )
+            result = evaluate(config, watch=progress)
         if result.all_failed:
             say(f"all {len(result.records)} questions failed: the scores are of no answer")
         if result.records or spent.error is None:  # an LM that is down ends the block

@@ -82,7 +82,7 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
     folders = [compile_folder(config, each) for each in every]
     with limited(limits, *folders), RunProgress() as progress:
         for each in every:
-            compile_program(config, each, on_message=say, on_prepare=progress.prepare)
+            compile_program(config, each, on_message=say, watch=progress)
 
 
 @command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
@@ -164,10 +164,7 @@ def verdict_command(
         return
     folder = verdict_folder(config, compile_config)
     with limited(limits, folder), RunProgress() as progress:
-        verdict = run_verdict(
-            config, compile_config, request, on_message=say, on_start=progress.start,
-            on_record=progress.update, on_prepare=progress.prepare,
-        )  # fmt: skip
+        verdict = run_verdict(config, compile_config, request, on_message=say, watch=progress)
     print_verdict(verdict)
 
 

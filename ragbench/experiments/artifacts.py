@@ -2,7 +2,6 @@
 
     program.json    DSPy's state: instructions and demonstrations per predictor
     sidecar.json    program, knobs, signatures, data, optimizer, seeds, LMs, versions, cost, scores
-    candidates/     the other programs that were tried, best first
     work/           the optimizer's log and the journal of calls
 
 DSPy matches a state to a program by position and checks nothing, so a state of other fields loads
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import platform
 import secrets
@@ -35,7 +33,6 @@ from ragbench.logs import get
 from ragbench.paths import make_folder, sync
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.routing import Policy
-from ragbench.tokens import estimate_tokens
 
 _log = get(__name__)
 
@@ -77,15 +74,12 @@ class DataCard(Part):
 
 
 class PredictorCard(Part):
-    """One predictor: its fields in order, a hash of its instructions, and its demonstrations."""
+    """One predictor: its fields in order."""
 
     name: str
     signature: str
     inputs: list[str]
     outputs: list[str]
-    instructions_sha256: str
-    n_demos: int
-    demo_tokens: int
 
 
 class _Format(Part):
@@ -113,7 +107,6 @@ class Sidecar(Part):
     versions: dict[str, str]
     scores: dict[str, Any]
     cost: dict[str, Any]
-    inflation: dict[str, Any]
     notes: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -127,16 +120,12 @@ def cards_of(program: RAGProgram) -> list[PredictorCard]:
     for name, predictor in program.named_predictors():
         signature = predictor.signature
         owner = named.get(name) or named.get(name.rpartition(".")[0]) or signature.__name__
-        shown = json.dumps([dict(demo) for demo in predictor.demos], default=str)
         cards.append(
             PredictorCard(
                 name=name,
                 signature=owner,
                 inputs=list(signature.input_fields),
                 outputs=list(signature.output_fields),
-                instructions_sha256=hashlib.sha256(signature.instructions.encode()).hexdigest(),
-                n_demos=len(predictor.demos),
-                demo_tokens=estimate_tokens(shown) if predictor.demos else 0,
             )
         )
     return cards

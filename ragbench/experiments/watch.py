@@ -20,3 +20,7 @@ class Watch:
 
     def count(self, what: str, done: int, total: int, more: str = "") -> None:
         """So many of something are done, such as trials; `more` is what they came to so far."""
+
+
+#: Shows nothing.
+SILENT = Watch()

@@ -9,13 +9,9 @@ import dspy
 import pytest
 
 from ragbench.errors import DataError, RunError
+from ragbench.experiments import compile as compiling
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
-from ragbench.experiments.compile import (
-    compile_program,
-    compiler as compiling,
-    estimate_compile,
-    make_plan,
-)
+from ragbench.experiments.compile import compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.report.compiled import print_programs
 from ragbench.experiments.runs import context as setup, evaluate
@@ -55,7 +51,8 @@ def test_leaves_an_artefact_that_loads_is_listed_and_is_not_made_again(
     assert len(plan.program.predictors()[0].demos) == 4
     assert sidecar.scores["n"] == len(sidecar.data.validation.ids) == 8
     assert len(sidecar.data.train.ids) == 16
-    assert sidecar.inflation["ratio"] > 1.3
+    as_if = sidecar.cost["as_if"]
+    assert as_if["compiled"]["prompt_tokens"] > 1.3 * as_if["zero_shot"]["prompt_tokens"]
     assert any("zero-shot on validation" in line for line in said)
     assert sum("(95 % interval [" in line for line in said) == 2
     assert "corrected" not in sidecar.scores  # one candidate is no choice
@@ -145,7 +142,7 @@ def test_after_an_outage_the_same_command_finishes(
     assert (again / "program.json").read_text() == (quiet / "program.json").read_text()
     sidecar = read_sidecar(again)
     best = sidecar.scores["corrected"]
-    assert best["candidates"] == len(sidecar.notes["candidates"]) >= 2
+    assert best["candidates"] >= 2
     assert best["corrected"] <= best["seen"]
     assert sidecar.cost["attempts"] == 2
     assert sidecar.cost["billed"]["all"]["calls"] == len(server.hits) - before

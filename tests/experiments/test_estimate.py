@@ -15,7 +15,7 @@ from rich.console import Console
 from ragbench.cli import progress as module
 from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compare.spending import index_cost, index_lines, whole_cost
-from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
 from ragbench.experiments.estimates import estimate_run
 from ragbench.experiments.report.tables import notes, run_table
@@ -28,6 +28,7 @@ from ragbench.experiments.score.scoring import (
     estimate_scoring,
     score_run,
 )
+from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers.knn import use_bank
 from ragbench.programs.wrappers import repair_form
@@ -84,7 +85,7 @@ def test_spending_lies_in_the_range_of_what_is_left(
     assert estimate_run(bench).low.calls == found.low.calls / 4
     summary = evaluate(config, like=bench).summary
     took = summary.as_if
-    assert (took.attempts, summary.failures) == (len(server.hits), {})
+    assert (took.attempts, summary.failed) == (len(server.hits), 0)
     spent = {"calls": took.calls, "tokens": took.tokens, "cost": took.cost_usd}
     assert holds(found, **spent), (found, spent)
     assert estimate_run(bench).high.calls == 0
@@ -224,11 +225,13 @@ def test_an_index_that_a_limit_stops_shows_its_bill_and_lost_replies_are_told(
 def test_a_compile_makes_the_index_before_the_first_question_and_shows_it(indexing: World) -> None:
     shown: list[tuple[int, int]] = []
     said: list[str] = []
+    watch = Watch()
+    watch.prepare = lambda done, total: shown.append((done, total))  # type: ignore[method-assign]
     folder = compile_program(
         indexed(indexing, "tree_rag", limit=None),
         CompileConfig(out=indexing.folder / "out", train_limit=2, val_limit=2),
         on_message=said.append,
-        on_prepare=lambda done, n: shown.append((done, n)),
+        watch=watch,
     )
     assert not any("cannot be rehearsed" in line for line in said), said
     signatures = indexing.lm.signatures

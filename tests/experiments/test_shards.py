@@ -25,11 +25,23 @@ from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import Evaluation, evaluate, limited, reopen
 from ragbench.experiments.runs.shards import _jobs
 from ragbench.experiments.store import read_records
+from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits
+from ragbench.record import Record
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 Run = Callable[..., Evaluation]
+
+
+class Seen(Watch):
+    """Notes the records that it is told of."""
+
+    def __init__(self, seen: list[tuple[str, int, int]]) -> None:
+        self._seen = seen
+
+    def update(self, record: Record, done: int, todo: int) -> None:
+        self._seen.append((record.qid, done, todo))
 
 
 @pytest.fixture
@@ -40,7 +52,7 @@ def run(tmp_path: Path) -> Run:
     def make(
         server: FakeServer, name: str, limits: Limits | None = None, **fields: Any
     ) -> Evaluation:
-        on_record = fields.pop("on_record", None)
+        watch = fields.pop("watch", SILENT)
         config = make_config(
             {
                 "program": "ircot", "dataset": "jsonl", "data_file": questions, "split": "all",
@@ -49,7 +61,7 @@ def run(tmp_path: Path) -> Run:
             }
         )  # fmt: skip
         with limited(limits or Limits(), config.folder()):
-            return evaluate(config, on_record=on_record)
+            return evaluate(config, watch=watch)
 
     return make
 
@@ -75,8 +87,7 @@ def test_the_records_are_those_of_one_process(run: Run, tmp_path: Path) -> None:
         seen: list[tuple[str, int, int]] = []
         with FakeServer(failing) as server:
             found = run(
-                server, f"run{processes}", processes=processes,
-                on_record=lambda record, done, n, to=seen: to.append((record.qid, done, n)),
+                server, f"run{processes}", processes=processes, watch=Seen(seen),
             )  # fmt: skip
             kept.append(told(found, server))
         assert found.progress.complete

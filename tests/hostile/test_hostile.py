@@ -26,7 +26,7 @@ import yaml
 
 from ragbench.cli.main import main
 from ragbench.experiments.artifacts import SIDECAR
-from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import ask, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run

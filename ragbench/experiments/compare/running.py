@@ -9,7 +9,7 @@ differences that are none. Every look is kept in `verdict.json`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import estimate_run, in_all
 from ragbench.experiments.runs import Evaluation, RunContext, evaluate, ready
 from ragbench.experiments.store import locked, read_object
+from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics import LEAST_SEEDS, get_metric
 
 #: Arms whose costs differ by less than this share count as equal.
@@ -50,11 +51,9 @@ def run_verdict(
     request: VerdictRequest,
     *,
     on_message: OnMessage = print,
-    **watch: Any,
+    watch: Watch = SILENT,
 ) -> Verdict:
     """Run every arm, or continue them, and give the verdict, written to `verdict.json`.
-
-    `watch` are `on_start`, `on_record` and `on_prepare`, as `evaluate` takes them.
 
     Raises:
         DataError: the questions asked are not held out.
@@ -127,7 +126,7 @@ class _Arms:
     folder: Path
     run_context: RunContext
     on_message: OnMessage
-    watch: Mapping[str, Any]
+    watch: Watch
     runs: list[Evaluation] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     #: Votes at equal tokens; None until both arms were run once.
@@ -157,7 +156,7 @@ class _Arms:
     def _run(self, name: str, limit: int | None, **over: Any) -> Evaluation:
         self.on_message(f"arm {name}")
         config = self.config.but(**over, limit=limit, out=self.folder / name)
-        run = evaluate(config, like=self.run_context, **self.watch)
+        run = evaluate(config, like=self.run_context, watch=self.watch)
         self.runs.append(run)
         if run.stopped_by:
             where = f"{run.stopped_by} in arm {name}, {run.progress.words()}"
@@ -170,7 +169,7 @@ class _Arms:
         try:
             return compile_program(
                 self.config, settings, on_message=self.on_message, like=self.run_context,
-                on_prepare=self.watch.get("on_prepare"),
+                watch=self.watch,
             )  # fmt: skip
         except StoppedError as stop:
             stop.partial = tuple(self.runs)

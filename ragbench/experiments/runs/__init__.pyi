@@ -13,14 +13,7 @@ from .context import (
     stop_if_refused as stop_if_refused,
     takes_tokens as takes_tokens,
 )
-from .runner import (
-    OnPrepare as OnPrepare,
-    OnRecord as OnRecord,
-    OnStart as OnStart,
-    ask as ask,
-    evaluate as evaluate,
-    run as run,
-)
+from .runner import ask as ask, evaluate as evaluate, run as run
 from .summary import (
     GROUP_NAMES as GROUP_NAMES,
     HEADLINE as HEADLINE,

@@ -38,6 +38,7 @@ from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spr
 from ragbench.experiments.runs.summary import HEADLINE, SUMMARY, Evaluation
 from ragbench.experiments.store import (
     PREPARATION,
+    RunCard,
     Store,
     is_run,
     locked,
@@ -45,6 +46,7 @@ from ragbench.experiments.store import (
     read_records,
     write_json,
 )
+from ragbench.experiments.watch import SILENT, Watch
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import (
     CallRefusedError,
@@ -79,13 +81,6 @@ _EXAMPLE_FIELDS = frozenset(
     {"qid", "question", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
 )
 
-#: Called after each record with the record, the number finished and the number in all.
-OnRecord = Callable[[Record, int, int], None]
-#: Called once before the first question with the run's title, the questions to ask and those done.
-OnStart = Callable[[str, int, int], None]
-#: Called with how much of the index, or of what else all questions share, is done, and of how much.
-OnPrepare = Callable[[int, int], None]
-
 
 class Writer(Protocol):
     """A `Store`, or what stands for one in a shard: it sends what is to be written."""
@@ -99,27 +94,19 @@ def evaluate(
     config: RunConfig,
     *,
     like: RunContext | None = None,
-    on_start: OnStart | None = None,
-    on_record: OnRecord | None = None,
-    on_prepare: OnPrepare | None = None,
+    watch: Watch = SILENT,
+    title: str | None = None,
 ) -> Evaluation:
     """Run `config`, or continue it, with data and retriever of `like` where they are the same."""
-    run_context = ready(config, like=like)
-    return run(run_context, on_start=on_start, on_record=on_record, on_prepare=on_prepare)
+    return run(ready(config, like=like), watch=watch, title=title)
 
 
-def run(
-    run_context: RunContext,
-    *,
-    on_start: OnStart | None = None,
-    on_record: OnRecord | None = None,
-    on_prepare: OnPrepare | None = None,
-) -> Evaluation:
+def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = None) -> Evaluation:
     """Answer every question of `run_context` that has no finished record, and write the summary.
 
     The folder may hold more questions, from a run with a larger limit: the summary that is written
     is of them all, what is given is of those of `run_context`. A run that a limit of spending ended
-    is given as far as it came; see `stopped_by`.
+    is given as far as it came; see `stopped_by`. `watch` is told of it under `title`.
 
     Raises:
         RunError: the folder holds a run of another config, is in use, or cannot be written.
@@ -138,36 +125,16 @@ def run(
         _log.info(
             "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
         )
-        if on_start:
-            on_start(run_context.title, len(todo), done)
+        watch.start(run_context.title if title is None else title, len(todo), done)
         if todo:
-            numbers, telling, n = itertools.count(1), threading.Lock(), len(todo)
-
-            def told(record: Record) -> None:
-                with telling:
-                    if on_record:
-                        on_record(record, next(numbers), n)
-
-            with run_context.active(), Store(folder, card) as store:
-                try:
-                    stopped = prepare(run_context, todo, store, on_prepare)
-                finally:  # what was made for all questions is known now
-                    made = make_card(run_context)
-                    index = {**card.index, **made.index}
-                    kept = {"run": card.run, "price": card.price, "index": index}
-                    card = made.model_copy(update=kept)
-                    store.put_card(card)
-                if not stopped and is_spread(config):
-                    todo = ask_in_shards(run_context, todo, store, told)
-                if not stopped and todo:
-                    stopped = ask_all(run_context, todo, store, told)
-        there = is_run(folder)  # a limit may have let nothing be begun
-        if there and read_card(folder).price != card.price:
+            stopped = _answer(run_context, todo, card, watch)
+        elif read_card(folder).price != card.price:
             with Store(folder, card) as store:
                 store.run()
         records = read_records(folder)
+        card = read_card(folder) if is_run(folder) else card  # a limit may have let nothing begin
         whole = Evaluation.of(folder, card, records, stopped)
-        if there:
+        if is_run(folder):
             write_json(folder / SUMMARY, whole.stored())
         asked = {str(example.qid) for example in run_context.examples}
         if asked.issuperset(records):
@@ -176,11 +143,37 @@ def run(
         return Evaluation.of(folder, card, chosen, stopped)
 
 
+def _answer(
+    run_context: RunContext, todo: Sequence[dspy.Example], card: RunCard, watch: Watch
+) -> str:
+    """Ask `todo`, here or in shards; gives the limit of spending that ended it, if one did."""
+    numbers, telling = itertools.count(1), threading.Lock()
+
+    def told(record: Record) -> None:
+        with telling:
+            watch.update(record, next(numbers), n)
+
+    n = len(todo)
+    with run_context.active(), Store(run_context.config.folder(), card) as store:
+        try:
+            stopped = prepare(run_context, todo, store, watch.prepare)
+        finally:  # what was made for all questions is known now
+            made = make_card(run_context)
+            store.put_card(card.model_copy(update={
+                "index": {**card.index, **made.index}, "retriever": made.retriever,
+            }))  # fmt: skip
+        if not stopped and is_spread(run_context.config):
+            todo = ask_in_shards(run_context, todo, store, told)
+        if not stopped and todo:
+            stopped = ask_all(run_context, todo, store, told)
+    return stopped
+
+
 def prepare(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
     store: Writer,
-    on_prepare: OnPrepare | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
@@ -195,9 +188,9 @@ def prepare(
     try:
         also = partial(store.file_call, PREPARATION)
         with open_ledger(also), use(replace(current(), ahead=ahead)):
-            run_context.retriever.build(IndexStore(), on_prepare)
+            run_context.retriever.build(IndexStore(), progress)
             with blamed_on(program, f"the preparation of {program.name}"):
-                program.prepare(on_prepare)
+                program.prepare(progress)
     except LimitReachedError:
         return stopped_by()
     except dspy.LMError as error:

@@ -6,16 +6,14 @@ The summary is all that a table shows of a run, computed from its records, one a
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from ragbench.experiments.store import (
     RunCard,
@@ -56,8 +54,7 @@ class Summary:
     n: int
     #: Means of the headline metrics over all questions, failed ones as the worst.
     scores: Mapping[str, float]
-    #: Failed questions by boundary, and by boundary and class of error.
-    failures: Mapping[str, int]
+    #: Failed questions by boundary and class of error.
     errors: Mapping[str, int]
     stop_reasons: Mapping[str, int]
     counts: Mapping[str, int]
@@ -65,28 +62,19 @@ class Summary:
     billed: Totals
     #: As if nothing had been cached or failed, at list price.
     as_if: Totals
-    #: Calls by a signature and their tokens.
-    by_signature: Mapping[str, Mapping[str, int]]
     critical_path_calls: int
     retrievals: int
-    searches_from_memory: int
     #: Mean, p50 and p95 of a question, with what the cache saved added back; empty without one.
     latency_s: Mapping[str, float]
 
     @property
     def failed(self) -> int:
         """Questions that failed."""
-        return sum(self.failures.values())
+        return sum(self.errors.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The summary, JSON-ready."""
-        dumped: dict[str, Any] = _summaries().dump_python(self)
-        return dumped
-
-
-@cache
-def _summaries() -> TypeAdapter[Summary]:  # made when used, for a table needs none
-    return TypeAdapter(Summary)
+        return asdict(self)
 
 
 def failed(record: Record) -> bool:
@@ -116,8 +104,7 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
     records.compute(_SHOWN)
     paid, as_if = Sum(billed=True), Sum()
     counts: Counter[str] = Counter()
-    by_signature: dict[str, Counter[str]] = defaultdict(Counter)
-    path_calls = searches = from_memory = 0
+    path_calls = searches = 0
     latencies = array("d")
     for record in chain(records.replaced(), records.cut_off()) if whole else ():
         for call in record.ledger.calls:
@@ -127,28 +114,25 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
         for call in record.ledger.calls:
             paid.add(call)
             as_if.add(call)
-            tokens = call.prompt_tokens + call.completion_tokens
-            by_signature[call.signature or call.kind].update(calls=1, tokens=tokens)
         counts.update(record.counts)
         path_calls += record.ledger.path.calls
         searches += len(record.searches)
-        from_memory += sum(search.cached for search in record.searches)
         latencies.append(record.latency_s)
-    errors = list(filter(None, _sorted(records, error_of)))
     latency = (np.mean(latencies), *np.quantile(latencies, [0.5, 0.95])) if latencies else ()
     return Summary(
         n=len(records),
-        scores=_scores(records),
-        failures=Counter(name.partition("/")[0] for name in errors),
-        errors=dict(sorted(Counter(errors).items())),
-        stop_reasons=Counter(filter(None, _sorted(records, stop_reason))),
+        scores={
+            name: round(float(np.array(_sorted(records, get_metric(name).score), float).mean()), 6)
+            for name in HEADLINE
+            if records
+        },
+        errors=_counted(_sorted(records, error_of)),
+        stop_reasons=_counted(_sorted(records, stop_reason)),
         counts=dict(sorted(counts.items())),
         billed=paid.totals(),
         as_if=as_if.totals(),
-        by_signature=dict(sorted(by_signature.items())),
         critical_path_calls=path_calls,
         retrievals=searches,
-        searches_from_memory=from_memory,
         latency_s={
             name: round(float(value), 3)
             for name, value in zip(("mean", "p50", "p95"), latency, strict=False)
@@ -174,10 +158,8 @@ def _sorted(records: StoredRecords, wanted: Callable[[Record], T]) -> list[T]:
     return [column[qid] for qid in sorted(column)]
 
 
-def _scores(records: StoredRecords) -> dict[str, float]:
-    columns = {name: _sorted(records, get_metric(name).score) for name in HEADLINE if records}
-    means = {name: np.array(column, dtype=float).mean() for name, column in columns.items()}
-    return {name: round(float(mean), 6) for name, mean in means.items()}
+def _counted(names: Iterable[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(filter(None, names)).items()))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ragbench.experiments.runs import (
 )
 from ragbench.experiments.store import is_run, locked, write_json
 from ragbench.experiments.sweep.spec import Cell, Sweep
-from ragbench.experiments.watch import Watch
+from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits, spending, stopped_by
 from ragbench.logs import get
 from ragbench.metrics import Comparison, Method, correct
@@ -121,7 +121,7 @@ def checked(
             raise ConfigError(f"cell {cell.label}: {error}") from None
 
 
-def run_sweep(sweep: Sweep, watch: Watch | None = None) -> Swept:
+def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
     """Run every cell, or continue, and compare; nothing is asked before all cells are checked.
 
     Raises:
@@ -132,7 +132,7 @@ def run_sweep(sweep: Sweep, watch: Watch | None = None) -> Swept:
         pass
     with locked(sweep.folder):
         outcomes = [Outcome(cell) for cell in sweep.cells]
-        runner = _Runner(watch or Watch(), benches)
+        runner = _Runner(watch, benches)
         _write(Swept(sweep, outcomes, ()))
         for number, cell in enumerate(sweep.cells):
             outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
@@ -165,18 +165,11 @@ class _Runner:
         return outcome
 
     def _outcome(self, cell: Cell, title: str) -> Outcome:
-        watch = self._watch
         try:
             with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
                 run_context = self._benches.build(cell)
                 self._compile(cell, run_context)
-                run = evaluate(
-                    cell.config,
-                    like=run_context,
-                    on_start=lambda _, todo, done: watch.start(title, todo, done),
-                    on_record=watch.update,
-                    on_prepare=watch.prepare,
-                )
+                run = evaluate(cell.config, like=run_context, watch=self._watch, title=title)
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
@@ -198,7 +191,7 @@ class _Runner:
         try:
             compile_program(
                 _as_it_is(cell), cell.settings, on_message=lambda line: watch.say(f"  {line}"),
-                like=run_context, on_prepare=watch.prepare,
+                like=run_context, watch=watch,
             )  # fmt: skip
         except StoppedError:
             raise

@@ -94,12 +94,7 @@ class Search:
             StoppedError: a limit of spending is reached.
         """
         examples = self.run_context.examples[:n]
-        done = run(
-            replace(self.made(knobs), examples=examples),
-            on_start=lambda title, todo, done: self.watch.start("", todo, done),
-            on_record=self.watch.update,
-            on_prepare=self.watch.prepare,
-        )
+        done = run(replace(self.made(knobs), examples=examples), watch=self.watch, title="")
         if done.stopped_by:
             raise StoppedError(f"{done.stopped_by} within a trial")
         failures = [record.failure for record in self._records(knobs, n)]

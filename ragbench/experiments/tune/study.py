@@ -46,7 +46,7 @@ from ragbench.experiments.estimates import Estimate, each_of, estimate_run, in_a
 from ragbench.experiments.runs import build
 from ragbench.experiments.store import is_claimed, locked, read_records, write_json
 from ragbench.experiments.tune.search import COSTS, Point, Search, bounds_of, is_rising, make_space
-from ragbench.experiments.watch import Watch
+from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics import (
     Best,
     Interval,
@@ -81,7 +81,7 @@ def tune(
     settings: TuneConfig,
     *,
     on_message: OnMessage = print,
-    watch: Watch | None = None,
+    watch: Watch = SILENT,
 ) -> Tuned:
     """Search, or continue a search that was cut off, and write the front.
 
@@ -89,7 +89,6 @@ def tune(
         StoppedError: a limit of spending was reached before there was a front.
         RagbenchError: something else the user can mend, such as the test split given.
     """
-    watch = watch or Watch()
     search, stopped = prepare(config, settings, watch), ""
     with locked(search.folder):
         if not is_claimed(search.folder / ASKED, _asked(search), "a search"):
@@ -274,7 +273,6 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
             "selected_on_these_questions": True,
         },
         cost={"as_if": {"all": asdict(total(calls))}, "billed": {"all": asdict(billed(calls))}},
-        inflation={},
         notes={"trial": number, "objectives": point.values},
     )
     write_sidecar(folder, sidecar)
@@ -335,7 +333,7 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     Raises:
         RagbenchError: something that the user can mend.
     """
-    search, done = prepare(config, settings, Watch()), 0
+    search, done = prepare(config, settings, SILENT), 0
     path = search.folder / STUDY
     if is_claimed(search.folder / ASKED, _asked(search), "a search") and path.is_file():
         done = _told(optuna.load_study(study_name="tune", storage=f"sqlite:///{path}"))
