@@ -17,10 +17,8 @@ from ragbench.metrics.stats.comparison import (
     correct,
     holm,
     is_equivalent,
-    verdict,
 )
 from ragbench.metrics.stats.corrections import corrected_best
-from ragbench.metrics.stats.estimates import Interval
 from ragbench.metrics.stats.power import PlannedTest, t_power
 
 
@@ -152,19 +150,6 @@ def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
     wide = compare(5 * a, 5 * b, score_range=(0.0, 5.0))
     assert (wide.n_needed, wide.n_least) == (found.n_needed, found.n_least)
     assert wide.minimum_detectable == pytest.approx(5 * (found.minimum_detectable or 0))
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"n_needed": 1234}, "a new run of about 1,300 questions would be needed"),
-        ({"n_needed": 1234, "seeds_needed": 7}, "more seeds: about 7, of about 1,300 questions)"),
-        ({"n_needed": 50, "seeds_needed": 7}, "it needs more seeds: about 7)"),
-    ],
-)
-def test_what_is_needed_in_words(more: dict[str, int], said: str) -> None:
-    found = Comparison(50, 0.5, 0.6, 0.1, Interval(-0.1, 0.3), 0.3, **more)
-    assert said in verdict(found)
 
 
 def test_a_pilot_of_a_few_questions_names_no_number() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.metrics.errors import Cause, cause_of, loose_words
+from ragbench.metrics.errors import Cause, cause_of
 from ragbench.metrics.text import answer_kind, is_refusal
 from ragbench.record import Record
 from tests.metrics.records import failure, record, search
@@ -113,10 +113,6 @@ def test_giving_up(answer: str) -> None:
     # where the gold was not found, that is the cause
     assert name(answer, pids=("p1",)) == "retrieval/not_retrieved"
     assert name(answer, counts={"parse_fallback": 1}) == "control/parse"
-
-
-def test_loose_words() -> None:
-    assert loose_words("The Caf\u00e9's 2nd, \u2018two\u2019 1,000") == ("cafe", "2", "2", "1000")
 
 
 # -- words

@@ -97,12 +97,9 @@ def test_shown_again_counts_again_in_retrieved_tokens() -> None:
     assert score("retrieved_tokens", sample) == approx_tokens("Oslo is the capital.\nIt is old.")
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [("", 0), ("Oslo", 1), ("Oslo is old.", 4), ("internationalisation", 3), ("1990", 2), ("é", 1)],
-)
-def test_token_estimate_by_hand(text: str, count: int) -> None:
-    assert approx_tokens(text) == count
+def test_token_estimate_by_hand() -> None:
+    texts = {"": 0, "Oslo is old.": 4, "internationalisation": 3, "1990": 2, "é": 1}
+    assert {text: approx_tokens(text) for text in texts} == texts
 
 
 def test_spending_counts_cached_calls_and_leaves_the_judge_out() -> None:
