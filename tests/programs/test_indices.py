@@ -15,7 +15,7 @@ from ragbench.programs.core.indexed import IndexProgram
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from ragbench.retrievers.lm_index import GistIndex, by_pattern
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
-from tests.programs.shelf import COUNTY, TEXTS, ask, ended, queries, shelf, shown, step
+from tests.programs.shelf import COUNTY, TEXTS, ask, ended, queries, rules, shelf, shown, step
 
 OWN = [name for name, kind in PROGRAMS if issubclass(kind, IndexProgram)]
 #: Those whose index of this shelf asks an LM.
@@ -90,20 +90,31 @@ LIGHT: dict[str, tuple[list[str], tuple[str, str, str]]] = {
 }
 
 
-def light(asked: Asked) -> Reply:
-    if asked.signature == "ExtractKeyedGraph":
-        names, (source, target, word) = LIGHT[asked.inputs["text"].partition(" | ")[0]]
-        link = {"source": source, "target": target, "description": word, "keywords": [word]}
-        named = [{"name": n, "type": "thing", "description": "x"} for n in names]
-        return {"entities": named, "relations": [{**link, "strength": 2}]}
-    if asked.signature == "ExtractKeywords":
-        return {"high_level": ["county"], "low_level": ["Salt Road", "salt road"]}
-    return {"answer": "Dunmoor"}
+def keyed(asked: Asked) -> Reply:
+    names, (source, target, word) = LIGHT[asked.inputs["text"].partition(" | ")[0]]
+    link = {"source": source, "target": target, "description": word, "keywords": [word]}
+    named = [{"name": n, "type": "thing", "description": "x"} for n in names]
+    return {"entities": named, "relations": [{**link, "strength": 2}]}
 
 
-def lit(script: Any = light, **knobs: Any) -> tuple[dspy.Prediction, ScriptedLM, list[str]]:
+REPLIES: dict[str, Any] = {
+    "ExtractKeyedGraph": keyed,
+    "ExtractKeywords": {"high_level": ["county"], "low_level": ["Salt Road", "salt road"]},
+    "ExtractEntities": lambda asked: {
+        "entities": by_pattern(asked.inputs["text"].partition("\n\n")[0])
+    },
+    "Summarize": lambda asked: {"summary": " ".join(json.loads(asked.inputs["texts"]))[:200]},
+    "RecallClues": {"clues": ["Harwick is a town in Dunmoor", "too short"]},
+    "SurrogateQuestions": {"questions": ["Who wrote Salt Road?", "who wrote salt road"]},
+    "AnswerFromContext": {"answer": "Dunmoor"},
+    "AnswerFromGraph": {"answer": "Dunmoor"},
+}
+script = rules(**REPLIES)
+
+
+def lit(said: Any = script, **knobs: Any) -> tuple[dspy.Prediction, ScriptedLM, list[str]]:
     """What LightRAG answers, its LM, and the pids read."""
-    prediction, lm, _ = ask(LightRAG(shelf(), **knobs), script, COUNTY)
+    prediction, lm, _ = ask(LightRAG(shelf(), **knobs), said, COUNTY)
     return prediction, lm, [passage.pid for passage in prediction.passages]
 
 
@@ -140,7 +151,7 @@ def test_mix_adds_the_nearest_passages_which_naive_reads_without_a_graph() -> No
 
 def test_without_keywords_the_question_stands_for_them_and_without_a_hit_vectors_rank() -> None:
     none: Any = {"high_level": [], "low_level": [" "]}
-    prediction, _, _ = lit(lambda a: none if a.signature == "ExtractKeywords" else light(a))
+    prediction, _, _ = lit(rules(**{**REPLIES, "ExtractKeywords": none}))
     assert prediction.counts["no_keywords"] == 1
     assert COUNTY in step(prediction, "keywords").observation
     prediction, _, pids = lit(k=2, min_cosine=1)
@@ -150,14 +161,8 @@ def test_without_keywords_the_question_stands_for_them_and_without_a_hit_vectors
 # -- linear_rag
 
 
-def linear(asked: Asked) -> Reply:
-    if asked.signature == "ExtractEntities":
-        return {"entities": by_pattern(asked.inputs["text"].partition("\n\n")[0])}
-    return {"answer": "Dunmoor"}
-
-
 def test_entities_of_the_passages_once_and_of_each_question() -> None:
-    prediction, lm, _ = ask(LinearRAG(shelf(), threshold=0.1), linear, COUNTY)
+    prediction, lm, _ = ask(LinearRAG(shelf(), threshold=0.1), script, COUNTY)
     assert lm.signatures == ["ExtractEntities"] * 6 + ["AnswerFromContext"]
     assert [step.action for step in prediction.steps] == ["index", "extract", "bridge", "answer"]
     _, extract, bridge, answer = prediction.steps
@@ -167,14 +172,14 @@ def test_entities_of_the_passages_once_and_of_each_question() -> None:
     assert answer.thought == "because"
     assert (prediction.passages[0].pid, len(prediction.passages)) == ("Salt Road", 5)
     assert ended(prediction) == ("Dunmoor", "answered")
-    prediction, _, _ = ask(LinearRAG(shelf()), linear, "what lies on a beach?")
+    prediction, _, _ = ask(LinearRAG(shelf()), script, "what lies on a beach?")
     assert (prediction.counts["no_seed"], len(prediction.passages)) == (1, 5)
 
 
 @pytest.mark.parametrize(("ablation", "asked"), [("bridging", 6), ("pagerank", 6), ("graph", 0)])
 def test_linear_ablations(ablation: str, asked: int) -> None:
     program = LinearRAG(shelf(), ablation=ablation, reader="predict")
-    prediction, lm, _ = ask(program, linear, COUNTY)
+    prediction, lm, _ = ask(program, script, COUNTY)
     assert lm.signatures.count("ExtractEntities") == asked
     assert ("bridge" in [step.action for step in prediction.steps]) is bool(asked)
     assert "no_seed" not in prediction.counts
@@ -187,17 +192,7 @@ def test_linear_ablations(ablation: str, asked: int) -> None:
 # -- memo_rag
 
 
-def memo(asked: Asked) -> Reply:
-    if asked.signature == "Summarize":
-        return {"summary": "Gist: " + json.loads(asked.inputs["texts"])[0][:40]}
-    if asked.signature == "RecallClues":
-        return {"clues": ["Harwick is a town in Dunmoor", "too short"]}
-    if asked.signature == "SurrogateQuestions":
-        return {"questions": ["Who wrote Salt Road?", "who wrote salt road"]}
-    return {"answer": "Dunmoor"}
-
-
-def gists(texts_tokens: int, reply: Any = memo) -> GistIndex:
+def gists(texts_tokens: int, reply: Any = script) -> GistIndex:
     lm = ScriptedLM(reply)
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
         return GistIndex.of(shelf().corpus, stretch_tokens=texts_tokens)
@@ -210,7 +205,7 @@ def test_a_gist_is_of_consecutive_passages_that_fit_and_cut_short_if_unreadable(
     assert len(gists(9_000).gists) == 1
     each = gists(50)
     assert 1 < len(each.gists) < len(each.corpus)
-    assert each.gists[0].startswith("Gist: Orla Venn")
+    assert each.gists[0].startswith("Orla Venn | ")
 
 
 @pytest.mark.parametrize("variant", ["lite", "no_memory"])
@@ -218,14 +213,14 @@ def test_clues_and_surrogates_are_searched_and_read_in_the_order_of_the_corpus(
     variant: str,
 ) -> None:
     program = MemoRAG(shelf(), variant=variant, k=1)
-    prediction, lm, _ = ask(program, memo, COUNTY)
+    prediction, lm, _ = ask(program, script, COUNTY)
     assert ended(prediction) == ("Dunmoor", "answered")
     lite = variant == "lite"
     clues = ["Harwick is a town in Dunmoor"] if lite else []
     assert queries(prediction) == [*clues, "Who wrote Salt Road?", COUNTY]
     assert len(program.other_calls()) == lite
     assert len(lm.asked) == (1 + 3 if lite else 2)
-    assert ("Gist: " in shown(lm, "SurrogateQuestions")["memory"]) is lite
+    assert ("Orla Venn | " in shown(lm, "SurrogateQuestions")["memory"]) is lite
     context = json.loads(lm.asked[-1].inputs["context"].partition("\n\n")[0])
     places = [shelf().corpus.positions[line.split(" | ")[0][4:]] for line in context]
     assert places == sorted(places)
@@ -234,16 +229,9 @@ def test_clues_and_surrogates_are_searched_and_read_in_the_order_of_the_corpus(
 # -- tree_rag and raptor
 
 
-def tree(asked: Asked) -> Reply:
-    if asked.signature == "Summarize":
-        return {"summary": " ".join(json.loads(asked.inputs["texts"]))[:200]}
-    return {"answer": "Harwick"}
-
-
 @pytest.mark.parametrize("variant", ["collapsed", "traversal", "hiro"])
 def test_one_search_one_call(variant: str) -> None:
-    prediction, lm, _ = ask(TreeRAG(shelf(), variant=variant), tree, BORN)
-    assert ended(prediction) == ("Harwick", "answered")
+    prediction, lm, _ = ask(TreeRAG(shelf(), variant=variant), script, BORN)
     assert lm.signatures == ["AnswerFromContext"]
     assert [step.action for step in prediction.steps] == ["index", "search", "answer"]
     assert [p.pid for p in prediction.passages] == [pid for pid, _ in prediction.searches[0].hits]
@@ -252,7 +240,7 @@ def test_one_search_one_call(variant: str) -> None:
 
 def test_summaries_are_made_once_and_found_beside_passages() -> None:
     program = TreeRAG(shelf(padding=40), k=40)
-    lm = ScriptedLM(tree)
+    lm = ScriptedLM(script)
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
         program.prepare()
         made = len(lm.asked)
@@ -265,6 +253,6 @@ def test_summaries_are_made_once_and_found_beside_passages() -> None:
 
 
 def test_nodes_are_shown_whole_within_the_limit() -> None:
-    prediction, lm, _ = ask(TreeRAG(shelf(padding=6), context_tokens=100, k=50), tree, BORN)
+    prediction, lm, _ = ask(TreeRAG(shelf(padding=6), context_tokens=100, k=50), script, BORN)
     assert 1 < len(prediction.passages) < 11
     assert "..." not in lm.asked[0].inputs["context"]
