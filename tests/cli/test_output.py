@@ -55,18 +55,12 @@ def test_json_is_one_document_with_numbers() -> None:
     assert {group["by"] for group in found["groups"]} >= {"question type"}
 
 
-def test_csv_markdown_latex_and_html_are_what_they_say() -> None:
-    rows = list(csv.DictReader(io.StringIO(invoke(f"summarize {RUN} --format csv").stdout)))
-    assert rows[0]["n"] == "4"
-    assert 0 <= float(rows[0]["em_low"]) <= float(rows[0]["em"]) <= 1
-    markdown = invoke(f"summarize {RUN} --format markdown").stdout.splitlines()
-    assert markdown[0].startswith("| program |")
-    assert set(markdown[1]) == {"|", "-"}
+def test_csv_has_numbers_and_latex_its_own_signs() -> None:
+    [row] = csv.DictReader(io.StringIO(invoke(f"summarize {RUN} --format csv").stdout))
+    assert 0 <= float(row["em_low"]) <= float(row["em"]) <= 1
     latex = invoke(f"summarize {RUN} --format latex").stdout
     assert latex.startswith("\\begin{tabular}{lrrr")
     assert "cost \\$" in latex
-    html = invoke(f"summarize {RUN} --format html").stdout
-    assert re.findall(r"<th[^>]*>([^<]*)", html)[:4] == ["program", "n", "EM", "F1"]
 
 
 def test_runs_lists_them_and_show_run_shows_a_question() -> None:

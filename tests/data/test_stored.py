@@ -1,15 +1,14 @@
 """Corpora that stay on disk: copied once, found again, the same as in memory."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ragbench.data import DataSpec, load_dataset, passage_file, passages
-from ragbench.data.passage_file import PassageFile, stored_passages
+from ragbench.data import DataSpec, load_dataset, passage_file
+from ragbench.data.passage_file import PassageFile
 from ragbench.errors import DataError
-from ragbench.retrievers import Corpus, IndexStore
+from ragbench.retrievers import IndexStore
 
 CORPUS = [
     {"id": f"p{i}", "title": f"Thing {i // 2}", "text": f"It is number {i}. It is in Town {i % 7}."}
@@ -76,17 +75,3 @@ def test_an_id_of_two_passages_is_named_and_one_twice_is_once(tmp_path: Path) ->
     with pytest.raises(DataError, match="'p5' is the id of two passages"):
         load_dataset(spec)
     assert not [path for path in IndexStore().root.iterdir() if path.name.startswith(".")]
-
-
-def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
-    titles = ["Paris", "PARIS", "paris", "Lyon", "LYON", "", "Straße", "STRASSE"]
-    rows = [{"id": f"p{i}", "title": title, "text": f"x{i}"} for i, title in enumerate(titles)]
-    path = tmp_path / "titles.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    on_disk = Corpus(stored_passages(path, True, partial(passages.stream_corpus, path, True)))
-    in_memory = Corpus(tuple(on_disk))
-    assert isinstance(on_disk.passages, PassageFile)
-    for title in [*titles, "pARIS", "lyon", "Lyo", "strasse", "nowhere"]:
-        assert on_disk.titled(title) == in_memory.titled(title), title
-    found = [in_memory.titled(t) for t in ("PARIS", "pARIS", "lyon", "nowhere")]
-    assert found == [1, 2, 3, None]
