@@ -62,9 +62,9 @@ def simulate(
     return values, scores, clusters
 
 
-def gain(seed: int, features: Floats, scores: Floats, clusters: Choices) -> Comparison:
+def gain(features: Floats, scores: Floats, clusters: Choices) -> Comparison:
     """The router against the best single program, both held out."""
-    single, routed = held_out(features, scores, clusters, seed)
+    single, routed = held_out(features, scores, clusters)
     names = {str(n): int(cluster) for n, cluster in enumerate(clusters)}
     a, b = ({str(n): float(x) for n, x in enumerate(side)} for side in (single, routed))
     return compare_scores(a, b, method=Method(clusters=names))
@@ -79,10 +79,7 @@ def main() -> None:
     for kind in KINDS:
         lead, signal, cluster = KINDS[kind]
         found = [
-            gain(
-                seed,
-                *simulate(seed, given.questions, lead=lead, signal=signal, cluster=cluster),
-            )
+            gain(*simulate(seed, given.questions, lead=lead, signal=signal, cluster=cluster))
             for seed in range(given.sets)
         ]
         shown = sum(map(shows_gain, found))

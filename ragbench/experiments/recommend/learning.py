@@ -2,13 +2,12 @@
 
 scikit-learn's regression tree predicts, from the features of a question, how far each program
 scores above or below the mean of all of them; the router takes the program predicted best. What
-that is worth is measured on held-out questions: whatever is chosen (depth, splits, programs, the
-best single program) is chosen in training folds, and no fold shares a cluster with another.
+that is worth is measured on held-out questions: whatever is chosen (depth, splits, programs, best
+program) is chosen in training folds, and no fold shares a cluster with another.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -81,28 +80,26 @@ class RouterAdvice:
         return lines
 
 
-def learn_router(advice: Advice, *, seed: int = 0) -> RouterAdvice:
+def learn_router(advice: Advice) -> RouterAdvice:
     """The router over the programs of `advice`, and its worth on held-out questions.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
-    with needs_extra("a router"):
-        import_module("sklearn.tree")
     qids = list(advice.questions)
     scores = np.column_stack([arm.scores for arm in advice.arms])
     rows = [question_features(text) for text in advice.questions.values()]
     features = np.array([[row[name] for name in FEATURES] for row in rows])
-    codes: dict[str, int] = {}
-    groups = np.array([codes.setdefault(advice.clusters.get(qid, qid), len(codes)) for qid in qids])
+    _, groups = np.unique([advice.clusters.get(qid, qid) for qid in qids], return_inverse=True)
     alone = _leaf(scores, list(advice.arms).index(advice.use))
-    if len(codes) < LEAST_CLUSTERS:
+    if len(set(groups)) < LEAST_CLUSTERS:
         return RouterAdvice(alone, alone)
-    single, routed = held_out(features, scores, groups, seed)
+    with needs_extra("a router"):
+        single, routed = held_out(features, scores, groups)
     sides = (dict(zip(qids, side.tolist(), strict=True)) for side in (single, routed))
     bounds, method = get_metric(advice.metric).score_range, Method(clusters=advice.clusters)
     gain = compare_scores(*sides, score_range=bounds, method=method)
-    depth = _depth(features, scores, groups, seed)
+    depth = _depth(features, scores, groups, 0)
     learned = _node(_fit(features, scores, depth), features, scores) if depth else alone
     oracle = float(scores.max(axis=1).mean())
     return RouterAdvice(learned, learned if shows_gain(gain) else alone, gain, oracle)
@@ -113,52 +110,18 @@ def shows_gain(gain: Comparison | None) -> bool:
     return gain is not None and gain.difference > 0 and gain.p <= _ALPHA
 
 
-def make_policy(advice: Advice, router: RouterAdvice, *, seed: int = 0) -> Policy:
-    """The policy that runs the router.
-
-    Raises:
-        ConfigError: no router can run these programs as one.
-    """
-    cards = [arm.run.card for arm in advice.arms]
-    _check_runnable(cards)
-    programs = [
-        Candidate(
-            label=arm.label, program=card.program, set=dict(card.identity.get("set") or {}),
-            run=arm.run.folder.name, identity=card.identity,
-        )
-        for arm, card in zip(advice.arms, cards, strict=True)
-    ]  # fmt: skip
-    learned_from = LearnedFrom(
-        dataset=cards[0].data.name,
-        digest=cards[0].data.digest,
-        ids=list(advice.questions),
-        hashes=[question_hash(question) for question in advice.questions.values()],
-    )
-    return Policy(
-        format=FORMAT,
-        metric=advice.metric,
-        programs=programs,
-        rule=router.used,
-        learned_from=learned_from,
-        seed=seed,
-        evidence={"advice": advice.sentences(), "router": router.sentences()},
-        versions=versions(),
-    )
-
-
-def held_out(features: Floats, scores: Floats, groups: Choices, seed: int) -> tuple[Floats, Floats]:
+def held_out(features: Floats, scores: Floats, groups: Choices) -> tuple[Floats, Floats]:
     """Scores by the best single program and by the router, each learned without the question.
 
     Means over repeats, a value a question.
     """
     single, routed = np.zeros(len(scores)), np.zeros(len(scores))
     for repeat in range(_REPEATS):
-        for inside, outside in _folds(groups, _FOLDS, seed + repeat):
-            best = int(scores[inside].mean(axis=0).argmax())
-            depth = _depth(features[inside], scores[inside], groups[inside], seed + repeat)
-            chosen = _choose(features[inside], scores[inside], depth, features[outside])
-            single[outside] += scores[outside, best] / _REPEATS
-            routed[outside] += scores[outside, chosen] / _REPEATS
+        for inside, outside in _folds(groups, _FOLDS, repeat):
+            depth = _depth(features[inside], scores[inside], groups[inside], repeat)
+            for side, levels in ((single, 0), (routed, depth)):
+                chosen = _choose(features[inside], scores[inside], levels, features[outside])
+                side[outside] += scores[outside, chosen] / _REPEATS
     return single, routed
 
 
@@ -221,6 +184,38 @@ def _leaf(scores: Floats, program: int) -> Leaf:
     return Leaf(program=program, n=len(scores), means=means)
 
 
+def make_policy(advice: Advice, router: RouterAdvice) -> Policy:
+    """The policy that runs the router.
+
+    Raises:
+        ConfigError: no router can run these programs as one.
+    """
+    cards = [arm.run.card for arm in advice.arms]
+    _check_runnable(cards)
+    programs = [
+        Candidate(
+            label=arm.label, program=card.program, set=dict(card.identity.get("set") or {}),
+            run=arm.run.folder.name, identity=card.identity,
+        )
+        for arm, card in zip(advice.arms, cards, strict=True)
+    ]  # fmt: skip
+    learned_from = LearnedFrom(
+        dataset=cards[0].data.name,
+        digest=cards[0].data.digest,
+        ids=list(advice.questions),
+        hashes=[question_hash(question) for question in advice.questions.values()],
+    )
+    return Policy(
+        format=FORMAT,
+        metric=advice.metric,
+        programs=programs,
+        rule=router.used,
+        learned_from=learned_from,
+        evidence={"advice": advice.sentences(), "router": router.sentences()},
+        versions=versions(),
+    )
+
+
 def _check_runnable(cards: Sequence[RunCard]) -> None:
     for card in cards:
         try:
@@ -233,9 +228,8 @@ def _check_runnable(cards: Sequence[RunCard]) -> None:
                     f"{card.program} has {name}={card.identity[name]!r}; a router runs programs as "
                     "they are, so leave that run out"
                 )
-    shared = [{k: v for k, v in card.identity.items() if k not in _OWN} for card in cards]
-    for name in sorted({name for each in shared for name in each}):
-        if any(each.get(name) != shared[0].get(name) for each in shared):
+    for name in sorted({name for card in cards for name in card.identity.keys() - _OWN}):
+        if any(card.identity.get(name) != cards[0].identity.get(name) for card in cards):
             raise ConfigError(
                 f"the runs differ in {name}, and a router runs its programs with one; "
                 "give runs that differ in their programs alone"
