@@ -252,7 +252,6 @@ def verdict(
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
     equal_cost: bool = True,
-    form_too: bool = True,
     metrics: Sequence[str] = HEADLINE,
     margin: float | None = None,
     max_questions: int | None = None,
@@ -274,7 +273,7 @@ def verdict(
 
     config = _config_of(program, data, lm, retriever, corpus, options)
     compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
-    request = VerdictRequest(seeds, equal_cost, form_too, tuple(metrics), margin, max_questions)
+    request = VerdictRequest(seeds, equal_cost, tuple(metrics), margin, max_questions)
     with limited(limits or Limits(), verdict_folder(config, compile_config)):
         return run_verdict(config, compile_config, request, on_message=on_message)
 

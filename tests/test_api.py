@@ -162,11 +162,11 @@ def test_a_verdict_has_the_arms_and_the_looks_that_are_asked_for(shared: dict[st
     asked = {
         **shared, "program": "vanilla", "seeds": 1, "limit": 2, "cache": True,
         "on_message": said.append,
-        "settings": {"train_limit": 3, "val_limit": 2}, "equal_cost": False, "form_too": False,
+        "settings": {"train_limit": 3, "val_limit": 2}, "equal_cost": False,
         "metrics": ["em"],
     }  # fmt: skip
     found = rb.verdict(**asked, max_questions=3)
-    assert set(found.arms) == {"zero-shot", "form", "compiled"}
+    assert set(found.arms) == {"zero-shot", "form", "compiled", "compiled-form"}
     assert found.design.metrics == ("em",)
     assert [look.questions for look in found.looks] == [2, 3]
     assert any(line == "arm zero-shot" for line in said)

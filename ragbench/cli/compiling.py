@@ -111,8 +111,6 @@ def compiled_command(folder: Path) -> None:
 @optimizer_metric_option
 @option("--equal-cost/--no-equal-cost", default=True, group="Compiling",
         help="Add an arm: not compiled, votes for as many tokens as compiled.")  # fmt: skip
-@option("--form-too/--no-form-too", default=True, group="Compiling",
-        help="Add an arm: compiled, with --form too.")  # fmt: skip
 @metrics_option
 @margin_option
 @option("--until", type=click.Choice(["decided"]), group="Data",
@@ -128,7 +126,6 @@ def compiled_command(folder: Path) -> None:
 def verdict_command(
     seeds: int,
     equal_cost: bool,
-    form_too: bool,
     until: str | None,
     max_questions: int | None,
     metrics: tuple[str, ...],
@@ -156,9 +153,7 @@ def verdict_command(
     config = to_config(**options)
     if (until is None) != (max_questions is None):
         raise click.UsageError("--until decided and --max-questions N go together")
-    request = VerdictRequest(
-        seeds, equal_cost, form_too, metrics or HEADLINE, margin, max_questions
-    )
+    request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, max_questions)
     if dry_run:
         say(*estimate_verdict(config, compile_config, request))
         return

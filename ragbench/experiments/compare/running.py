@@ -143,12 +143,11 @@ class _Arms:
         for seed in seeds:
             program = self._program(seed)
             compiled.append(self._run(f"{COMPILED}-{seed}", limit, compiled=program))
-            if request.form_too:
-                self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
+            self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
         votes = self._vote(zero_shot, compiled, limit) if request.equal_cost else 0
         anytime = request.max_questions is not None
         metrics = tuple(request.metrics)
-        design = Design(seeds, votes, metrics, request.margin, request.form_too, anytime)
+        design = Design(seeds, votes, metrics, request.margin, anytime)
         verdict = assemble(self.folder, design, tuple(self.looks))
         verdict.keep()
         return verdict
@@ -216,12 +215,12 @@ def estimate_verdict(
     lines = [f"arm {ZERO_SHOT}", *zero_shot.lines(), f"arm {FORM}", *form.lines()]
     lines += [f"compile, {request.seeds} times", *compiling.lines()]
     lines += [f"arm {COMPILED}, {request.seeds} times: as {ZERO_SHOT}"]
-    lines += [f"arm {COMPILED_FORM}, {request.seeds} times: as {FORM}"] * request.form_too
+    lines += [f"arm {COMPILED_FORM}, {request.seeds} times: as {FORM}"]
     notes = ["without the demonstrations that compiling may add to the prompts of its arms"]
     if request.equal_cost:
         notes += ["without the votes at equal cost, which take as much as one compiled arm"]
-    seed = [compiling, zero_shot, *([form] if request.form_too else [])]
-    whole = in_all("in all", [zero_shot, form, *(seed * request.seeds)], notes)
+    seeds = [compiling, zero_shot, form] * request.seeds
+    whole = in_all("in all", [zero_shot, form, *seeds], notes)
     return [*lines, *whole.lines(), *_too_few_seeds(request)]
 
 

@@ -47,32 +47,25 @@ Pair = tuple[str, str]
 class Design:
     """The arms' folders of a verdict, and how they are compared.
 
-    `votes` are those a question of the arm at equal tokens, 0 for no such arm. `form_too` runs the
-    compiled programs with the form repaired as well. `anytime` is as `ragbench.metrics.Method` has
-    it.
+    `votes` are those a question of the arm at equal tokens, 0 for no such arm. `anytime` is as
+    `ragbench.metrics.Method` has it.
     """
 
     seeds: tuple[int, ...]
     votes: float = 0
     metrics: tuple[str, ...] = HEADLINE
     margin: float | None = None
-    form_too: bool = False
     anytime: bool = False
 
     def folders(self) -> dict[str, list[str]]:
         """The folders of each arm, by its name."""
         arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
-        arms[COMPILED] = [f"{COMPILED}-{seed}" for seed in self.seeds]
-        if self.form_too:
-            arms[COMPILED_FORM] = [f"{COMPILED_FORM}-{seed}" for seed in self.seeds]
-        if self.votes:
-            arms[VOTES] = [f"{VOTES}-{self.votes:g}"]
-        return arms
+        arms |= {arm: [f"{arm}-{seed}" for seed in self.seeds] for arm in (COMPILED, COMPILED_FORM)}
+        return arms | ({VOTES: [f"{VOTES}-{self.votes:g}"]} if self.votes else {})
 
     def contrasts(self) -> list[Pair]:
         """Pairs of arms to compare."""
-        beyond = (FORM, COMPILED_FORM) if self.form_too else (FORM, COMPILED)
-        pairs = [(ZERO_SHOT, COMPILED), beyond, (ZERO_SHOT, FORM)]
+        pairs = [(ZERO_SHOT, COMPILED), (FORM, COMPILED_FORM), (ZERO_SHOT, FORM)]
         return [*pairs, *([(VOTES, COMPILED)] if self.votes else [])]
 
     def of_optimizer(self, distinct_programs: int) -> bool:
@@ -87,14 +80,12 @@ class Design:
 class VerdictRequest:
     """The settings of a verdict beside those of its run and its compile.
 
-    `equal_cost` adds votes for what the compiled arm costs more; `form_too` runs the compiled
-    programs with the form repaired as well. `max_questions` looks at growing numbers of questions,
-    from the config's limit to this, until every metric is decided.
+    `equal_cost` adds votes for what the compiled arm costs more. `max_questions` looks at growing
+    numbers of questions, from the config's limit to this, until every metric is decided.
     """
 
     seeds: int = 1
     equal_cost: bool = True
-    form_too: bool = True
     metrics: Sequence[str] = HEADLINE
     margin: float | None = None
     max_questions: int | None = None
@@ -126,28 +117,25 @@ def conclusion(who: str, verdicts: Mapping[Pair, str]) -> str:
     if not overall.startswith("better"):
         said = f"{who} is not shown to help or to hurt"
         worse = verdicts.get((VOTES, COMPILED), "").startswith("worse")
-        return said + (f", and is worse than {_RIVALS[VOTES]}" if worse else "")
-    clauses = [clause for pair, word in verdicts.items() if (clause := _clause(pair, word))]
-    good, other = ([text for fine, text in clauses if fine is sort] for sort in (True, False))
+        return said + (f", and is worse than {_VOTES}" if worse else "")
+    good, other = list[str](), list[str]()
+    for (a, b), word in verdicts.items():
+        better, worse = word.startswith("better"), word.startswith("worse")
+        if (a, b) == (FORM, COMPILED_FORM):
+            said = "also" if better else "the reverse" if worse else "not shown to help"
+            clause = f"{said} where the answer's form is repaired"
+        elif (a, b) == (VOTES, COMPILED):
+            than = "more" if better else "less" if worse else "not shown to help more"
+            clause = f"{than} than {_VOTES}"
+        else:
+            continue
+        (good if better else other).append(clause)
     parts = [" and ".join(good)] if good else []
     parts += ["but " + " and ".join(other)] if other else []
     return f"{who} helps{overall.removeprefix('better')}, {', '.join(parts)}"
 
 
-_RIVALS = {FORM: "repairing the answer's form", VOTES: "votes for as many tokens"}
-
-
-def _clause(pair: Pair, word: str) -> tuple[bool, str] | None:
-    """Whether a contrast speaks for compiling, and how it says so; None for one that is none."""
-    good, bad = word.startswith("better"), word.startswith("worse")
-    if pair == (FORM, COMPILED_FORM):
-        said = "also" if good else "the reverse" if bad else "not shown to help"
-        return good, f"{said} where the answer's form is repaired"
-    rival = _RIVALS.get(pair[0])
-    if rival is None or pair[1] != COMPILED:
-        return None
-    than = "more than" if good else "less than" if bad else "not shown to help more than"
-    return good, f"{than} {rival}"
+_VOTES = "votes for as many tokens"
 
 
 @dataclass(frozen=True)
