@@ -91,7 +91,6 @@ class Estimate:
         )
 
     def lines(self) -> list[str]:
-        """The estimate for people."""
         lines = [self.title]
         for name, low, likely, high in zip(
             Spend._fields, self.low, self.likely, self.high, strict=True
@@ -126,7 +125,6 @@ def _spend(pricing: Pricing, calls: int, prompt: int, reply: int) -> Spend:
 
 
 def _longest(lm: RagbenchLM | None) -> int:
-    """Tokens that a reply of `lm` may have."""
     return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY) if lm else 512
 
 

@@ -35,7 +35,6 @@ class ExportedRun:
 
     @property
     def name(self) -> str:
-        """Name of the run's folder."""
         return self.evaluation.folder.resolve().name
 
     @cached_property

@@ -40,11 +40,11 @@ VOTES = "votes for as many tokens"
         (["equivalent", "better"], "changes nothing that matters"),
         (["no", "better"], "is not shown to help or to hurt"),
         (["better", "", "better"],
-         f"helps, more than repairing the answer's form and more than {VOTES}"),
+         f"helps, also where the answer's form is repaired and more than {VOTES}"),
         (["better", "", "worse"],
-         f"helps, more than repairing the answer's form, but less than {VOTES}"),
+         f"helps, also where the answer's form is repaired, but less than {VOTES}"),
         (["better", "", "no difference shown"],
-         f"helps, more than repairing the answer's form, but not shown to help more than {VOTES}"),
+         f"helps, also where the answer's form is repaired, but not shown to help more than {VOTES}"),
         (["no difference shown", "", "worse"],
          f"is not shown to help or to hurt, and is worse than {VOTES}"),
     ],
@@ -54,7 +54,7 @@ def test_conclusions(words: list[str], said: str) -> None:
     if len(words) == 3:  # with the votes at equal cost, and the form alone
         found = {
             PAIRS[0]: words[0],
-            ("form", "compiled"): "better",
+            ("form", "compiled-form"): "better",
             ("votes", "compiled"): words[2],
         }
     assert conclusion("compiling", found) == f"compiling {said}"

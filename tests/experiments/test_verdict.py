@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(world: World) -> Non
 
 def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -> None:
     def quick(seeds: int, **how: Any) -> tuple[Verdict, str]:
-        made = verdict(world, how=CompileConfig(**how), seeds=seeds, form_too=False)
+        made = verdict(world, how=CompileConfig(**how), seeds=seeds)
         return made, "\n".join(summary_lines(made))
 
     made, lines = quick(3, train_limit=6)  # bootstraps, which come to different programs
@@ -139,7 +139,7 @@ def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -
 
 def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:
     looking: dict[str, Any] = {
-        "form_too": False, "equal_cost": True, "metrics": ("em",), "max_questions": 900
+        "equal_cost": True, "metrics": ("em",), "max_questions": 900
     }  # fmt: skip
     made = verdict(world, {"limit": 6}, **looking)
     assert [look.questions for look in made.looks] == [6, 9, 14, 16]
@@ -168,7 +168,7 @@ def test_a_clear_difference_is_decided_early_and_says_what_that_saved(world: Wor
         return reply
 
     world.use(right_with_demos)
-    made = verdict(world, {"limit": 12}, form_too=False, metrics=("em",), max_questions=16)
+    made = verdict(world, {"limit": 12}, metrics=("em",), max_questions=16)
     assert [(look.questions, look.decided) for look in made.looks] == [(12, True)]
     assert made.conclusion("em").startswith("this compiled program helps")
     said = looks_in_words(made.looks, 10.0, 0.5)[1]

@@ -209,7 +209,6 @@ def compare_all(
 def _compared(
     a: Evaluation, b: Evaluation, metrics: Sequence[str], common: bool, method: Method
 ) -> RunComparison:
-    """The comparison of two runs, p-values not yet corrected."""
     qids = shared_questions(a, b, common=common)
     wanted = [get_metric(name).score for name in ("em", EVIDENCE, *metrics)]
     for run in (a, b):

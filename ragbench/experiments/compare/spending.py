@@ -62,7 +62,6 @@ class PayBack:
         return math.ceil(self.once / self.saved)
 
     def words(self) -> str:
-        """The break-even point in words."""
         if self.once is None or self.saved is None:
             return "unknown: a price is unknown"
         if not (self.once or self.before or self.after):

@@ -58,13 +58,11 @@ class Design:
     anytime: bool = False
 
     def folders(self) -> dict[str, list[str]]:
-        """The folders of each arm, by its name."""
         arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
         arms |= {arm: [f"{arm}-{seed}" for seed in self.seeds] for arm in (COMPILED, COMPILED_FORM)}
         return arms | ({VOTES: [f"{VOTES}-{self.votes:g}"]} if self.votes else {})
 
     def contrasts(self) -> list[Pair]:
-        """Pairs of arms to compare."""
         pairs = [(ZERO_SHOT, COMPILED), (FORM, COMPILED_FORM), (ZERO_SHOT, FORM)]
         return [*pairs, *([(VOTES, COMPILED)] if self.votes else [])]
 
@@ -175,7 +173,6 @@ class Verdict:
 
     @property
     def distinct_programs(self) -> int:
-        """The number of different programs that the seeds led to."""
         return len({sidecar.program_sha256 for sidecar in self.sidecars})
 
     @property
@@ -186,7 +183,6 @@ class Verdict:
 
     @property
     def questions(self) -> int:
-        """How many questions each arm was asked."""
         return len(self.arms[ZERO_SHOT][0].records)
 
     def conclusion(self, metric: str) -> str:
@@ -206,11 +202,9 @@ class Verdict:
         return mine / its if mine is not None and its else None
 
     def keep(self) -> None:
-        """Write `verdict.json`."""
         write_json(self.folder / VERDICT, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
         return {
             "design": asdict(self.design),
             "form_instruction": FORM_INSTRUCTION,

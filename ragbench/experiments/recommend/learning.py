@@ -63,7 +63,6 @@ class RouterAdvice:
     oracle: float | None = None
 
     def sentences(self) -> list[str]:
-        """Whether to use the router, in words."""
         gain, least = self.gain, LEAST_CLUSTERS
         if gain is None or gain.interval is None:
             short = f"it takes {least} or more that share no gold passage"

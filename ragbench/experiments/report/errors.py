@@ -105,7 +105,6 @@ def _cause_table(runs: Sequence[Errors]) -> Table:
 
 
 def _who_says(run: Errors) -> str:
-    """Which causes are a rule's and which a model's."""
     causes = [cause for _, cause in run.wrong]
     if run.asked is None:
         weak = sum(cause.name in UNDECIDED or cause.kind == "undecided" for cause in causes)

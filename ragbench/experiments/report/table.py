@@ -67,7 +67,6 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """What people read above the column."""
         return printable(self.head or self.name)
 
     @property
@@ -102,7 +101,6 @@ class Table:
     notes: Sequence[str] = ()
 
     def cells(self) -> list[list[str]]:
-        """The rows as people read them."""
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def records(self) -> list[dict[str, Any]]:

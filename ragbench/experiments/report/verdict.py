@@ -121,7 +121,6 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
 
 
 def _by_seed(verdict: Verdict) -> Iterable[str]:
-    """The scores of each compiled program, where there are several."""
     by_seed = dict(zip(verdict.design.seeds, verdict.arms[COMPILED], strict=True))
     for metric in verdict.design.metrics if len(by_seed) > 1 else ():
         cells = [f"{seed}: {_mean(run, metric) or 0.0:.3f}" for seed, run in by_seed.items()]

@@ -57,7 +57,6 @@ class Cell:
 
     @property
     def folder(self) -> Path:
-        """Its run folder."""
         return self.config.folder()
 
     @property
@@ -142,7 +141,6 @@ def _flat(fields: Fields, under: str = "") -> dict[str, Any]:
 
 
 def _nested(by_address: Fields) -> dict[str, Any]:
-    """The fields that stand at these addresses."""
     fields: dict[str, Any] = {}
     for address, value in by_address.items():
         *above, last = address.split(".")

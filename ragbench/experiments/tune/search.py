@@ -49,12 +49,10 @@ class Point:
 
     @property
     def n(self) -> int:
-        """How many questions were asked."""
         return len(next(iter(self.scores.values())))
 
     @property
     def values(self) -> dict[str, float]:
-        """The mean of each objective."""
         return {name: sum(each) / len(each) for name, each in self.scores.items()}
 
     def interval(self, name: str) -> Interval | None:

@@ -78,7 +78,6 @@ class Board:
 
     @property
     def qids(self) -> list[str]:
-        """The questions that any run asked, in order."""
         return sorted({qid for run in self.runs for qid in run.records})
 
 

@@ -108,7 +108,6 @@ class LiveServer(ThreadingHTTPServer):
         return " ".join(f"{run.name}:{state_of(run / DATABASE)}" for run in runs)
 
     def board(self) -> tuple[Board, Any]:
-        """The page as it is now, and its data."""
         with self._lock:
             version = self.version()
             if self._made is None or self._made[0] != version:
