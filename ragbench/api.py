@@ -264,8 +264,8 @@ def verdict(
     `equal_cost` adds the arms of votes for what compiled costs. `margin` is the difference that
     does not matter. With `max_questions` it looks at more and more questions, from `limit` on,
     until every metric of `metrics` is decided. `limits` are of the whole verdict, what earlier
-    attempts spent included; `on_message` gets a line for each thing that is done. StoppedError where a limit was reached before there was a verdict: ask again to
-    continue.
+    attempts spent included; `on_message` gets a line for each thing that is done. StoppedError
+    where a limit was reached before there was a verdict: ask again to continue.
     """
     from ragbench.experiments.compare.running import run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder

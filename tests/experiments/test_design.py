@@ -44,7 +44,8 @@ VOTES = "votes for as many tokens"
         (["better", "", "worse"],
          f"helps, also where the answer's form is repaired, but less than {VOTES}"),
         (["better", "", "no difference shown"],
-         f"helps, also where the answer's form is repaired, but not shown to help more than {VOTES}"),
+         "helps, also where the answer's form is repaired, but not shown to help more than "
+         f"{VOTES}"),
         (["no difference shown", "", "worse"],
          f"is not shown to help or to hurt, and is worse than {VOTES}"),
     ],
