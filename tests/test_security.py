@@ -5,9 +5,7 @@ import json
 import os
 import pickle
 import re
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from ragbench.lms.specs import PROVIDERS, load_dotenv
 from ragbench.redact import _KEY_LIKE, redact
 from tests.cli.test_mistakes import run
 from tests.experiments.towns import World, write_towns
+from tests.fake_server import FakeServer, Fault, Hit
 from tests.fakes import Asked, Reply, plausible
 from tests.runs import record_rows
 
@@ -32,51 +31,16 @@ def command(capfd: pytest.CaptureFixture[str]) -> Command:
     return lambda *args: run(capfd, *map(str, args))
 
 
-class _Echo(BaseHTTPRequestHandler):
-    """Answers, or fails, and gives the key back in every header and error body."""
-
-    asked = 0
-
-    def do_GET(self) -> None:
-        self._send(404, {"error": {"message": self._key()}})
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        type(self).asked += 1
-        error = {"error": {"message": f"the key {self._key()} is bad", "type": self._key()}}
-        turn = self.asked % 4
-        if turn in (1, 3):
-            return self._send({1: 400, 3: 500}[turn], error)
-        if turn == 2:
-            return self._send(200, {"choices": [{"message": {"key": self._key()}}], **error})
-        text = "[[ ## reasoning ## ]]\nso\n\n[[ ## answer ## ]]\nTown 1\n\n[[ ## completed ## ]]"
-        choice = {"index": 0, "finish_reason": "stop", "message": {"content": text}}
-        self._send(200, {"id": self._key(), "model": "m", "choices": [choice]})
-
-    def _key(self) -> str:
-        return (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-
-    def _send(self, status: int, body: dict[str, Any]) -> None:
-        payload = json.dumps(body).encode()
-        self.send_response(status)
-        for name, value in (("X-Echo", self._key()), ("X-Request-Id", self._key())):
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def echo() -> Iterator[str]:
-    _Echo.asked = 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
-    server.server_close()
+def echo(hit: Hit) -> Fault:
+    """Answers, or fails, and gives the key back in headers and in every error's body."""
+    error = {"error": {"message": f"the key {hit.key} is bad", "type": hit.key}}
+    headers = (("X-Echo", hit.key), ("X-Request-Id", hit.key))
+    return [
+        Fault("changed", json={"id": hit.key}),
+        Fault("400", json=error, headers=headers),
+        Fault("body", json={"choices": [{"message": {"key": hit.key}}], **error}),
+        Fault("500", json=error, headers=headers),
+    ][hit.number % 4]
 
 
 def holding(folder: Path, secret: str) -> list[Path]:
@@ -87,25 +51,28 @@ def holding(folder: Path, secret: str) -> list[Path]:
 
 
 def test_key_that_the_server_gives_back_reaches_no_file_and_no_output(
-    echo: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("ragbench.lms.calls.limits.Scope.sleep", lambda *_: None)
     write_towns(tmp_path)
-    lm = ["--program", "vanilla", "--k", 1, "--workers", 1, "--lm", "openai/m", "--api-base", echo]
-    said = [
-        command("eval", *lm, *DATA, "--limit", 6, "--out", "run", "--log-level", "debug"),
-        command("summarize", "run"),
-        command("errors", "run"),
-        command("score", "run", "--judge", "openai/judge", "--api-base", echo),
-        command("compile", *lm, *DATA, "--optimizer", "bootstrap", "--train-limit", 3,
-                "--val-limit", 2, "--out", "made"),
-        command("ask", "Who?", *lm, *DATA),
-        command("doctor", "run"),
-    ]  # fmt: skip
-    assert _Echo.asked > 10
+    options = ["--program", "vanilla", "--k", 1, "--workers", 1, *DATA]
+    with FakeServer(echo) as server:
+        at = ["--api-base", server.url]
+        lm = [*options, "--lm", "openai/m", *at]
+        said = [
+            command("eval", *lm, "--limit", 6, "--out", "run", "--log-level", "debug"),
+            command("summarize", "run"),
+            command("errors", "run"),
+            command("score", "run", "--judge", "openai/judge", *at),
+            command("compile", *lm, "--optimizer", "bootstrap", "--train-limit", 3,
+                    "--val-limit", 2, "--out", "made"),
+            command("ask", "Who?", *lm),
+            command("doctor", "run"),
+        ]  # fmt: skip
+    assert len(server.hits) > 10
     records = json.dumps(record_rows(tmp_path / "run"))
     assert "[OPENAI_API_KEY]" in records, "no error of the server was kept: nothing was tested"
     assert (tmp_path / "cache" / "lm").is_dir()

@@ -82,16 +82,3 @@ def test_lm_for_a_role_answers_and_is_priced_by_itself(
             per = (10, 20) if call.role == "plan" else (1, 2)
             cost = call.prompt_tokens * per[0] + call.completion_tokens * per[1]
             assert call.cost_usd == pytest.approx(cost / 1e6)
-
-
-def test_documents_of_ones_own_are_asked(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "contracts").mkdir()
-    (tmp_path / "contracts" / "rent.md").write_text("# Rent\n\nNotice is three months.\n")
-    (tmp_path / "contracts" / "sale.txt").write_text("The price is due in May.\n")
-    args = ["ask", "How long is the notice?", "--docs", "contracts", "--program", "vanilla"]
-    code, out, err = run(capsys, *args)
-    assert (code, err) == (0, "")
-    assert out.startswith("searching contracts: 2 passages, bm25")
-    assert "Notice is three months." in out

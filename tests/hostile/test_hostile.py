@@ -11,11 +11,9 @@ import re
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ from ragbench.retrievers.factory import make_retriever
 from tests.experiments.scored_runs import CARD, four, make_run
 from tests.experiments.towns import World
 from tests.fuzzing import places
+from tests.retrievers.wire import serving
 from tests.runs import query, sign
 
 SECONDS = 20  # a case that takes longer hangs
@@ -225,38 +224,18 @@ def test_compiled_programs(world: World, command: Callable[..., int]) -> None:
     assert refused > 25
 
 
-class _Raw(BaseHTTPRequestHandler):
-    body = b""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(self.body)))
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_replies() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Raw)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    lm = make_lm("openai/m", api_base=url, cache=False, retries=0, timeout=5)
+    case = b""
     program = PROGRAMS.get("direct")(make_retriever("bm25", Corpus(()), setting="pooled"))
     example = dspy.Example(qid="q", question="Where?", answers=["Oslo"])
-    try:
+    with serving(lambda path, body: (200, case)) as wire:
+        lm = make_lm("openai/m", api_base=wire.address, cache=False, retries=0, timeout=5)
         for case in [*damaged(as_json(COMPLETION), len(RAW), 3), *changed(COMPLETION, 30)]:
-            _Raw.body = case
             with in_time(case), dspy.context(lm=lm, adapter=make_adapter("chat", lm)):
                 record = ask(program, example)
             if record.failure:
                 assert record.failure.boundary in ("provider", "parse"), (case, record)
                 assert "\n" not in record.failure.error
             assert json.loads(json.dumps(record.to_dict()))["qid"] == "q"
-    finally:
         lm.close()
-        server.shutdown()
-        server.server_close()
+    assert len(wire.requests) > 50

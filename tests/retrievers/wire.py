@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 #: Path and body of a request -> status and body of the answer.
-Answer = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
+Answer = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any] | bytes]]
 #: Says at once that it may be asked again at once, so that tests need not wait.
 AT_ONCE = {"retry-after-ms": "1"}
 
@@ -38,7 +38,7 @@ def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0)
             wire.at.append(time.monotonic())
             wire.keys.append(self.headers["Authorization"])
             status, reply = answer(self.path, body)
-            data = json.dumps(reply).encode()
+            data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
