@@ -55,14 +55,6 @@ def test_fan_out_merges_logs_in_input_order_whatever_the_timing() -> None:
     assert [search.query for search in trace.searches] == ["a", "b"]
 
 
-def test_fan_out_is_cut_to_the_budget_before_anything_runs() -> None:
-    trace = new_trace(calls=6)
-    assert trace.fan_out(str, [1, 2, 3], calls_each=2) == ["1", "2"]
-    assert trace.counts["cut_by_budget"] == 1
-    with pytest.raises(BudgetSpentError):
-        trace.fan_out(str, [1], calls_each=6)
-
-
 # -- replies that cannot be read, and prompts that are refused
 
 
@@ -82,15 +74,6 @@ def refusing(most: int) -> ScriptedLM:
         return overflowing() if sum(map(len, asked.inputs.values())) > most else {"answer": "x"}
 
     return ScriptedLM(script, max_tokens=1)
-
-
-def test_a_refused_prompt_is_cut_and_costs_one_call() -> None:
-    lm, trace = refusing(1000), new_trace(calls=3)
-    assert read(lm, trace, LONG) == "x"
-    assert (trace.budget.calls, trace.counts) == (1, {"context_cut": 3})  # an eighth of 4,096
-    context = lm.asked[-1].inputs["context"]
-    assert [n for n in range(1, 9) if f"Title {n} " in context] == [1]
-    assert lm.asked[-1].inputs["question"].startswith(trace.question)
 
 
 def test_what_cannot_be_cut_enough_takes_the_default_but_for_a_last_call() -> None:

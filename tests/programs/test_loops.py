@@ -9,7 +9,7 @@ import dspy
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.programs import AdaptiveRAG, DirectRAG, MultiQueryRAG, VanillaRAG
+from ragbench.programs import AdaptiveRAG, MultiQueryRAG, VanillaRAG
 from ragbench.programs.ircot import AllLeftOutError, IRCoT
 from ragbench.programs.workflow.flare import FLARE
 from ragbench.retrievers.base import Corpus, Passage
@@ -18,11 +18,6 @@ from tests.fakes import never_parses
 from tests.programs.shelf import TOWN, ask, check, converse, shelf, step
 
 HELD = {"reasoning": "So.", "answer": " Harwick "}
-
-
-def test_direct_never_searches() -> None:
-    _, lm = check(DirectRAG, {"DirectAnswer": [HELD]}, searched=[])
-    assert "context" not in lm.asked[0].inputs
 
 
 @pytest.mark.parametrize("reader", ["predict", "cot"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dspy.primitives.code_interpreter import CodeExecutionError, FinalOutput
+from dspy.primitives.code_interpreter import CodeExecutionError
 
 from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox
 
@@ -107,14 +107,6 @@ def test_attack_is_stopped(
     assert len(message) <= 2100 + 5_000
     assert [f.name for f in tmp_path.iterdir()] == ["secret.txt"]
     assert sandbox.execute("print(1 + 1)") == "2"  # a worker that was stopped is replaced
-
-
-def test_what_the_code_may_do(sandbox: Sandbox) -> None:
-    sandbox.execute("import re\nwords = re.findall('[a-z]+', text)", {"text": "the far north"})
-    assert sandbox.execute("print(len(words), echo('hello'))") == "3 hello"
-    found = sandbox.execute("SUBMIT(words[2])\nprint('never')")
-    assert isinstance(found, FinalOutput)
-    assert found.output == {"answer": "north"}
 
 
 def test_sandboxes_do_not_share_variables(sandbox: Sandbox) -> None:

