@@ -15,6 +15,7 @@ from ragbench.context import current, use
 from ragbench.data.base import for_optimizer
 from ragbench.errors import RagbenchError, RunError
 from ragbench.ledger import open_ledger
+from ragbench.lms.calls import CallRefusedError
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import measure
 from ragbench.optimizers.dspy_patches import logged_to
@@ -109,6 +110,18 @@ def test_a_dead_lm_stops_the_compile_in_one_line(name: str, tmp_path: Path) -> N
 BUSY: dict[str, dict[str, Any]] = {"gepa": {"runs": 80}, "bootstrap": {"bootstrapped": 30}}
 
 
+@pytest.mark.parametrize("name", ["bootstrap", "random_search"])
+def test_a_spent_budget_stops_the_compile_at_once(name: str, tmp_path: Path) -> None:
+    def three(asked: Asked) -> Any:
+        refused = CallRefusedError("the budget of $1 is spent")
+        return refused if asked.number > 3 else even_towns(asked)
+
+    lm = scripted(three)
+    with pytest.raises(RunError, match="budget of"):  # by one worker: two would ask at once
+        compiled(name, tmp_path, lm, workers=1, knobs={})
+    assert len(lm.asked) == 4
+
+
 def test_a_prompt_model_that_fails_loses_one_proposal_not_the_compile(tmp_path: Path) -> None:
     writer = scripted(lambda asked: "I would rather not say.", name="writer")
     found = compiled("mipro", tmp_path, prompt_lm=writer)
@@ -195,6 +208,8 @@ def test_trimming_keeps_order_numbers_and_the_proof() -> None:
     assert sum(estimate_tokens(text) for text in cut["context"]) <= 130
     assert set(cut) == {"context", "question", "answer"}
     assert demo["context"] == context, "the original was changed"
+    [odd] = fit_demos([{**demo, "context": {"b", "a"}}], AnswerFromContext, max_tokens=99)
+    assert odd["context"] == ["a", "b"]  # a set would not be JSON
     # DSPy would show "Not supplied for this particular example", which small models repeat.
     raw = for_optimizer(EXAMPLES)[0]
     assert fit_demos([raw], dspy.Signature("question -> reasoning, answer"), max_tokens=99) == []
