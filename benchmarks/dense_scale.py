@@ -17,10 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import faiss
 import numpy as np
 
 from benchmarks.retrieval_scale import memory_mb
-from ragbench.retrievers import vectors
+from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.embedders.base import normalized
 
@@ -69,10 +70,10 @@ def exact(rows: Vectors, queries: Vectors) -> list[set[int]]:
 def search_all(index: object, queries: Vectors, gold: list[set[int]]) -> str:
     """Recall and times of single searches."""
     walls, cpus, common = [], [], 0
-    vectors.nearest(index, queries[:1], K)
+    dense.nearest(index, queries[:1], K)
     for query, wanted in zip(queries, gold, strict=True):
         wall, cpu = time.perf_counter(), time.thread_time()
-        hits = vectors.nearest(index, query[None], K)[0]
+        hits = dense.nearest(index, query[None], K)[0]
         walls.append(1000 * (time.perf_counter() - wall))
         cpus.append(1000 * (time.thread_time() - cpu))
         common += len(wanted & {place for place, _ in hits})
@@ -84,12 +85,12 @@ def search_all(index: object, queries: Vectors, gold: list[set[int]]) -> str:
 def make(kind: str, rows: Vectors, path: Path) -> tuple[object, str]:
     """The index as it is loaded, and what making it took."""
     wall, cpu = time.perf_counter(), time.process_time()
-    index = vectors.make_index(rows, kind)
+    index = dense.make_index(rows, kind)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    vectors.save(index, path)
+    faiss.write_index(index, str(path))
     del index
     before = memory_mb(os.getpid())["own"]
-    index = vectors.load(path)
+    index = dense._reading(faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC), dense.NPROBE)
     held = memory_mb(os.getpid())["own"] - before
     size = f"{path.stat().st_size / 1e6:,.0f} MB, {held:,.0f} of them in memory"
     load = os.getloadavg()[0]

@@ -13,15 +13,26 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field
 
+from ragbench.errors import LMSetupError, needs_extra
 from ragbench.knobs import Knobs
 from ragbench.ledger import open_ledger
 from ragbench.record import Call, total
-from ragbench.retrievers import vectors
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Progress, Ranking
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
+from ragbench.retrievers.scores import Found, whole_ties
 
 #: Passages whose vectors are written at once; a smaller corpus needs no file.
 _PART = 8192
+#: From 20 queries at once faiss multiplies by BLAS, whose last digits differ from a single query's.
+_QUERIES_AT_ONCE = 16
+#: The most vectors that `auto` searches exactly.
+_EXACT_TO = 100_000
+#: Vectors added at once, so that those of a file are not all read into memory.
+_ADDED_AT_ONCE = 65_536
+#: Vectors per list that the lists are made from; faiss needs 39.
+_TRAINED_PER_LIST = 64
+#: Lists read per search.
+NPROBE = 64
 
 
 class EmbeddingSettings(Knobs):
@@ -41,7 +52,7 @@ class DenseSettings(EmbeddingSettings):
         "auto", description="auto: exact to 100,000 vectors, beyond it by lists (ivf)"
     )
     nprobe: int = Field(
-        vectors.NPROBE, ge=1, le=65_536, description="lists of an ivf index read per search"
+        NPROBE, ge=1, le=65_536, description="lists of an ivf index read per search"
     )
 
 
@@ -86,7 +97,7 @@ class Dense(Ranking):
         """Dense retrieval over the passages at `positions`; each is embedded once, when needed."""
         small = super().restrict(positions, **other)
         if positions:
-            small._index = vectors.make_index(self.vectors_of(positions), "exact")
+            small._index = make_index(self.vectors_of(positions), "exact")
         small._ready = True
         return small
 
@@ -115,24 +126,32 @@ class Dense(Ranking):
 
     @property
     def _kind(self) -> str:
-        return vectors.choose_kind(self.settings.index, len(self.corpus))
+        return choose_kind(self.settings.index, len(self.corpus))
 
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
-        return vectors.nearest(self._index, self.embed_queries(queries), k)
+        return nearest(self._index, self.embed_queries(queries), k)
 
     def _make(self, progress: Progress | None) -> None:
         if len(self.corpus):
             rows = self._rows(progress)
-            self._index = vectors.make_index(rows, self.settings.index, self.settings.nprobe)
+            self._index = make_index(rows, self.settings.index, self.settings.nprobe)
             self._embedded.clear()
 
     def _save(self, folder: Path) -> None:
         if self._index is not None:
-            vectors.save(self._index, folder / "vectors.faiss")
+            import faiss
+
+            try:
+                faiss.write_index(self._index, str(folder / "vectors.faiss"))
+            except RuntimeError as error:  # what faiss makes of any error of the file
+                raise OSError(f"vectors.faiss: {error}") from error
 
     def _load(self, folder: Path) -> None:
         if n := len(self.corpus):
-            self._index = vectors.load(folder / "vectors.faiss", self.settings.nprobe)
+            with needs_extra("dense search"):
+                import faiss
+            index = faiss.read_index(str(folder / "vectors.faiss"), faiss.IO_FLAG_MMAP_IFC)
+            self._index = _reading(index, self.settings.nprobe)
             if self._index.ntotal != n:
                 raise ValueError(f"the index has {self._index.ntotal} vectors for {n} passages")
 
@@ -177,3 +196,58 @@ class Dense(Ranking):
         passage, settings = self.corpus.passages[position], self.settings
         titled = f"{passage.title} {passage.text}" if settings.title else passage.text
         return f"{settings.passage_prefix}{titled}".strip()
+
+
+def choose_kind(wanted: str, n: int) -> str:
+    """The kind of index for `n` vectors: `wanted`, or by size if that is `auto`."""
+    if wanted != "auto":
+        return wanted
+    return "exact" if n <= _EXACT_TO else "ivf"
+
+
+def make_index(vectors: Vectors, wanted: str, nprobe: int = NPROBE) -> Any:
+    """A faiss index of `vectors`, shape `(n, d)` with n > 0, which may be a file's."""
+    with needs_extra("dense search"):
+        import faiss
+    n, d = vectors.shape
+    index: Any = faiss.IndexFlatIP(d)
+    if choose_kind(wanted, n) == "ivf":
+        quantizer, lists = index, max(1, min(int(4 * n**0.5), n // 39 or 1))
+        numbers, inner = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        index = faiss.IndexIVFScalarQuantizer(quantizer, d, lists, numbers, inner)
+        index.own_fields = True
+        quantizer.this.disown()
+        size = min(n, _TRAINED_PER_LIST * lists)
+        chosen = np.sort(np.random.default_rng(0).choice(n, size=size, replace=False))
+        index.train(np.ascontiguousarray(vectors[chosen]))
+    for start in range(0, n, _ADDED_AT_ONCE):
+        index.add(np.ascontiguousarray(vectors[start : start + _ADDED_AT_ONCE]))
+    return _reading(index, nprobe)
+
+
+def _reading(index: Any, nprobe: int) -> Any:
+    """`index`, of which a search reads so many lists."""
+    if hasattr(index, "nprobe"):
+        index.nprobe = min(nprobe, index.nlist)
+        index.make_direct_map()  # for reconstruct
+    return index
+
+
+def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
+    """The `k` best per query, best first, ties in the order of the vectors; `k` <= n."""
+    if queries.shape[1] != index.d:
+        raise LMSetupError(
+            f"the embedder answers with vectors of {queries.shape[1]} numbers, and those of the "
+            f"index have {index.d}; has the server another model now?"
+        )
+
+    def find(rows: Sequence[int], depth: int) -> list[Found]:
+        found: list[Found] = []
+        for start in range(0, len(rows), _QUERIES_AT_ONCE):
+            part = np.ascontiguousarray(queries[list(rows[start : start + _QUERIES_AT_ONCE])])
+            scores, places = index.search(part, depth)
+            # An index by lists that has no more says -1.
+            found += [(p[p >= 0], s[p >= 0]) for p, s in zip(places, scores, strict=True)]
+        return found
+
+    return whole_ties(find, len(queries), k, index.ntotal)

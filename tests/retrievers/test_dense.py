@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragbench.ledger import open_ledger
-from ragbench.retrievers import Corpus, dense, make_retriever, vectors
+from ragbench.retrievers import Corpus, dense, make_retriever
 from ragbench.retrievers.embedders.base import normalized
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
@@ -14,8 +14,8 @@ def test_exact_order_is_numpys() -> None:
     rng = np.random.default_rng(0)
     rows = normalized(rng.standard_normal((500, 24)).astype(np.float32))
     queries = normalized(rng.standard_normal((40, 24)).astype(np.float32))
-    index = vectors.make_index(rows, "exact")
-    for query, hits in zip(queries, vectors.nearest(index, queries, 10), strict=True):
+    index = dense.make_index(rows, "exact")
+    for query, hits in zip(queries, dense.nearest(index, queries, 10), strict=True):
         scores = rows @ query
         expected = np.argsort(-scores, kind="stable")[:10]
         assert [i for i, _ in hits] == expected.tolist()
@@ -28,12 +28,12 @@ def test_ivf_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
     centres = rng.standard_normal((200, 32))
     values = centres[rng.integers(200, size=20_000)] + 0.5 * rng.standard_normal((20_000, 32))
     rows = normalized(values.astype(np.float32))
-    monkeypatch.setattr(vectors, "_TRAINED_PER_LIST", 39)
-    assert len(vectors._sample(rows, 39 * 512)) == 39 * 512 < len(rows)
-    index = vectors.make_index(rows, "ivf")
+    monkeypatch.setattr(dense, "_TRAINED_PER_LIST", 39)
+    assert len(rows) > 39 * 512
+    index = dense.make_index(rows, "ivf")
     assert index.nlist == 512
-    exact = vectors.nearest(vectors.make_index(rows, "exact"), rows[:200], 10)
-    found = vectors.nearest(index, rows[:200], 10)
+    exact = dense.nearest(dense.make_index(rows, "exact"), rows[:200], 10)
+    found = dense.nearest(index, rows[:200], 10)
     common = [len({i for i, _ in a} & {i for i, _ in b}) for a, b in zip(exact, found, strict=True)]
     assert sum(common) / 2000 > 0.95
 

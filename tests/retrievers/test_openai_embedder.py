@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
-from ragbench.retrievers import vectors
+from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import openai as module, openai as openai_embedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder, VectorCache
 from tests.retrievers.wire import Wire, serving
@@ -151,6 +151,6 @@ def test_a_server_whose_vectors_change_their_length_is_one_line(
         made.service = make(wire, cache).service  # the same place, another model
         with pytest.raises(LMSetupError, match="vectors of 1 and 3 numbers"):
             made.embed(["x", "y"])
-    index = vectors.make_index(np.eye(2, dtype=np.float32), "auto")
+    index = dense.make_index(np.eye(2, dtype=np.float32), "auto")
     with pytest.raises(LMSetupError, match=r"vectors of 3 numbers, and those of the index have 2"):
-        vectors.nearest(index, np.eye(3, dtype=np.float32), 1)
+        dense.nearest(index, np.eye(3, dtype=np.float32), 1)

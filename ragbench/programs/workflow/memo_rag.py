@@ -1,7 +1,7 @@
 """MemoRAG (lite): clues and simpler questions recalled from gists of the corpus are searched with.
 
 Qian et al. 2024 (arXiv:2409.05591), in the form without a memory model: gists by an LM are the
-memory (`ragbench.retrievers.lm_index.gists`; those nearest to the question where not all fit). From
+memory (`ragbench.retrievers.lm_index.tree`; those nearest to the question where not all fit). From
 it the model recalls clues and writes surrogate questions, which are searched with beside the
 question; what is found is read in the order of the corpus. `no_memory` has neither gists nor clues.
 """

@@ -1,7 +1,6 @@
 """Indexes that an LM makes: of entities, facts, summaries and gists, read off the corpus once."""
 
 from ragbench.retrievers.lm_index.base import LMIndex as LMIndex, LMIndexSettings as LMIndexSettings
-from ragbench.retrievers.lm_index.gists import GistIndex as GistIndex, GistSettings as GistSettings
 from ragbench.retrievers.lm_index.hippo import (
     HippoIndex as HippoIndex,
     HippoSettings as HippoSettings,
@@ -28,6 +27,8 @@ from ragbench.retrievers.lm_index.linear import (
 from ragbench.retrievers.lm_index.rehearsal import IndexAhead as IndexAhead, rehearsed as rehearsed
 from ragbench.retrievers.lm_index.replies import at_once as at_once
 from ragbench.retrievers.lm_index.tree import (
+    GistIndex as GistIndex,
+    GistSettings as GistSettings,
     SummaryTree as SummaryTree,
     TreeSettings as TreeSettings,
 )

@@ -9,14 +9,15 @@ fact that joins them, as in the published code.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers import vectors
 from ragbench.retrievers.base import Progress
+from ragbench.retrievers.dense import make_index, nearest
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, Floats, LMIndexSettings, WalkIndex, best_first
 from ragbench.retrievers.lm_index.linear import by_lm
@@ -44,10 +45,11 @@ class HippoIndex(WalkIndex):
     """Facts, phrases and passages."""
 
     name = "hippo"
+    index_version = 3
     first = "phrases"
     Settings: ClassVar[type[Knobs]] = HippoSettings
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
-    arrays = ("fact_vectors", "phrase_vectors", "pairs", "spread", "edges", "weights")
+    arrays = ("fact_vectors", "phrase_vectors", "spread", "edges", "weights")
     values: ClassVar[Mapping[str, Any]] = {"facts_read": list[FactText], "phrases": list[str]}
     lengths: ClassVar[Mapping[str, str]] = {
         "phrases": "phrases",
@@ -55,13 +57,16 @@ class HippoIndex(WalkIndex):
         "edges": "edges",
     }
 
-    #: Cleaned triples and, in the same order, the phrases of each, shape `(facts, 2)`.
+    #: Cleaned triples, their subjects and objects, and the number of passages that each is in.
     facts_read: Sequence[FactText] = ()
-    pairs = np.zeros((0, 2), dtype=np.int32)
-    #: Phrases, and the number of passages that each is in.
     phrases: Sequence[str] = ()
     spread = np.zeros(0, dtype=np.int32)
     fact_vectors = phrase_vectors = NONE
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The number of each phrase, which is its node."""
+        return {phrase: number for number, phrase in enumerate(self.phrases)}
 
     def fact_scores(self, question: str) -> Floats:
         """The cosine of each fact with `question`, scaled to [0, 1] over all facts."""
@@ -72,10 +77,20 @@ class HippoIndex(WalkIndex):
         return _in_words(self.facts_read[fact])
 
     def seeds(self, facts: Sequence[int], scores: Floats, *, keep: int) -> dict[int, float]:
-        """The phrases of `facts` at which walks start, with their weights."""
-        pairs = [(int(self.pairs[i, 0]), int(self.pairs[i, 1])) for i in facts]
-        spread = {phrase: int(self.spread[phrase]) for pair in pairs for phrase in pair}
-        return phrase_weights(pairs, [float(scores[i]) for i in facts], spread, keep=keep)
+        """The phrases of `facts` at which walks start, with their weights.
+
+        A phrase's weight is the mean over its facts of score / passages that it is in; the `keep`
+        heaviest are kept, ties in order of appearance.
+        """
+        shares: dict[int, list[float]] = {}
+        for fact in facts:
+            subject, _, other = self.facts_read[fact]
+            for phrase in (self.ids[subject], self.ids[other]):
+                share = float(scores[fact]) / max(int(self.spread[phrase]), 1)
+                shares.setdefault(phrase, []).append(share)
+        means = {phrase: sum(parts) / len(parts) for phrase, parts in shares.items()}
+        best = sorted(means, key=lambda phrase: -means[phrase])[:keep]
+        return {phrase: means[phrase] for phrase in best}
 
     def nearest_phrases(self, texts: Sequence[str], k: int) -> dict[int, float]:
         """The `k` phrases nearest to each of `texts`, with their cosines scaled to [0, 1]."""
@@ -100,23 +115,19 @@ class HippoIndex(WalkIndex):
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
         def read(text: str) -> list[FactText]:
             # Both calls of a passage in one piece of work: no passage waits for all entities.
-            entities = by_lm(lm, text)
-            if entities:
+            if entities := by_lm(lm, text):
                 reply = lm.ask(ExtractTriples, text=text, entities=entities)
             else:
                 reply = lm.ask(ExtractAllTriples, text=text)
             return facts_of(reply.values.get("triples") or [])
 
-        return at_once(
-            read, [str(passage) for passage in self.corpus], progress, "facts of passages"
-        )
+        return at_once(read, list(map(str, self.corpus)), progress, "facts of passages")
 
     def _join(self, read: list[list[FactText]], lm: IndexLM, progress: Progress | None) -> None:
         self.facts_read = list(dict.fromkeys(fact for one in read for fact in one))
         self.phrases = list(dict.fromkeys(end for s, _, o in self.facts_read for end in (s, o)))
-        ids = {phrase: number for number, phrase in enumerate(self.phrases)}
-        pairs = [(ids[s], ids[o]) for s, _, o in self.facts_read]
-        self.pairs = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+        self.__dict__.pop("ids", None)
+        ids = self.ids
         of_passage = [
             list(dict.fromkeys(ids[end] for s, _, o in one for end in (s, o))) for one in read
         ]
@@ -147,10 +158,10 @@ def synonyms(
     asking = [i for i, phrase in enumerate(phrases) if len(re.sub(r"[\W_]", "", phrase)) > _SHORT]
     if not asking or threshold > 1:
         return {}
-    index = vectors.make_index(np.ascontiguousarray(rows), "auto")
+    index = make_index(np.ascontiguousarray(rows), "auto")
     depth = min(len(phrases), _SYNONYMS + 1)  # the phrase itself is among them
     pairs: dict[tuple[int, int], float] = {}
-    for phrase, hits in zip(asking, vectors.nearest(index, rows[asking], depth), strict=True):
+    for phrase, hits in zip(asking, nearest(index, rows[asking], depth), strict=True):
         alike = [(i, score) for i, score in hits if i != phrase and score >= threshold]
         pairs |= {(phrase, other): float(score) for other, score in alike[:_SYNONYMS]}
     return pairs
@@ -172,28 +183,6 @@ def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:
     told = ([str(t.get(name, "")) for name in ("subject", "relation", "object")] for t in triples)
     facts = [(cleaned(s), cleaned(r), cleaned(o)) for s, r, o in dict.fromkeys(map(tuple, told))]
     return [fact for fact in facts if fact[0] and fact[2]]
-
-
-def phrase_weights(
-    facts: Sequence[tuple[int, int]],
-    scores: Sequence[float],
-    passages_of: Mapping[int, int],
-    *,
-    keep: int,
-) -> dict[int, float]:
-    """The phrases at which walks start, and their weights.
-
-    `facts` are pairs of phrases, `scores` their scores, and `passages_of` the number of passages
-    that each phrase is in. A phrase's weight is the mean over its facts of score / passages; the
-    `keep` heaviest are kept, ties in order of appearance.
-    """
-    shares: dict[int, list[float]] = {}
-    for pair, score in zip(facts, scores, strict=True):
-        for phrase in pair:
-            shares.setdefault(phrase, []).append(score / max(passages_of.get(phrase, 1), 1))
-    means = {phrase: sum(parts) / len(parts) for phrase, parts in shares.items()}
-    best = sorted(means, key=lambda phrase: -means[phrase])[:keep]
-    return {phrase: means[phrase] for phrase in best}
 
 
 def _in_words(fact: FactText) -> str:

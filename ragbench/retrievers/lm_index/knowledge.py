@@ -11,23 +11,24 @@ import random
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Progress
-from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
+from ragbench.retrievers.lm_index.base import best_first
 from ragbench.retrievers.lm_index.light import (
     Entity,
     Extraction,
+    GraphIndex,
+    GraphSettings,
     Merged,
     Relation,
     degrees,
-    extract,
     merged,
     one_line,
 )
@@ -61,12 +62,9 @@ def chosen_reports(
     lowest = {member: i for i in known for member in reports[i].members}
     selected = set(entities)
     matches = {i: len(selected & set(reports[i].members)) for i in set(lowest.values())}
-    ranked = sorted(
-        (i for i in matches if matches[i]), key=lambda i: (-matches[i], -reports[i].rating, i)
-    )
-    return fitting(
-        ranked, tokens, size=lambda i: estimate_tokens(f"{reports[i].title} | {reports[i].text}")
-    )
+    best = sorted(matches, key=lambda i: (-matches[i], -reports[i].rating, i))
+    texts = {i: f"{reports[i].title} | {reports[i].text}" for i in best if matches[i]}
+    return fitting(list(texts), tokens, size=lambda i: estimate_tokens(texts[i]))
 
 
 def tables(
@@ -80,50 +78,37 @@ def tables(
     """The lines of the table of the `chosen` entities and of that of their relations.
 
     Relations are those of the first entities, as many of these as fit `tokens` with the table of
-    all; at most `each` per entity lead to others.
+    all: those among them, then those that lead out, at most `each` per entity, those first whose
+    far end is related to most of them. Among equals the one whose ends have more relations is
+    first.
     """
     lines = fitting([entities[i].line for i in chosen], tokens)
     left = tokens - sum(map(estimate_tokens, lines))
     degree = degrees(len(entities), relations)
     around: list[str] = []
     for n in range(1, len(chosen) + 1):
-        ranked = ranked_relations(chosen[:n], relations, degree, each=each)
-        rows = [relations[i].line(entities) for i in ranked]
+        selected = set(chosen[:n])
+        touching = [relation for relation in relations if selected & {*relation.ends}]
+        far: defaultdict[int, set[int]] = defaultdict(set)  # end outside: the selected at it
+        for relation in touching:
+            for end in {*relation.ends} - selected:
+                far[end] |= selected & {*relation.ends}
+        ranks = [
+            (
+                -max(
+                    (len(far[end]) for end in relation.ends if end in far), default=len(chosen) + 1
+                ),
+                -sum(degree[end] for end in relation.ends),
+            )
+            for relation in touching
+        ]
+        ranked = [touching[i] for i in sorted(range(len(touching)), key=ranks.__getitem__)]
+        inside = sum(selected >= {*relation.ends} for relation in touching)
+        rows = [relation.line(entities) for relation in ranked[: inside + each * n]]
         if sum(map(estimate_tokens, rows)) > left:
             break
         around = rows
     return lines, around
-
-
-def ranked_relations(
-    chosen: Sequence[int], relations: Sequence[Relation], degree: Sequence[int], *, each: int
-) -> list[int]:
-    """Relations, by position: all among `chosen`, then those that lead out, the most shared first.
-
-    One that leads out is shared by as many of `chosen` as its far end is related to. Among equals
-    the one whose two ends have the larger `degree` comes first. At most `each` per entity lead out.
-    """
-    selected = set(chosen)
-    inside, out = [], []
-    far: defaultdict[int, set[int]] = defaultdict(set)  # end outside: those of `chosen` at it
-    for i, relation in enumerate(relations):
-        ends = set(relation.ends)
-        if ends <= selected:
-            inside.append(i)
-        elif ends & selected:
-            out.append(i)
-            [other] = ends - selected
-            far[other] |= ends & selected
-
-    def rank(i: int) -> int:
-        return sum(degree[end] for end in relations[i].ends)
-
-    def shared(i: int) -> int:
-        return max(len(far[end]) for end in relations[i].ends if end in far)
-
-    inside.sort(key=lambda i: (-rank(i), i))
-    out.sort(key=lambda i: (-shared(i), -rank(i), i))
-    return inside + out[: each * len(chosen)]
 
 
 def chosen_passages(
@@ -165,8 +150,7 @@ _LOCK = threading.Lock()
 _RANDOMNESS, _SEED = 0.001, 0xDEADBEEF  # the published code's
 
 
-@dataclass(frozen=True)
-class Community:
+class Community(NamedTuple):
     """Nodes that belong together; `parent` is the position of the community divided, or -1."""
 
     level: int
@@ -174,14 +158,9 @@ class Community:
     members: tuple[int, ...]
 
 
-class KnowledgeSettings(LMIndexSettings):
+class KnowledgeSettings(GraphSettings):
     """What decides a GraphRAG index."""
 
-    entity_types: str = Field(
-        "organization, person, place, event", min_length=1, description="index: kinds of entities"
-    )
-    gleanings: int = Field(0, ge=0, le=5, description="index: calls for what was overlooked")
-    description_words: int = Field(500, ge=5, le=5000, description="index: words of a description")
     report_words: int = Field(2000, ge=20, le=10_000, description="index: words of a report")
     report_input_tokens: int = Field(
         8000, ge=100, le=100_000, description="index: tokens that a report is made of"
@@ -191,27 +170,14 @@ class KnowledgeSettings(LMIndexSettings):
     )
 
 
-class KnowledgeGraph(LMIndex):
+class KnowledgeGraph(GraphIndex):
     """Entities, relations and reports on communities, those of the upper levels first."""
 
     name = "knowledge"
     Settings: ClassVar[type[Knobs]] = KnowledgeSettings
     signatures = (ExtractGraph, Summarize, ReportCommunity)
-    arrays = ("entity_vectors",)
-    values: ClassVar[Mapping[str, Any]] = {
-        "entities": list[Entity],
-        "relations": list[Relation],
-        "reports": list[Report],
-    }
-    lengths: ClassVar[Mapping[str, str]] = {
-        "entities": "entities",
-        "relations": "relations",
-        "communities": "reports",
-    }
-
-    entity_vectors = NONE
-    entities: Sequence[Entity] = ()
-    relations: Sequence[Relation] = ()
+    values: ClassVar[Mapping[str, Any]] = {**GraphIndex.values, "reports": list[Report]}
+    lengths: ClassVar[Mapping[str, str]] = {**GraphIndex.lengths, "communities": "reports"}
     reports: Sequence[Report] = ()
 
     @cached_property
@@ -223,14 +189,10 @@ class KnowledgeGraph(LMIndex):
         """The `k` entities whose name and description are nearest to `query`, best first."""
         return best_first(self.cosines(query, self.entity_vectors), k)
 
-    def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
-        return extract(lm, ExtractGraph, self.corpus, self.settings, progress)
-
     def _join(self, read: list[Extraction], lm: IndexLM, progress: Progress | None) -> None:
         graph = merged(read, directed=True, unlisted=False)
-        said = iter(self._descriptions(graph, lm, progress))
-        self.entities = [replace(entity, description=next(said)) for entity in graph.entities]
-        self.relations = [replace(relation, description=next(said)) for relation in graph.relations]
+        said = self._descriptions(graph, lm, progress)
+        self.entities, self.relations = graph.described(said)
         communities = communities_of(
             len(self.entities),
             [relation.ends for relation in self.relations],
@@ -245,80 +207,63 @@ class KnowledgeGraph(LMIndex):
         words = self.settings.description_words
         names = [entity.name for entity in graph.entities]
         names += [" - ".join(names[end] for end in relation.ends) for relation in graph.relations]
+        said = [" ".join(texts) for texts in graph.descriptions]
 
         def summary(place: int) -> str:
             texts = [f"{names[place]}: {text}" for text in graph.descriptions[place]]
             reply = lm.ask(Summarize, texts=texts, max_words=words)
-            return one_line(reply.values.get("summary"))
+            written = one_line(reply.values.get("summary"))
+            return written or " ".join(said[place].split()[:words])
 
-        said = [" ".join(texts) for texts in graph.descriptions]
         long = [place for place, text in enumerate(said) if len(text.split()) > words]
         for place, text in zip(long, at_once(summary, long, progress, "descriptions"), strict=True):
-            said[place] = text or " ".join(said[place].split()[:words])
+            said[place] = text
         return said
 
     def _reports(
         self, communities: Sequence[Community], lm: IndexLM, progress: Progress | None
     ) -> list[Report]:
-        """A report on each community: those that fit first, then the others with parts of them."""
+        """A report on each community, level by level from the lowest up.
+
+        It is made of the community's entities and relations, best related first; where these do
+        not fit, half of what may be shown are the reports on its parts.
+        """
         limit = self.settings.report_input_tokens
         degree = degrees(len(self.entities), self.relations)
-        shown = [self._tables(community, degree) for community in communities]
-        fits = [
-            sum(estimate_tokens(line) for part in both for line in part) <= limit for both in shown
-        ]
         made: dict[int, Report] = {}
 
         def report(i: int) -> Report:
-            below = [] if fits[i] else [j for j, c in enumerate(communities) if c.parent == i]
-            parts = fitting([f"{made[j].title}: {made[j].text}" for j in below], limit // 2)
+            level, _, nodes = communities[i]
+            members = sorted(nodes, key=lambda node: (-degree[node], node))
+            inside = [one for one in self.relations if {*one.ends} <= {*members}]
+            inside.sort(key=lambda one: -sum(degree[end] for end in one.ends))
+            entities = [self.entities[node].line for node in members]
+            relations = [one.line(self.entities) for one in inside]
+            parts: list[str] = []
+            if sum(map(estimate_tokens, entities + relations)) > limit:
+                below = [made[j] for j, (_, parent, _) in enumerate(communities) if parent == i]
+                parts = fitting([f"{part.title}: {part.text}" for part in below], limit // 2)
             left = limit - sum(map(estimate_tokens, parts))
-            entities = fitting(shown[i][0], left // 2)
-            relations = fitting(shown[i][1], left - sum(map(estimate_tokens, entities)))
-            reply = lm.ask(
-                ReportCommunity,
-                entities=entities,
-                relations=relations,
-                parts=parts,
-                max_words=self.settings.report_words,
+            entities = fitting(entities, left // 2)
+            relations = fitting(relations, left - sum(map(estimate_tokens, entities)))
+            words = self.settings.report_words
+            shown = {"entities": entities, "relations": relations, "parts": parts}
+            values = lm.ask(ReportCommunity, **shown, max_words=words).values
+            told = [values.get("summary"), *(values.get("findings") or [])]
+            rating = values.get("rating")
+            return Report(
+                level,
+                nodes,
+                str(values.get("title") or self.entities[members[0]].name).strip(),
+                " ".join(filter(None, map(one_line, told))),
+                float(rating) if isinstance(rating, int | float) else 0.0,
             )
-            first = max(communities[i].members, key=degree.__getitem__)
-            return _report(communities[i], self.entities[first].name, reply.values)
 
-        # Levels from the lowest up, but a community that fits needs no other's report.
-        waves = [[i for i, fit in enumerate(fits) if fit]]
-        deepest = max((community.level for community in communities), default=-1)
-        for level in range(deepest, -1, -1):
-            waves.append([i for i, c in enumerate(communities) if c.level == level and not fits[i]])
-        for wave in waves:
-            made |= dict(
-                zip(wave, at_once(report, wave, progress, "reports on communities"), strict=True)
-            )
+        for level in sorted({community.level for community in communities}, reverse=True):
+            wave = [i for i, community in enumerate(communities) if community.level == level]
+            reports = at_once(report, wave, progress, "reports on communities")
+            made |= dict(zip(wave, reports, strict=True))
         return [made[i] for i in range(len(communities))]
-
-    def _tables(self, community: Community, degree: Sequence[int]) -> tuple[list[str], list[str]]:
-        """Lines of a community's entities and of the relations among them, best related first."""
-        members = set(community.members)
-        inside = [relation for relation in self.relations if set(relation.ends) <= members]
-        inside.sort(key=lambda relation: -sum(degree[end] for end in relation.ends))
-        ranked = sorted(community.members, key=lambda i: (-degree[i], i))
-        return (
-            [self.entities[i].line for i in ranked],
-            [relation.line(self.entities) for relation in inside],
-        )
-
-
-def _report(community: Community, name: str, values: Mapping[str, Any]) -> Report:
-    """The report in a reply; without a title it has the `name` of its best related entity."""
-    parts = [values.get("summary"), *(values.get("findings") or [])]
-    rating = values.get("rating")
-    return Report(
-        level=community.level,
-        members=community.members,
-        title=str(values.get("title") or name).strip(),
-        text=" ".join(filter(None, map(one_line, parts))),
-        rating=float(rating) if isinstance(rating, int | float) else 0.0,
-    )
 
 
 def communities_of(

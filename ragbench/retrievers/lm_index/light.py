@@ -7,18 +7,17 @@ by an LM, up to `description_words`. An end of a relation that nobody listed bec
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
-import dspy
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Corpus, Progress
+from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
 from ragbench.retrievers.lm_index.replies import CUT, IndexLM, at_once
@@ -114,32 +113,6 @@ class Extraction:
                 self.relations.append(RelationRow(source, target, *told, words))
 
 
-def extract(
-    lm: IndexLM,
-    signature: type[dspy.Signature],
-    corpus: Corpus,
-    settings: Any,
-    progress: Progress | None,
-) -> list[Extraction]:
-    """What `lm` reads off each passage.
-
-    `gleanings` more calls ask for what was overlooked; where a reply was cut there is one at least.
-    """
-    types = [name for part in settings.entity_types.split(",") if (name := part.strip())]
-
-    def read(text: str) -> Extraction:
-        extraction = Extraction()
-        for attempt in count():
-            reply = lm.ask(signature, text=text, entity_types=types, known=extraction.known)
-            extraction.add(reply.values)
-            was_cut = attempt == 0 and reply.loss == CUT
-            if attempt >= max(settings.gleanings, was_cut):
-                break
-        return extraction
-
-    return at_once(read, [str(passage) for passage in corpus], progress, "graph of passages")
-
-
 def strength(told: Any) -> float:
     """How strong a relation is by a reply, which should say 1 to 10; 1 where it says no number."""
     if isinstance(told, int | float) and math.isfinite(told):
@@ -154,6 +127,12 @@ class Merged(NamedTuple):
     relations: list[Relation]
     descriptions: list[list[str]]
 
+    def described(self, said: Iterable[str]) -> tuple[list[Entity], list[Relation]]:
+        """The entities and relations, each with its own of the descriptions that were `said`."""
+        one = iter(said)
+        entities = [replace(entity, description=next(one)) for entity in self.entities]
+        return entities, [replace(relation, description=next(one)) for relation in self.relations]
+
 
 def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Merged:
     """The graph of what was read off passages, in the order of names, whatever their case.
@@ -162,23 +141,20 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
     B and A where the graph is `directed`. An end of a relation that nobody listed becomes an entity
     of its own where `unlisted` ones count; else the relation is dropped.
     """
-    named: dict[str, list[tuple[int, EntityRow]]] = {}
-    related: dict[tuple[str, str], list[tuple[int, RelationRow]]] = {}
+    named: dict[str, list[tuple[int, EntityRow]]] = defaultdict(list)
+    related: dict[tuple[str, str], list[tuple[int, RelationRow]]] = defaultdict(list)
     for passage, extraction in enumerate(read):
         for entity in extraction.entities:
-            named.setdefault(_same(entity.name), []).append((passage, entity))
+            named[_same(entity.name)].append((passage, entity))
         for row in extraction.relations:
             one, other = _same(row.source), _same(row.target)
             pair = (one, other) if directed else (min(one, other), max(one, other))
-            related.setdefault(pair, []).append((passage, row))
-    if unlisted:
-        missing = {name for pair in related for name in pair} - set(named)
-        for rows in related.values():
-            for passage, row in rows:
-                for name in (row.source, row.target):
-                    if _same(name) in missing:
-                        end = EntityRow(name, "", row.description)
-                        named.setdefault(_same(name), []).append((passage, end))
+            related[pair].append((passage, row))
+    missing = {name for pair in related for name in pair} - set(named) if unlisted else set()
+    for passage, row in (each for rows in related.values() for each in rows):
+        for name in (row.source, row.target):
+            if _same(name) in missing:
+                named[_same(name)].append((passage, EntityRow(name, "", row.description)))
     place = {name: position for position, name in enumerate(sorted(named))}
     pairs = [pair for pair in sorted(related) if set(pair) <= set(place)]
     return Merged(
@@ -226,7 +202,49 @@ def one_line(value: Any) -> str:
     return " ".join(str(value or "").split())
 
 
-class LightSettings(LMIndexSettings):
+class GraphSettings(LMIndexSettings):
+    """What decides a graph of entities and relations."""
+
+    entity_types: str = Field(
+        "organization, person, place, event", min_length=1, description="index: kinds of entities"
+    )
+    gleanings: int = Field(0, ge=0, le=5, description="index: calls for what was overlooked")
+    description_words: int = Field(500, ge=5, le=5000, description="index: words of a description")
+
+
+class GraphIndex(LMIndex):
+    """Entities with vectors, and relations, read off each passage by the first of `signatures`."""
+
+    arrays: ClassVar[tuple[str, ...]] = ("entity_vectors",)
+    values: ClassVar[Mapping[str, Any]] = {"entities": list[Entity], "relations": list[Relation]}
+    lengths: ClassVar[Mapping[str, str]] = {"entities": "entities", "relations": "relations"}
+
+    entities: Sequence[Entity] = ()
+    relations: Sequence[Relation] = ()
+    entity_vectors = NONE
+
+    def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
+        """What each passage gives.
+
+        `gleanings` more calls ask for what was overlooked; where a reply was cut, one at least.
+        """
+        types = [kind for part in self.settings.entity_types.split(",") if (kind := part.strip())]
+        [asked, *_] = self.signatures
+
+        def read(text: str) -> Extraction:
+            extraction = Extraction()
+            for attempt in count():
+                reply = lm.ask(asked, text=text, entity_types=types, known=extraction.known)
+                extraction.add(reply.values)
+                was_cut = attempt == 0 and reply.loss == CUT
+                if attempt >= max(self.settings.gleanings, was_cut):
+                    break
+            return extraction
+
+        return at_once(read, list(map(str, self.corpus)), progress, "graph of passages")
+
+
+class LightSettings(GraphSettings):
     """What decides an index of LightRAG."""
 
     entity_types: str = Field(
@@ -235,11 +253,10 @@ class LightSettings(LMIndexSettings):
         min_length=1,
         description="index: kinds of entities; content is of works such as books and films",
     )
-    gleanings: int = Field(0, ge=0, le=5, description="index: calls for what was overlooked")
     description_words: int = Field(375, ge=10, le=5000, description="index: words of a description")
 
 
-class LightIndex(LMIndex):
+class LightIndex(GraphIndex):
     """Entities, relations and passages, each with vectors."""
 
     name = "light"
@@ -247,12 +264,7 @@ class LightIndex(LMIndex):
     Settings: ClassVar[type[Knobs]] = LightSettings
     signatures = (ExtractKeyedGraph,)
     arrays = ("entity_vectors", "relation_vectors")
-    values: ClassVar[Mapping[str, Any]] = {"entities": list[Entity], "relations": list[Relation]}
-    lengths: ClassVar[Mapping[str, str]] = {"entities": "entities", "relations": "relations"}
-
-    entities: Sequence[Entity] = ()
-    relations: Sequence[Relation] = ()
-    entity_vectors = relation_vectors = NONE
+    relation_vectors = NONE
 
     @cached_property
     def relations_of(self) -> list[list[int]]:
@@ -270,23 +282,16 @@ class LightIndex(LMIndex):
         scores = self.cosines(query, vectors)
         return [row for row in best_first(scores, k) if scores[row] >= least]
 
-    def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
-        return extract(lm, ExtractKeyedGraph, self.corpus, self.settings, progress)
-
     def _join(self, read: list[Extraction], lm: IndexLM, progress: Progress | None) -> None:
         graph = merged(read, directed=False, unlisted=True)
         words = self.settings.description_words
-        said = iter(" ".join(" ".join(texts).split()[:words]) for texts in graph.descriptions)
-        self.entities = [replace(entity, description=next(said)) for entity in graph.entities]
-        self.relations = [replace(relation, description=next(said)) for relation in graph.relations]
+        said = (" ".join(" ".join(texts).split()[:words]) for texts in graph.descriptions)
+        self.entities, self.relations = graph.described(said)
         self.__dict__.pop("relations_of", None)
         self.entity_vectors = self._embedded([f"{e.name} {e.description}" for e in self.entities])
-        self.relation_vectors = self._embedded(
-            [_embedded_text(relation, self.entities) for relation in self.relations]
-        )
-
-
-def _embedded_text(relation: Relation, entities: Sequence[Entity]) -> str:
-    """Keywords, both names and the description, in the order of the published code."""
-    ends = (entities[end].name for end in relation.ends)
-    return " ".join([", ".join(relation.keywords), *ends, relation.description])
+        # Keywords, both names and the description, in the order of the published code.
+        texts = []
+        for relation in self.relations:
+            names = [self.entities[end].name for end in relation.ends]
+            texts.append(" ".join([", ".join(relation.keywords), *names, relation.description]))
+        self.relation_vectors = self._embedded(texts)

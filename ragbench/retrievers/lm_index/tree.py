@@ -1,13 +1,16 @@
-"""A tree of summaries over a corpus (RAPTOR: Sarthi et al. 2024, arXiv:2401.18059).
+"""Summaries of a corpus by an LM: a tree of them, or one of each stretch.
 
-The leaves are the corpus's passages; RAPTOR cuts texts into pieces of 100 tokens, so give it a
-corpus of such chunks for its own setting. Each layer is grouped into soft clusters and an LM writes
-one summary per cluster, which are the nodes of the next layer, until a layer is small.
+The tree is RAPTOR's (Sarthi et al. 2024, arXiv:2401.18059). Its leaves are the corpus's passages;
+RAPTOR cuts texts into pieces of 100 tokens, so give it a corpus of such chunks for its own setting.
+Each layer is grouped into soft clusters and an LM writes one summary per cluster, which are the
+nodes of the next layer, until a layer is small.
+
+The gists are the memory of MemoRAG (Qian et al. 2024, arXiv:2409.05591), without the model that is
+trained for it: the lite form of its code asks an LM for a gist of every 4,096 tokens.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.signatures import Summarize
+from ragbench.tokens import estimate_tokens, first_tokens
 
 
 class TreeSettings(LMIndexSettings):
@@ -127,6 +131,69 @@ class SummaryTree(LMIndex):
         self.__dict__.pop("shape", None)
 
 
+class GistSettings(LMIndexSettings):
+    """What decides the gists of a corpus."""
+
+    stretch_tokens: int = Field(4096, ge=50, le=100_000, description="tokens of a gist's passages")
+    gist_words: int = Field(380, ge=10, le=5000, description="words of a gist (512 tokens)")
+
+
+class GistIndex(LMIndex):
+    """Gists of consecutive passages."""
+
+    name = "gists"
+    Settings: ClassVar[type[Knobs]] = GistSettings
+    signatures = (Summarize,)
+    by_passage = False
+    arrays = ("gist_vectors",)
+    values: ClassVar[Mapping[str, Any]] = {"gists": list[str]}
+    lengths: ClassVar[Mapping[str, str]] = {"gists": "gists"}
+    gists: Sequence[str] = ()
+    gist_vectors = NONE
+
+    def memory(self, question: str, *, max_tokens: int) -> list[str]:
+        """The gists in order; where they do not fit, those nearest to `question`."""
+        sizes = [estimate_tokens(gist) for gist in self.gists]
+        rows = list(range(len(self.gists)))
+        if sum(sizes) > max_tokens:
+            kept, left = [], max_tokens
+            for row in best_first(self.cosines(question, self.gist_vectors), len(self.gists)):
+                if sizes[row] <= left:
+                    kept.append(row)
+                    left -= sizes[row]
+            rows = sorted(kept)
+        return [self.gists[row] for row in rows]
+
+    def _read(self, lm: IndexLM, progress: Progress | None) -> list[str]:
+        texts = [str(passage) for passage in self.corpus]
+
+        def gist(stretch: Sequence[int]) -> str:
+            told, words = [texts[place] for place in stretch], self.settings.gist_words
+            reply = lm.ask(Summarize, texts=told, max_words=words)
+            written = str(reply.values.get("summary") or "").strip()
+            return written or first_tokens(" ".join(told), words)
+
+        stretches = runs(list(map(estimate_tokens, texts)), self.settings.stretch_tokens)
+        return at_once(gist, stretches, progress, "gists of passages")
+
+    def _join(self, read: list[str], lm: IndexLM, progress: Progress | None) -> None:
+        self.gists = read
+        self.gist_vectors = self._embedded(read)
+
+
+def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Consecutive places whose `sizes` add up to at most `most`, one place at the least."""
+    found: list[list[int]] = []
+    left = 0
+    for place, size in enumerate(sizes):
+        if not found or size > left:
+            found.append([])
+            left = most
+        found[-1].append(place)
+        left -= size
+    return found
+
+
 #: Dimensions clustered in, components tried at the most, and the chance that puts a row in a
 #: cluster, as in RAPTOR's code; its random numbers are another library's.
 _DIMENSIONS, _COMPONENTS, _MEMBERSHIP, _SEED = 10, 50, 0.1, 224
@@ -145,15 +212,8 @@ def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[l
         parts = [[rows[i] for i in part] for part in _soft(vectors[rows])]
         if all(len(part) < len(rows) for part in parts):
             return [fit for part in parts for fit in fitting(part)]
-        runs: list[list[int]] = []
-        size = math.inf
-        for row in rows:
-            if size + tokens[row] > max_tokens:
-                runs.append([])
-                size = 0
-            runs[-1].append(row)
-            size += tokens[row]
-        return runs
+        sizes = [tokens[row] for row in rows]
+        return [[rows[i] for i in run] for run in runs(sizes, max_tokens)]
 
     clusters: dict[tuple[int, ...], None] = {}
     for members in _soft(vectors):
