@@ -50,7 +50,7 @@ from ragbench.experiments.report.table import say
 @dry_run_option
 @corpus_options
 @answering_options
-def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
+def compile_command(dry_run: bool, **options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
     Only training and validation questions are used. The estimated cost is printed first. Give the
@@ -68,21 +68,11 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
     limits = take_limits(options)
     settings = take_settings(CompileConfig, "compile", options)
     config = to_config(**options)
-    every = []
-    for number in range(seeds):
-        out = settings.out / f"seed-{number}" if settings.out and seeds > 1 else settings.out
-        changes = {"optimizer_seed": settings.optimizer_seed + number, "out": out}
-        every.append(settings.model_copy(update=changes))
     if dry_run:
-        plan = make_plan(config, every[0])
-        say(*estimate_compile(plan).lines())
-        if seeds > 1:
-            say(f"  times {seeds}, once for each seed")
+        say(*estimate_compile(make_plan(config, settings)).lines())
         return
-    folders = [compile_folder(config, each) for each in every]
-    with limited(limits, *folders), RunProgress() as progress:
-        for each in every:
-            compile_program(config, each, on_message=say, watch=progress)
+    with limited(limits, compile_folder(config, settings)), RunProgress() as progress:
+        compile_program(config, settings, on_message=say, watch=progress)
 
 
 @command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
@@ -109,6 +99,8 @@ def compiled_command(folder: Path) -> None:
 @program_options
 @compile_options
 @optimizer_metric_option
+@option("--seeds", type=click.IntRange(1, 100), default=1, group="Compiling",
+        help="Compile this many times, with seeds from --optimizer-seed upwards.")  # fmt: skip
 @option("--equal-cost/--no-equal-cost", default=True, group="Compiling",
         help="Add an arm: not compiled, votes for as many tokens as compiled.")  # fmt: skip
 @metrics_option

@@ -126,11 +126,7 @@ answering_options = stack(
     log_option,
     limit_options,
 )
-compile_options = stack(
-    *field_options(CompileConfig, "Compiling", without=["out", "metric"]),
-    option("--seeds", type=click.IntRange(1, 100), default=1, group="Compiling",
-           help="Compile this many times, with seeds from --optimizer-seed upwards."),
-)  # fmt: skip
+compile_options = stack(*field_options(CompileConfig, "Compiling", without=["out", "metric"]))
 #: The optimizer's metric: in a verdict, `--metric` is what is compared.
 _METRIC = CompileConfig.model_fields["metric"]
 compile_metric_option = field_option("metric", _METRIC, "Compiling", "metric")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dspy
 
@@ -79,9 +79,8 @@ def load_dataset(spec: DataSpec) -> Dataset:
         return loader(spec)
     except (DataError, ConfigError) as error:
         for layout in filter(None, map(detect_layout, files.values())):
-            if layout.dataset != spec.dataset:
-                remark = f"this looks like {layout.title}: give --dataset {layout.dataset}"
-                raise type(error)(f"{error}; {remark}") from None
+            if layout != spec.dataset:
+                raise type(error)(f"{error}; the file looks like --dataset {layout}") from None
         raise
 
 
@@ -113,43 +112,34 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
     return (map_fields(row, names) for row in rows)
 
 
-class Layout(NamedTuple):
-    """A layout of questions: the name of its data set, its title, and the fields it is known by."""
-
-    dataset: str
-    title: str
-    fields: frozenset[str] = frozenset()
-
-
-_SUPPORTED = frozenset({"question", "supporting_facts", "context"})
-#: In this order: the first whose fields are all there.
+#: Data sets by fields that a question has beside `question`: the first whose fields are all there.
 _LAYOUTS = (
-    Layout("musique", "MuSiQue", frozenset({"question", "paragraphs"})),
-    Layout("2wikimultihopqa", "2WikiMultiHopQA", _SUPPORTED | {"evidences"}),
-    Layout("hotpotqa", "HotpotQA", _SUPPORTED),
-    Layout("graphrag_bench", "GraphRAG-Bench", frozenset({"question", "question_type", "source"})),
-    Layout("2wikimultihopqa", "2WikiMultiHopQA", frozenset({"question", "answer_id"})),
-    Layout("jsonl", "FlashRAG", frozenset({"question", "golden_answers"})),
-    Layout("jsonl", "questions of your own", frozenset({"question", "answer"})),
-    Layout("jsonl", "questions of your own", frozenset({"question", "answers"})),
+    ("musique", {"paragraphs"}),
+    ("2wikimultihopqa", {"supporting_facts", "context", "evidences"}),
+    ("hotpotqa", {"supporting_facts", "context"}),
+    ("graphrag_bench", {"question_type", "source"}),
+    ("2wikimultihopqa", {"answer_id"}),
+    ("jsonl", {"golden_answers"}),
+    ("jsonl", {"answer"}),
+    ("jsonl", {"answers"}),
 )
 
 
-def detect_layout(path: Path) -> Layout | None:
-    """The layout of the questions in a file, or in a folder; None where it is not known."""
+def detect_layout(path: Path) -> str | None:
+    """The data set whose layout a file, or folder, of questions has; None where it is not known."""
     if (path / "queries.jsonl").is_file():
-        return Layout("beir", "BEIR")
+        return "beir"
     try:
         first = next(iter(read_rows(path)), None)
     except DataError:
         return None
-    if first is None or not isinstance(first.data, dict):
+    if first is None or not isinstance(first.data, dict) or "question" not in first.data:
         return None
     evidence = first.data.get("evidence")
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
-        return Layout("2wikimultihopqa", "2WikiMultiHopQA as HippoRAG has it")
-    return next((layout for layout in _LAYOUTS if layout.fields <= first.data.keys()), None)
+        return "2wikimultihopqa"
+    return next((name for name, fields in _LAYOUTS if fields <= first.data.keys()), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,34 +39,26 @@ class PassageFile(PassageSource):
         return type(self), (self.folder,)
 
     def rows(self, query: str, *values: Any) -> sqlite3.Cursor:
-        """The rows that `query` gives, over a connection of this thread."""
         if not hasattr(self._local, "db"):
             address = f"{(self.folder / _FILE).absolute().as_uri()}?mode=ro&immutable=1"
             self._local.db = sqlite3.connect(address, uri=True)
-        db: sqlite3.Connection = self._local.db
+        db: sqlite3.Connection = self._local.db  # of this thread
         return db.execute(query, values)
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the corpus, as it was when the passages were written."""
         return (self.folder / _DIGEST).read_text()
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """Pid -> position."""
         return _Positions(self)
 
     def titled(self, title: str) -> list[int]:
-        """The positions of the passages with this title in whatever case, ascending."""
         query = "SELECT place FROM passages WHERE folded = ? ORDER BY place"
         return [place for (place,) in self.rows(query, title.casefold())]
 
-    @cached_property
-    def _size(self) -> int:
-        return int(self.rows("SELECT count(*) FROM passages").fetchone()[0])
-
-    def __len__(self) -> int:
-        return self._size
+    def __len__(self) -> int:  # places have no gaps
+        return int(self.rows("SELECT max(place) + 1 FROM passages").fetchone()[0])
 
     def __iter__(self) -> Iterator[Passage]:
         return map(_passage, self.rows(f"{_SELECT} ORDER BY place"))

@@ -80,7 +80,6 @@ class GEPAKnobs(OptimizerKnobs):
     candidates: int = Field(6, ge=2, le=100, description="sets the budget by DSPy's formula")
     runs: int = Field(0, ge=0, le=100_000, description="program runs; 0 for DSPy's formula")
     minibatch: int = Field(3, ge=1, le=100, description="questions reflected on at once")
-    merge: bool = Field(True, description="also join two candidates of a common ancestor")
 
 
 @OPTIMIZERS.register("gepa")
@@ -121,7 +120,6 @@ class GEPA(Optimizer):
             max_metric_calls=self.runs(Size(len(student.predictors()), 0, len(task.val))),
             reflection_minibatch_size=self.knobs.minibatch,
             reflection_lm=task.writer,
-            use_merge=self.knobs.merge,
             log_dir=str(folder),
             track_stats=True,
             seed=task.seed,
@@ -143,7 +141,6 @@ class MIPROKnobs(DemoKnobs):
     instructions: int = Field(3, ge=1, le=50, description="instructions per predictor")
     trials: int = Field(0, ge=0, le=1000, description="combinations tried; 0 for DSPy's formula")
     minibatch: int = Field(35, ge=1, le=1000, description="questions a trial scores, if V > 50")
-    program_aware: bool = Field(True, description="show the program's source to the prompt model")
 
 
 #: Above this many validation questions, trials of MIPRO score a sample of them.
@@ -181,7 +178,6 @@ class MIPRO(Optimizer):
         first = bootstrap_runs(self.knobs, size.n_train) if sets else Range()
         proposals = size.n_predictors * min(self.knobs.instructions, self.knobs.candidates)
         batches = math.ceil(size.n_train / 10) - 1
-        each = 3 if self.knobs.program_aware else 1
         trials = self.trials(size.n_predictors)
         scored = Range.exactly((trials + 1) * size.n_val)
         if size.n_val > _MINIBATCH_ABOVE:
@@ -191,7 +187,7 @@ class MIPRO(Optimizer):
         return Budget(
             teacher_runs=first + shuffled,
             student_runs=scored,
-            prompt_calls=Range(proposals + 2, proposals * each + 2 + min(batches, 9)),
+            prompt_calls=Range(proposals + 2, proposals * 3 + 2 + min(batches, 9)),
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
@@ -217,7 +213,6 @@ class MIPRO(Optimizer):
             minibatch=len(valset) > _MINIBATCH_ABOVE,
             minibatch_size=min(knobs.minibatch, len(valset)),
             minibatch_full_eval_steps=_FULL_EVERY,
-            program_aware_proposer=knobs.program_aware,
         )
         return SearchResult(best, tried_in(best), notes={"lost_proposals": search.lost})
 

@@ -189,15 +189,13 @@ GRAPH = {"id": "1", "source": "x", "question": "Q?", "answer": "A", "question_ty
     ],
 )
 def test_layouts_are_detected(rows, dataset, write):
-    layout = detect_layout(write(rows))
-    assert (layout and layout.dataset) == dataset
+    assert detect_layout(write(rows)) == dataset
 
 
 @pytest.mark.parametrize("named", ["hotpotqa", "jsonl", "synthetic", "arag"])
 def test_a_file_in_another_layout_is_recognised(named, write):
-    with pytest.raises((DataError, ConfigError), match="this looks like MuSiQue: give") as caught:
+    with pytest.raises((DataError, ConfigError), match="looks like --dataset musique") as caught:
         load_dataset(DataSpec(named, data_file=write(MUSIQUE)))
-    assert "--dataset musique" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -63,10 +63,10 @@ def load_jsonl(spec: DataSpec) -> Dataset:
     """Your own questions, with passages of their own or a corpus file; named by their file."""
     corpus = None if spec.corpus_file is None else read_corpus(spec)
     items = list(_items(spec, corpus))
-    if corpus is None and spec.setting is None and not any(item.passages for item in items):
-        layouts = filter(None, map(detect_layout, question_files(spec).values()))
-        if all(layout.dataset == "jsonl" for layout in layouts):
-            spec = replace(spec, setting="pooled")  # over none, for programs that do not search
+    searched = corpus is not None or any(item.passages for item in items)
+    layouts = {*map(detect_layout, question_files(spec).values())}
+    if not searched and spec.setting is None and layouts <= {"jsonl", None}:
+        spec = replace(spec, setting="pooled")  # over none, for programs that do not search
     made = assemble(spec, items, corpus=corpus)
     return replace(made, name=spec.title, layout=spec.dataset)
 

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from ragbench.data.passage_file import PassageFile
-from ragbench.retrievers import Passage
+from ragbench.retrievers import Passage, PassageSource
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
 _WORD = re.compile(r"\w{3,}")
@@ -29,18 +28,15 @@ class Titles:
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self._passages = passages
-        self._on_disk = passages if isinstance(passages, PassageFile) else None
+        self._on_disk = passages if isinstance(passages, PassageSource) else None
         in_memory = () if self._on_disk else passages
         self._folded = _grouped((p.title.casefold(), p) for p in in_memory)
 
     def get(self, title: str) -> Passage | None:
         """The passage with this title, else the only one with it in another case."""
+        candidates = self._folded.get(title.casefold(), ())
         if self._on_disk is not None:
-            candidates: Sequence[Passage] = [
-                self._passages[place] for place in self._on_disk.titled(title)
-            ]
-        else:
-            candidates = self._folded.get(title.casefold(), ())
+            candidates = [self._on_disk[place] for place in self._on_disk.titled(title)]
         return next((p for p in candidates if p.title == title), None) or _only(candidates)
 
     def match(

@@ -275,8 +275,7 @@ def make_config(
     if "dataset" not in data and (paths or data.get("hub_repo")):
         from ragbench.data import detect_layout
 
-        layouts = filter(None, map(detect_layout, paths))
-        dataset = next((layout.dataset for layout in layouts), "jsonl")  # that of one's own
+        dataset = next(filter(None, map(detect_layout, paths)), "jsonl")  # that of one's own
         fields["data"] = {**data, "dataset": dataset}
     return resolve(RunConfig, "config", fields)
 
