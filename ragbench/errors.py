@@ -7,19 +7,14 @@ that question's record as a `Failure`, and the run goes on.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 class RagbenchError(Exception):
-    """An error that the user can fix; its message is one line.
-
-    `partial` are the runs (`Evaluation`) that there are to show all the same.
-    """
+    """An error that the user can fix; its message is one line."""
 
     exit_code = 2
-    partial: Sequence[Any] = ()
 
 
 class UnknownNameError(RagbenchError):
@@ -80,9 +75,8 @@ class StoppedError(RagbenchError):
 
     exit_code = 3
 
-    def __init__(self, message: str, partial: Sequence[Any] = ()) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(f"stopped by {message}; the same command with a larger limit continues")
-        self.partial = tuple(partial)
 
 
 @contextmanager

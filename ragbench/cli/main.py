@@ -155,10 +155,6 @@ def _said(error: Exception) -> int:
         line = f"{where}{error.strerror or error}"
     elif isinstance(error, RagbenchError):
         code = error.exit_code
-        if error.partial:
-            from ragbench.experiments.report.tables import print_runs
-
-            print_runs(error.partial)
     else:
         import traceback
 

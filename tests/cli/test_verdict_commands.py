@@ -31,7 +31,7 @@ def test_a_verdict_and_its_programs(world: World) -> None:
     common = f"--program vanilla --k 1 {DATA} --limit 0 --out verdict"
     said = ragbench(f"verdict {common} --equal-cost --margin 0.05")
     assert "f1: this compiled program" in said
-    assert "for one on the optimizer give --seeds 3" in said
+    assert "one on the optimizer needs 3 different programs" in said
     assert "votes (" in said
     read = ragbench("verdict --read verdict")
     assert read.splitlines()[-1] == said.splitlines()[-1] == "verdict: verdict"

@@ -119,12 +119,11 @@ def test_compile_under_a_limit_comes_to_the_same_program(world: World) -> None:
     assert len(lm.asked) == whole
 
 
-def test_verdict_shows_the_arms_as_far_as_they_came(world: World) -> None:
+def test_verdict_says_how_far_it_came(world: World) -> None:
     config = world.config(out=world.folder / "verdict")
     asked = VerdictRequest(equal_cost=False)
     with limited(Limits(calls=20), world.folder), pytest.raises(StoppedError) as stop:
         run_verdict(config, CompileConfig(), asked, on_message=quiet)
-    assert [run.progress.answered for run in stop.value.partial] == [16, 4]
     assert "--max-calls 20 in arm form, 4 of 16 answered, 12 not asked" in str(stop.value)
     assert not (world.folder / "verdict" / VERDICT).exists()
     with limited(Limits(calls=600), world.folder):

@@ -136,6 +136,8 @@ def test_every_control_does_what_it_says_and_the_address_keeps_it(
     page.wait_for_selector(".sides")
     assert page.locator(".side").first.locator("ol li").count() == 6
     assert page.locator(".side").last.locator("svg.chart g[aria-label=bar] rect").count() == 4
+    stray = "side => [...side.childNodes].filter((each) => each.nodeType === 3).length"
+    assert page.locator(".side").last.evaluate(stray) == 0, "a call without a prompt says nothing"
     asked = page.url.partition("#")[2]
     for part in ("metric=em", "ircot&", "find=Q00003", "react&", "q=q00003"):
         assert part in asked

@@ -37,7 +37,7 @@ from ragbench.experiments.estimates import estimate_run, in_all
 from ragbench.experiments.runs import Evaluation, RunContext, evaluate, ready
 from ragbench.experiments.store import locked, read_object
 from ragbench.experiments.watch import SILENT, Watch
-from ragbench.metrics import LEAST_SEEDS, get_metric
+from ragbench.metrics import get_metric
 
 #: Arms whose costs differ by less than this share count as equal.
 _EQUAL = 0.1
@@ -57,7 +57,7 @@ def run_verdict(
 
     Raises:
         DataError: the questions asked are not held out.
-        StoppedError: a limit of spending was reached; it shows the arms as far as they came.
+        StoppedError: a limit of spending was reached.
         RagbenchError: something else the user can mend.
     """
     _check(config, request)
@@ -65,8 +65,6 @@ def run_verdict(
     run_context = make_plan(config, settings).run_context
     folder = verdict_folder(config, settings)
     arms = _Arms(config, settings, request, folder, run_context, on_message, watch)
-    for line in _too_few_seeds(request):
-        on_message(line)
     with locked(folder):
         if request.max_questions is None:
             return arms.verdict(config.data.limit)
@@ -127,15 +125,13 @@ class _Arms:
     run_context: RunContext
     on_message: OnMessage
     watch: Watch
-    runs: list[Evaluation] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     #: Votes at equal tokens; None until both arms were run once.
     votes: float | None = None
 
     def verdict(self, limit: int | None) -> Verdict:
         """The verdict on the first `limit` questions (None: all), kept in the folder."""
-        request, self.runs = self.request, []
-        first = self.settings.optimizer_seed
+        request, first = self.request, self.settings.optimizer_seed
         seeds = tuple(range(first, first + request.seeds))
         zero_shot = self._run(ZERO_SHOT, limit)
         self._run(FORM, limit, form=True)
@@ -146,8 +142,7 @@ class _Arms:
             self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
         votes = self._vote(zero_shot, compiled, limit) if request.equal_cost else 0
         anytime = request.max_questions is not None
-        metrics = tuple(request.metrics)
-        design = Design(seeds, votes, metrics, request.margin, anytime)
+        design = Design(seeds, votes, tuple(request.metrics), request.margin, anytime)
         verdict = assemble(self.folder, design, tuple(self.looks))
         verdict.keep()
         return verdict
@@ -156,23 +151,17 @@ class _Arms:
         self.on_message(f"arm {name}")
         config = self.config.but(**over, limit=limit, out=self.folder / name)
         run = evaluate(config, like=self.run_context, watch=self.watch)
-        self.runs.append(run)
         if run.stopped_by:
-            where = f"{run.stopped_by} in arm {name}, {run.progress.words()}"
-            raise StoppedError(where, partial=self.runs)
+            raise StoppedError(f"{run.stopped_by} in arm {name}, {run.progress.words()}")
         return run
 
     def _program(self, seed: int) -> Path:
         each = {"optimizer_seed": seed, "out": self.folder / f"program-{seed}"}
         settings = self.settings.model_copy(update=each)
-        try:
-            return compile_program(
-                self.config, settings, on_message=self.on_message, like=self.run_context,
-                watch=self.watch,
-            )  # fmt: skip
-        except StoppedError as stop:
-            stop.partial = tuple(self.runs)
-            raise
+        return compile_program(
+            self.config, settings, on_message=self.on_message, like=self.run_context,
+            watch=self.watch,
+        )  # fmt: skip
 
     def _vote(
         self, zero_shot: Evaluation, compiled: Sequence[Evaluation], limit: int | None
@@ -212,20 +201,13 @@ def estimate_verdict(
     zero_shot = estimate_run(run_context)
     form = estimate_run(ready(config.but(out=folder / FORM, form=True), like=run_context))
     compiling = estimate_compile(make_plan(config, settings, like=run_context))
-    lines = [f"arm {ZERO_SHOT}", *zero_shot.lines(), f"arm {FORM}", *form.lines()]
-    lines += [f"compile, {request.seeds} times", *compiling.lines()]
-    lines += [f"arm {COMPILED}, {request.seeds} times: as {ZERO_SHOT}"]
-    lines += [f"arm {COMPILED_FORM}, {request.seeds} times: as {FORM}"]
-    notes = ["without the demonstrations that compiling may add to the prompts of its arms"]
+    notes = [
+        f"{request.seeds} compiles, and after each of them both arms again, without the "
+        "demonstrations that compiling may add to their prompts"
+    ]
     if request.equal_cost:
         notes += ["without the votes at equal cost, which take as much as one compiled arm"]
     seeds = [compiling, zero_shot, form] * request.seeds
     whole = in_all("in all", [zero_shot, form, *seeds], notes)
-    return [*lines, *whole.lines(), *_too_few_seeds(request)]
-
-
-def _too_few_seeds(request: VerdictRequest) -> list[str]:
-    if request.seeds >= LEAST_SEEDS:
-        return []
-    on = f"{request.seeds} compiled program{'s' * (request.seeds > 1)}"
-    return [f"the verdict will be on {on}; for one on the optimizer give --seeds {LEAST_SEEDS}"]
+    named = {f"arm {ZERO_SHOT}": zero_shot, f"arm {FORM}": form, "compile": compiling, "": whole}
+    return [line for name, part in named.items() for line in (name, *part.lines()) if line]

@@ -133,7 +133,6 @@ def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
     with locked(sweep.folder):
         outcomes = [Outcome(cell) for cell in sweep.cells]
         runner = _Runner(watch, benches)
-        _write(Swept(sweep, outcomes, ()))
         for number, cell in enumerate(sweep.cells):
             outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
             _write(Swept(sweep, outcomes, ()))

@@ -201,9 +201,8 @@ def spending(limits: Limits) -> Iterator[Spent]:
     try:
         with use(current().plus(around)):
             yield spent
-    except StoppedError as stopped:
+    except StoppedError:
         if spent.error is not None:  # no larger limit would help
-            spent.error.partial = stopped.partial
             raise spent.error from None
         raise
     finally:

@@ -344,7 +344,7 @@ function prompts(record, texts, other) {
     const [mine, like] = [read(call, texts), (each) => each.signature === call.signature];
     const theirs = other && other.record.ledger.calls.filter(like)[record.ledger.calls.slice(0, i).filter(like).length];
     const before = theirs ? read(theirs, other.texts).slice(0, -1).join("\n") : "";
-    return mine.length && node("details", {}, node("summary", {}, `${i + 1}. ${call.signature || call.kind}: prompt and reply`),
+    return mine.length > 0 && node("details", {}, node("summary", {}, `${i + 1}. ${call.signature || call.kind}: prompt and reply`),
       mine.map((text) => node("pre", {}, text)), before && difference(before, mine.slice(0, -1).join("\n"), other.name));
   });
 }
@@ -354,7 +354,7 @@ function difference(before, after, name) {
   const [a, b] = [before.split("\n"), after.split("\n")];
   const lines = (some, others, sign, kind) => some.filter((text) => !others.includes(text)).map((text) => node("span", { class: kind }, `${sign} ${text}\n`));
   const changed = [...lines(a, b, "-", "bad"), ...lines(b, a, "+", "good")];
-  return changed.length && node("details", {}, node("summary", {}, `what differs from ${name}`), node("pre", {}, changed));
+  return changed.length > 0 && node("details", {}, node("summary", {}, `what differs from ${name}`), node("pre", {}, changed));
 }
 
 function passage(one, record) {
