@@ -1,12 +1,10 @@
 """Summaries: means with failures as the worst, their intervals, and breakdowns."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ragbench.errors import UnknownNameError
 from ragbench.metrics import DEFAULT_METRICS, mean_interval, score_columns, summarize
 from ragbench.record import Record
 from tests.metrics.records import failure, record
@@ -55,10 +53,3 @@ def test_breakdowns() -> None:
         "entity": 3,
         "yes_no": 1,
     }
-
-
-def test_chosen_metrics_and_an_unknown_one() -> None:
-    found = summed(RECORDS, ["recall@1", "em"])
-    assert set(json.loads(json.dumps(found))["scores"]) == {"recall@1", "em"}
-    with pytest.raises(UnknownNameError):
-        summed(RECORDS, ["recal@1"])
