@@ -41,22 +41,14 @@ def compiled(name: str = "vanilla", **knobs: Any) -> RAGProgram:
 def artefact(folder: Path, made: RAGProgram | None = None, **changes: Any) -> Path:
     made = made or compiled()
     folder.mkdir(exist_ok=True)
-    digest = save_program(made, folder / "program.json")
     fields: dict[str, Any] = {
-        "format": FORMAT,
-        "program": made.name,
-        "variant": made.knobs.variant,
-        "knobs": made.knobs.model_dump(mode="json"),
-        "predictors": cards_of(made),
-        "program_sha256": digest,
-        "data": data_card("towns", "digest", TRAIN, VAL),
-        "optimizer": {"name": "bootstrap"},
-        "config": {},
-        "lms": {},
+        "format": FORMAT, "program": made.name, "variant": made.knobs.variant,
+        "knobs": made.knobs.model_dump(mode="json"), "predictors": cards_of(made),
+        "program_sha256": save_program(made, folder / "program.json"),
+        "data": data_card("towns", "digest", TRAIN, VAL), "optimizer": {"name": "bootstrap"},
         "versions": versions(),
-        "scores": {},
-        "cost": {},
-    }
+        "config": {}, "lms": {}, "scores": {}, "cost": {},
+    }  # fmt: skip
     write_sidecar(folder, Sidecar(**{**fields, **changes}))
     return folder
 
@@ -114,9 +106,7 @@ def test_what_it_was_not_compiled_for_is_refused(
     assert words in refused(artefact(tmp_path, made(), **changes), program(into[0], **into[1]))
 
 
-def test_a_changed_missing_or_broken_file_is_refused_and_a_pickle_never_read(
-    tmp_path: Path,
-) -> None:
+def test_a_changed_missing_or_broken_file_is_refused_a_pickle_never_read(tmp_path: Path) -> None:
     folder = artefact(tmp_path)
     path, sidecar = folder / "program.json", folder / "sidecar.json"
     path.write_text(path.read_text().replace("Ann", "Bob"))
@@ -157,9 +147,7 @@ def test_splits_that_overlap_are_refused() -> None:
             data_card("towns", "digest", TRAIN, [*VAL, twin])
 
 
-def test_questions_of_another_file_that_need_the_same_passages_are_named(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_questions_that_share_passages_are_named(caplog: pytest.LogCaptureFixture) -> None:
     def needing(qid: str, *pids: str) -> dspy.Example:
         return dspy.Example(qid=qid, question=f"Question {qid}?", gold_pids=list(pids))
 
@@ -172,9 +160,7 @@ def test_questions_of_another_file_that_need_the_same_passages_are_named(
     assert "(first: y)" in caplog.text
 
 
-def test_two_banks_of_one_state_are_two_programs_and_an_edited_one_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_two_banks_of_one_state_are_two_programs_an_edited_one_is_refused(tmp_path: Path) -> None:
     def identity(folder: Path) -> str:
         return str(make_config({"program": "vanilla", "compiled": folder}).identity()["compiled"])
 

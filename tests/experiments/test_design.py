@@ -12,13 +12,12 @@ import pytest
 
 from benchmarks.calibration import WORDS
 from ragbench.experiments.compare.paired import clusters_of, mostly_right
-from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
-from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion, subject
+from ragbench.experiments.compare.verdicts import Look, Verdict, conclusion
 from ragbench.experiments.report.verdict import looks_in_words
 from ragbench.experiments.store import StoredRecords, read_records
 from ragbench.metrics import Interval, Method, compare_scores
-from ragbench.record import Record, Totals
+from ragbench.record import Record
 from tests.experiments.scored_runs import make_run
 from tests.metrics.records import record
 
@@ -78,15 +77,6 @@ def test_break_even(pay: PayBack, questions: int | None, words: str) -> None:
     assert words in pay.words()
 
 
-def test_who_a_verdict_is_on() -> None:
-    three = Design((0, 1, 2))
-    assert subject(three, 3, 20) == "compiling on these 20 questions"
-    assert subject(three, 2, 20) == "this set of 3 compiled programs"
-    assert subject(Design((0,)), 1, 20) == "this compiled program"
-    assert subject(Design((0, 1)), 2, 20) == "this set of 2 compiled programs"
-    assert subject(Design((0, 1, 2), anytime=True), 3, 20) == "this set of 3 compiled programs"
-
-
 def seeded(spread: float, gain: float, **method: Any) -> Any:
     """Three programs whose means differ by about `spread`, against one that is not compiled."""
     rng = np.random.default_rng(0)
@@ -120,25 +110,6 @@ def test_decided_is_every_metric() -> None:
     assert decided("better", "worse")
     assert not decided("better", "no difference shown")
     assert not decided("no difference shown", "no difference shown")
-
-
-def costs(tokens: int) -> Any:
-    as_if = Totals(prompt_tokens=tokens * 9, completion_tokens=tokens)
-    return SimpleNamespace(summary=SimpleNamespace(n=10, as_if=as_if))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "votes"),
-    [
-        (100, 340, 3.4),
-        (100, 109, 0.0),
-        (100, 50, 0.0),
-        (0, 200, 0.0),
-        (1, 500, 99.0),
-    ],
-)
-def test_votes_cost_as_much_as_compiled(before: int, after: int, votes: float) -> None:
-    assert votes_for(costs(before), [costs(after)]) == votes
 
 
 def test_what_stopping_saved_counts_against_the_questions_that_there_are() -> None:
@@ -186,9 +157,7 @@ def test_clusters_are_those_named_or_those_that_share_gold_passages(
     assert clusters_of(stored(*rows)) == dict(zip("abc", clusters.split(), strict=False))
 
 
-def test_mostly_right_is_more_than_half_of_the_runs(
-    stored: Callable[..., StoredRecords],
-) -> None:
+def test_mostly_right_is_more_than_half(stored: Callable[..., StoredRecords]) -> None:
     def run(*answers: str) -> Any:
         names = zip("abc", answers, strict=True)
         return SimpleNamespace(records=stored(*(record(a, qid=qid) for qid, a in names)))
@@ -202,7 +171,7 @@ def test_mostly_right_is_more_than_half_of_the_runs(
 @pytest.mark.parametrize("n", [1, 4, 40, 400])
 @pytest.mark.parametrize("margin", [None, 0.02, 0.3])
 @pytest.mark.parametrize("clusters", [0, 1, 10])
-def test_every_verdict_is_made_of_calibrated_words(
+def test_every_verdict_is_of_calibrated_words(
     gain: float, n: int, margin: float | None, clusters: int
 ) -> None:
     rng = random.Random(n)

@@ -204,9 +204,7 @@ def test_the_card_and_the_tables_show_the_index(indexing: World) -> None:
     assert (whole_cost(run), whole_cost(plain)) == (None, plain.summary.as_if.cost_usd)
 
 
-def test_an_index_that_a_limit_stops_shows_its_bill_and_lost_replies_are_told(
-    indexing: World,
-) -> None:
+def test_a_stopped_index_shows_its_bill_and_lost_replies_are_told(indexing: World) -> None:
     config = indexed(indexing, "hippo_rag")
     with spending(Limits(calls=20)):
         stopped = evaluate(config)
@@ -244,9 +242,7 @@ def test_a_compile_makes_the_index_before_the_first_question_and_shows_it(indexi
     assert billed["all"]["calls"] == len(signatures)
 
 
-def test_a_file_gets_a_line_every_30_seconds_with_rate_and_cost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_gets_a_line_every_30_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     out, now = io.StringIO(), [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     progress = module.RunProgress("facts", Console(file=out, width=80))

@@ -58,9 +58,7 @@ def judged(run: Path, lm: ScriptedLM, *rule: str, **fields: Any) -> dict[str, An
     return dict(found)
 
 
-def test_verdicts_fill_the_metric_and_every_denominator_and_are_asked_for_once(
-    folder: Folder,
-) -> None:
+def test_verdicts_fill_the_metric_and_every_denominator_once(folder: Folder) -> None:
     run, lm = folder(), judge_of()
     scored = scored_by(run, lm)
     found = scored.summary["judges"]["judge"]
@@ -85,9 +83,7 @@ def test_a_judge_that_rejects_exact_matches_is_reported(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("reply", ["I would say so", {"verdict": "mostly correct"}])
-def test_unreadable_reply_is_asked_for_once_more_and_then_unscored(
-    folder: Folder, reply: Reply
-) -> None:
+def test_unreadable_reply_is_asked_again_then_unscored(folder: Folder, reply: Reply) -> None:
     lm = judge_of(lambda a: reply if "Chad" in a.inputs["answer"] else fair(a), schema=False)
     scored = scored_by(folder(answered("q1", "Norway"), answered("q2", "Chad")), lm)
     found = scored.summary["judges"]["judge"]
@@ -228,9 +224,7 @@ def labelling(*unsupported: str) -> ScriptedLM:
     return judge_of(script)
 
 
-def test_grounding_metrics_are_filled_and_kept(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_claims_fill_two_metrics(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     run = folder(
         answered("q1", "Norway", steps=thought(SAID)), answered("q2", "Chad"),
         answered("q3", "yes"), answered("q4", "Oslo", pids=()), replace(failure(), qid="q5"),
@@ -285,7 +279,7 @@ def explaining(asked: Asked) -> Reply:
     return {"mistake": "same_meaning" if "Nor" in said else "passages_lack_it"}
 
 
-def test_a_model_decides_only_what_rules_cannot(
+def test_a_model_decides_what_rules_cannot(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = folder(

@@ -67,9 +67,7 @@ def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:
     assert [(r["failure"]["boundary"], r["answer"]) for r in cut] == [("limit", None)]
 
 
-def test_a_program_that_hides_the_refusal_has_no_answer(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hidden_refusal_is_no_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     config = world.config(out=world.folder / "run", workers=1)
     program = type(ready(config).program)
     solve: Callable[..., object] = program.solve

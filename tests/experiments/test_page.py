@@ -78,9 +78,7 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
         assert column == pytest.approx(list(wanted), abs=1e-4)
 
 
-def test_advice_is_the_cheapest_not_shown_worse_whatever_the_order(
-    runs: list[Path], tmp_path: Path
-) -> None:
+def test_advice_does_not_depend_on_the_order(runs: list[Path], tmp_path: Path) -> None:
     def said(found: dict[str, Any]) -> list[Any]:
         advice = found["advice"]["f1"]
         names = [found["runs"][advice[each]]["name"] for each in ("use", "best")]

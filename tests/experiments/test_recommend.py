@@ -177,9 +177,7 @@ def test_the_config_takes_router_and_policy_or_neither(tmp_path: Path) -> None:
         Router(shelf(), unknown)
 
 
-def test_runs_are_learned_from_and_the_policy_is_run_on_others(
-    tmp_path: Path, server: FakeServer
-) -> None:
+def test_a_policy_is_learned_and_run_on_other_questions(tmp_path: Path, server: FakeServer) -> None:
     data = ["--data-file", write_questions(tmp_path, 20)]
     lm = ["--lm", "openai/fake", "--api-base", server.url, "--no-cache", "--workers", 2]
     runs, learned = [tmp_path / "vanilla", tmp_path / "direct"], tmp_path / "learned.json"

@@ -143,7 +143,7 @@ def test_a_compiled_program_is_listed_with_the_best_of_its_candidates_corrected(
     assert by_choosing(SimpleNamespace(scores={})) == "-"  # type: ignore[arg-type]
 
 
-def test_every_column_is_broken_down_by_group(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_column_by_group(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = {"calls": [call()] * 3, "path": {"calls": 3, "latency_s": 1.5}}
     dear = answered("q3", "yes", ledger=ledger, latency_s=6.0, answers=["yes"], qtype="comparison")
     run = ran(answered("q1", "Norway"), replace(failing("q2"), hops=3), dear)

@@ -90,9 +90,7 @@ def test_failure_is_recorded_scored_zero_and_asked_again(ran: Run) -> None:
     assert len(lm.asked) == 1
 
 
-def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
-    ran: Run, tmp_path: Path
-) -> None:
+def test_cached_rerun_bills_nothing_and_shows_the_same_totals(ran: Run, tmp_path: Path) -> None:
     lm = ScriptedLM(script, cache=True, name="scripted/cached-rerun", price="in=1,out=2")
     first = ran(lm)[0].summary
     second = ran(lm, out=str(tmp_path / "again"))[0].summary
@@ -200,9 +198,7 @@ def test_the_record_names_what_failed(
     assert record.failure.boundary == boundary
 
 
-def test_keys_are_taken_out_also_those_set_changed_and_removed_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_keys_are_taken_out_also_those_set_later(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "abcdefghijklmnopqrstuvwx"
     for text in ("provided: sk-{}.", "Authorization: Bearer {}", "key={}", "hf_{}", "AIza{}"):
         assert secret not in redact(text.format(secret))

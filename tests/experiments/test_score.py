@@ -63,9 +63,7 @@ def test_unknown_metric_and_a_folder_without_records_are_mistakes(tmp_path: Path
             score_run(folder, ScoreRequest(metrics=metrics))
 
 
-def test_commands_print_tables_and_examples_safely(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_print_safely(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = answered("q5", "[red]\x1b[31mSweden[/red]")
     folder = str(make_run(tmp_path / "run", [*four(), evil]))
     code, out, _ = command(capsys, "score", folder, "--protocol", "hotpotqa")
@@ -128,9 +126,7 @@ def test_attribution_gives_support_and_joint_marked_and_kept(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("used", [[0], [1, 99]])
-def test_a_number_that_no_sentence_has_is_asked_for_once_more_and_then_unscored(
-    tmp_path: Path, used: list[int]
-) -> None:
+def test_a_number_that_no_sentence_has_is_unscored(tmp_path: Path, used: list[int]) -> None:
     lm = reader(used=used)
     found = attributed(make_run(tmp_path / "run", [answered("q1", "Norway")]), lm)
     assert "sp_f1" not in found["scores"]
@@ -175,7 +171,7 @@ def test_triples_give_evidence_and_the_joint_score_of_the_three(tmp_path: Path) 
     ("said", "why"),
     [([["Oslo", "country"]], "triples"), (GOLD * 4, f"more than {MOST_TRIPLES} triples")],
 )
-def test_triples_that_cannot_be_used_are_counted_and_earn_nothing(
+def test_unusable_triples_are_counted_and_earn_nothing(
     tmp_path: Path, said: list[list[str]], why: str
 ) -> None:
     rows = [told("q1"), told("q2", question="Where is Oslo?")]

@@ -23,7 +23,6 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import Evaluation, evaluate, limited, reopen
-from ragbench.experiments.runs.shards import _jobs
 from ragbench.experiments.store import read_records
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits
@@ -198,14 +197,6 @@ def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None
 def test_a_local_model_serves_one_process(run: Run) -> None:
     with FakeServer() as server, pytest.raises(ConfigError, match="leave --processes out"):
         run(server, "run", processes=2, lm="local", api_base=None)
-
-
-def test_a_rate_is_divided() -> None:
-    config = make_config({"workers": 5, "processes": 3, "rpm": 60, "tpm": 1000})
-    jobs = _jobs(config, [f"q{n}" for n in range(9)])
-    shares = [(job.config.workers, job.config.lm.rpm, job.config.lm.tpm) for job in jobs]
-    assert shares == [(2, 20, 333), (2, 20, 333), (1, 20, 333)]
-    assert sorted(qid for job in jobs for qid in job.qids) == [f"q{n}" for n in range(9)]
 
 
 @pytest.fixture

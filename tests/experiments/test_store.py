@@ -207,9 +207,7 @@ def test_a_card_that_was_put_beside_another_run_is_noticed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("special", ["pipe", "/dev/zero"])
-def test_a_pipe_or_a_device_in_the_place_of_a_file_is_not_waited_for(
-    tmp_path: Path, special: str
-) -> None:
+def test_a_pipe_or_a_device_is_not_waited_for_as_a_file(tmp_path: Path, special: str) -> None:
     folder = make_run(tmp_path / "run", four())
 
     def replaced(name: str) -> Path:

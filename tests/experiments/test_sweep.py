@@ -166,7 +166,7 @@ def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -
     assert not (tmp_path / "out").exists()
 
 
-def test_one_budget_ends_the_whole_and_a_larger_one_continues(
+def test_one_budget_ends_all_and_a_larger_continues(
     load: Any, tmp_path: Path, server: FakeServer
 ) -> None:
     fields = {"matrix": {"program": ["vanilla", "direct"], "lm": ["openai/a", "openai/b"]}}

@@ -170,9 +170,7 @@ def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:
         {"objectives": ("f1",)},  # bad trials are given up
     ],
 )
-def test_what_is_spent_lies_in_the_range_of_what_is_left(
-    world: World, over: dict[str, Any]
-) -> None:
+def test_what_is_spent_lies_in_the_estimate(world: World, over: dict[str, Any]) -> None:
     before = Totals()
     for trials in (3, 10):
         config, how = asked(world, {"limit": 4}, trials=trials, **over)
