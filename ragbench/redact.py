@@ -20,6 +20,11 @@ _SECRET = ("_KEY", "APIKEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _SHORTEST = 8
 
 
+def is_secret(name: str) -> bool:
+    """Whether the environment variable `name` holds a key, by its name."""
+    return name.upper().endswith(_SECRET)
+
+
 def redact(text: str) -> str:
     """`text` without the value of any key in the environment and without key-like strings."""
     text = without_keys(text)
@@ -48,7 +53,7 @@ def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
     forms = [
         (name, form)
         for name, value in os.environ.items()
-        if name.upper().endswith(_SECRET) and len(value) >= _SHORTEST
+        if is_secret(name) and len(value) >= _SHORTEST
         for form in {value, json.dumps(value)[1:-1], quote(value), quote(value, safe=""),
                      quote_plus(value)}
     ]  # fmt: skip

@@ -32,23 +32,13 @@ from filelock import FileLock
 
 from ragbench.errors import LMSetupError, ModelError, UnknownNameError
 from ragbench.paths import cache_root as cache_root
+from ragbench.redact import is_secret
 
 DEFAULT_LM = "qwen2.5-coder-0.5b"
 DEFAULT_EMBEDDER = "minilm-int8"
 HUB_TIMEOUT_S = 5.0
 #: The server's key is read from here: an argument would be seen by every user of the machine.
 KEY_VARIABLE = "RAGBENCH_SERVER_KEY"
-#: What child processes get of the environment beside locale variables; no key is among it.
-_HANDED_ON = (
-    "APPDATA", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "HOME", "LANG", "LD_LIBRARY_PATH",
-    "LOCALAPPDATA", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "PATH", "PYTHONHOME", "PYTHONPATH",
-    "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "USERPROFILE", "VIRTUAL_ENV", "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-)  # fmt: skip
-_NETWORK = (
-    "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE",
-    "SSL_CERT_DIR", "SSL_CERT_FILE",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -267,9 +257,8 @@ def _pip_download(requirement: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     command += ["--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--dest", str(folder), requirement]
-    environment = child_environment(*_NETWORK, prefixes=("PIP_",))
     pip = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        command, env=child_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or len(wheels) != 1:
@@ -278,14 +267,9 @@ def _pip_download(requirement: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def child_environment(*names: str, prefixes: tuple[str, ...] = ()) -> dict[str, str]:
-    """What a child process gets: what it needs to run, the variables `names`, and no keys.
-
-    `prefixes` are of further variables, such as `PIP_`.
-    """
-    wanted = {*_HANDED_ON, *names, *(name.lower() for name in names)}
-    begins = ("LC_", *prefixes)
-    return {n: v for n, v in os.environ.items() if n in wanted or n.startswith(begins)}
+def child_environment() -> dict[str, str]:
+    """The environment of a child process: this one's, without keys."""
+    return {name: value for name, value in os.environ.items() if not is_secret(name)}
 
 
 @dataclass(frozen=True)
@@ -359,7 +343,7 @@ class LocalServer:
         command = [sys.executable, "-P", "-m", "ragbench.lms.local", str(gguf), spec.name, *numbers]
         # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
         # and where other work wants the cores each wait costs a whole time slice.
-        given = child_environment(prefixes=("GGML_", "LLAMA_"))
+        given = child_environment()
         environment = {"OMP_WAIT_POLICY": "passive", **given, KEY_VARIABLE: self.key}
         with tempfile.TemporaryFile() as log:
             process = self._process = subprocess.Popen(

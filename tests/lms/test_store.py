@@ -144,11 +144,7 @@ def test_names_and_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def test_child_processes_get_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "LD_PRELOAD", "PIP_INDEX_URL"):
+    for name in ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "db_password"):
         monkeypatch.setenv(name, "canary")
-    monkeypatch.setenv("https_proxy", "http://proxy")
     given = local.child_environment()
-    assert "canary" not in given.values()
-    assert ("PATH" in given, "https_proxy" in given) == (True, False)
-    downloads = local.child_environment("HTTPS_PROXY", prefixes=("PIP_",))
-    assert (downloads["PIP_INDEX_URL"], downloads["https_proxy"]) == ("canary", "http://proxy")
+    assert ("canary" in given.values(), "PATH" in given) == (False, True)
