@@ -1,7 +1,7 @@
 """DSPy adapters for models large and small: chat sections, JSON, and native tool calls.
 
 A value is read strictly first, as DSPy does. What fails is mended only where one meaning is plain
-("Full.", "85%", a bulleted list): anything else stays an error. Each mended value is counted as
+("**Full.**", "85%", a bulleted list): anything else stays an error. Each mended value is counted as
 `label_repair`; a chat answer that cannot be read is asked for once more as JSON, and that second
 call is in the ledger as a fallback.
 """
@@ -35,7 +35,6 @@ CLOSING = "closing"
 _HEADER = re.compile(r"\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?")
 #: The mark of a next field at the end of a value, also one that was cut off.
 _MARK = re.compile(r"\[\[\s*#+\s*\w*\s*#*\s*\]*\**$")
-_NUMBER = re.compile(r"(?:[a-z]+ ?[:=] ?)?([-+]?\d+(?:\.\d+)?) ?(%|/ ?\d+|[a-z]*)", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[\d+\])\s+")
 #: A longer text is no label and no number.
 _LONGEST_VALUE = 1_000
@@ -43,7 +42,7 @@ _LONGEST_VALUE = 1_000
 _LONGEST_MENDED = 40_000
 #: Brackets without an end in what a model meant as JSON: a few.
 _MOST_OPEN = 100
-_NOTHING = {"none", "null", "n/a", "na", "nil", "empty", "nothing"}
+_NOTHING = {"none", "null", "n a", "na", "nil", "empty", "nothing"}
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 _NO_VALUE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
@@ -294,7 +293,7 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
     value = raw
     if isinstance(raw, str) and (mark := _MARK.search(raw.rstrip(), max(0, len(raw) - 200))):
         value = raw[: mark.start()].rstrip("* \n")
-    if annotation == (str | None) and isinstance(value, str) and _bare(value) in _NOTHING:
+    if annotation == (str | None) and isinstance(value, str) and _plain(value) in _NOTHING:
         return None, True
     try:
         return _strict(value, annotation), value is not raw
@@ -362,21 +361,18 @@ def _mend(text: str, annotation: Any) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     members = [a for a in arguments if a is not type(None)]
     if origin in (Union, UnionType) and len(members) == 1:
-        return None if _bare(text) in _NOTHING else _mend(text, members[0])
+        return None if _plain(text) in _NOTHING else _mend(text, members[0])
     if origin is list and arguments in ((str,), (int,)):
         return _list(text, arguments[0])
-    if len(text) <= _LONGEST_VALUE and annotation is bool:
-        return _label(text, _TRUTH)
-    if len(text) <= _LONGEST_VALUE and (origin is Literal or annotation in (int, float)):
-        numbers = annotation in (int, float) or all(type(choice) is int for choice in arguments)
-        if not numbers:
-            return _label(text, {_plain(str(choice)): choice for choice in arguments})
-        found = _NUMBER.fullmatch(" ".join(text.strip(" \n*_`\"'[].").split()))
-        number = float(found[1]) if found else math.nan
-        if found and annotation is float and not found[2].startswith("/"):
-            return number / 100 if found[2] == "%" else number
-        if number.is_integer() and (annotation is int or number in arguments):
-            return int(number)
+    if len(text) <= _LONGEST_VALUE and (origin is Literal or annotation is bool):
+        return _label(text, {_plain(str(one)): one for one in arguments} if arguments else _TRUTH)
+    if len(text) <= _LONGEST_VALUE and annotation in (int, float):
+        bare = text.strip(" \n*_`\"'[].")
+        with suppress(ValueError):
+            number = float(bare.removesuffix("%"))
+            number = number / 100 if annotation is float and bare.endswith("%") else number
+            if math.isfinite(number) and (annotation is float or number.is_integer()):
+                return annotation(number)
     raise UnreadableError(f"{text[:80]!r} is not a {annotation}")
 
 
@@ -395,7 +391,7 @@ def _label(text: str, labels: Mapping[str, Any]) -> Any:
 
 
 def _list(text: str, kind: type) -> list[Any]:
-    if _bare(text) in _NOTHING:
+    if _plain(text) in _NOTHING:
         return []
     if kind is int:
         if re.sub(r"\d+|\band\b|[\s,;\[\]]", "", text.rstrip(". ")) or not re.search(r"\d", text):
@@ -413,7 +409,3 @@ def _list(text: str, kind: type) -> list[Any]:
 def _plain(text: str) -> str:
     """Lower-case words, single-spaced: "**[Fully_Supported].**" is "fully supported"."""
     return " ".join(re.sub(r"[\W_]", " ", text.casefold()).split())
-
-
-def _bare(text: str) -> str:
-    return text.strip().strip("\"'`*[](). ").casefold()
