@@ -8,9 +8,7 @@ everywhere, with the value, the bound and the default named.
 import contextlib
 import difflib
 import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -31,14 +29,12 @@ class Knobs(BaseModel):
     def _nothing_is_guessed(cls, given: Any) -> Any:
         """Pydantic takes True for 1, `yes` for True and `1_0` for 10; nobody means that."""
         for name, value in given.items() if isinstance(given, Mapping) else ():
-            kind = cls.model_fields[name].annotation if name in cls.model_fields else None
+            kind = cls.model_fields[name].annotation if name in cls.model_fields else str
             kinds = {kind, *get_args(kind)}
-            number = bool(kinds & {int, float})
-            if isinstance(value, bool) and number and bool not in kinds:
-                raise ValueError(f"{name}={value} is not allowed; give a number")
             if str in kinds or not isinstance(value, int | float | str):
                 continue
-            if number and isinstance(value, str) and _ODD_NUMBER.fullmatch(value):
+            odd = isinstance(value, str) and ("_" in value or not value.isascii())
+            if kinds & {int, float} and (odd or (isinstance(value, bool) and bool not in kinds)):
                 raise ValueError(f"{name}={value!r} is not allowed; give a number")
             if kind is bool and str(value).lower() not in ("true", "false"):
                 raise ValueError(f"{name}={value!r} is not allowed; give true or false")
@@ -46,20 +42,7 @@ class Knobs(BaseModel):
 
 
 K = TypeVar("K", bound=Knobs)
-#: What Python, but nobody else, takes for a number: `1_0`, and digits of other scripts.
-_ODD_NUMBER = re.compile(r"[-+.0-9eE]*(?:[0-9]_\d|(?![0-9])\d)[-+.\d_eE]*")
 _BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
-
-
-@dataclass(frozen=True)
-class KnobInfo:
-    """What `ragbench show` prints of one knob."""
-
-    name: str
-    type: str
-    default: Any
-    allowed: str
-    description: str
 
 
 def resolve(
@@ -100,18 +83,14 @@ def parse(model: type[Knobs], name: str, value: Any) -> Any:
     return value
 
 
-def describe(model: type[Knobs], defaults: Mapping[str, Any] | None = None) -> list[KnobInfo]:
-    """One row per knob, in declared order; `defaults` are a variant's own."""
-    return [
-        KnobInfo(
-            name=name,
-            type=_type_name(field.annotation),
-            default=(defaults or {}).get(name, field.default),
-            allowed=_allowed(field),
-            description=field.description or "",
-        )
-        for name, field in model.model_fields.items()
-    ]
+def describe(
+    model: type[Knobs], defaults: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, str, str, str]]:
+    """Name, default, what is allowed, and description of each knob; `defaults` of a variant win."""
+    for name, field in model.model_fields.items():
+        allowed = _allowed(field) or _type_name(field.annotation)
+        default = str((defaults or {}).get(name, field.default))
+        yield name, default, allowed, field.description or ""
 
 
 def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:

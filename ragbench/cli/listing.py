@@ -127,11 +127,11 @@ def _knobs(model: Any, *, variants: Sequence[str] = ()) -> Iterator[str]:
     from ragbench.knobs import describe
 
     rows = []
-    for knob in describe(model, {"variant": variants[0]} if variants else None):
-        allowed = knob.allowed or knob.type
-        if variants and knob.name == "variant":  # which of them there are is not in the knobs
+    for row in describe(model, {"variant": variants[0]} if variants else None):
+        name, default, allowed, text = row
+        if variants and name == "variant":  # which of them there are is not in the knobs
             allowed = " | ".join(variants)
-        rows.append((knob.name, str(knob.default), allowed, knob.description))
+        rows.append((name, default, allowed, text))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         padded = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
