@@ -133,14 +133,17 @@ class _Terminal(logging.Handler):
 
 def as_json(record: logging.LogRecord) -> str:
     """The line of `record` in a log file; no key is in it."""
+    context = current()
     row: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
         "event": record.getMessage(),
-        **_of_question(),
+        "qid": context.qid or context.qids.get(context.question or ""),
         **getattr(record, _FIELDS, {}),
         "logger": record.name,
     }
+    if row["qid"] is None:
+        del row["qid"]
     if record.exc_info:
         row["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
     row = each_text(redact, row)
@@ -149,16 +152,8 @@ def as_json(record: logging.LogRecord) -> str:
 
 def as_text(record: logging.LogRecord) -> str:
     """`record` for a person: level, message, fields, question; one line, no control characters."""
-    given = {**getattr(record, _FIELDS, {}), **_of_question()}
-    shown = ", ".join(f"{'question' if n == 'qid' else n} {value}" for n, value in given.items())
-    text = f"{record.levelname.lower()}: {record.getMessage()}" + (f" ({shown})" if shown else "")
-    return "".join(c if c.isprintable() else " " for c in " ".join(redact(text).split()))
-
-
-def _of_question() -> dict[str, str]:
-    """The id of the question that the calling thread works on, if any."""
-    context = current()
-    qid = context.qid
-    if qid is None and context.question is not None:
-        qid = context.qids.get(context.question)
-    return {} if qid is None else {"qid": qid}
+    row = json.loads(as_json(record))
+    names = [name for name in (*getattr(record, _FIELDS, {}), "qid") if name in row]
+    shown = ", ".join(f"{'question' if name == 'qid' else name} {row[name]}" for name in names)
+    text = f"{row['level']}: {row['event']}" + (f" ({shown})" if shown else "")
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))

@@ -184,19 +184,19 @@ class Sum:
             cache_write_tokens=call.cache_write_tokens,
         )
         self._latencies.append(call.latency_s)
+        prices = []
         if call.error is None:
-            self._add_price(call.paid if self._billed else call.cost_usd, call.cost_usd)
+            prices.append((call.paid if self._billed else call.cost_usd, call.cost_usd))
         if self._billed and (lost := call.failed) is not None:
             sent, got = lost.prompt_tokens, lost.completion_tokens
             self._counts.update(prompt_tokens=sent, completion_tokens=got, failed_tokens=sent + got)
-            self._add_price(lost.cost_usd, lost.cost_usd)
-
-    def _add_price(self, paid: float | None, listed: float | None) -> None:
-        if paid is None or listed is None:
-            self._known = False
-        else:
-            self._paid.append(paid)
-            self._listed.append(listed)
+            prices.append((lost.cost_usd, lost.cost_usd))
+        for paid, listed in prices:
+            if paid is None or listed is None:
+                self._known = False
+            else:
+                self._paid.append(paid)
+                self._listed.append(listed)
 
     def totals(self) -> Totals:
         """The sums over the calls so far, the same in any order."""
