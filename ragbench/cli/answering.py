@@ -1,25 +1,13 @@
 """`ragbench eval`, `ask` and `import`: answers to questions, of a program or from elsewhere."""
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ragbench.cli import options as shared
 from ragbench.cli.command import PATH, by_group_option, command, option, output_options
-from ragbench.cli.options import (
-    answering_options,
-    control_options,
-    corpus_options,
-    data_options,
-    dry_run_option,
-    program_options,
-    spread_options,
-    take_limits,
-    to_config,
-)
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import say
 
@@ -38,15 +26,15 @@ from ragbench.experiments.report.table import say
         "max_cost", "max_minutes", "dry_run", "metrics", "by_group", "format",
     ),
 )  # fmt: skip
-@program_options
-@control_options
-@data_options
-@answering_options
+@shared.program_options
+@shared.control_options
+@shared.data_options
+@shared.answering_options
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
 @by_group_option
-@spread_options
-@dry_run_option
+@shared.spread_options
+@shared.dry_run_option
 @output_options
 def eval_command(
     dry_run: bool,
@@ -66,8 +54,8 @@ def eval_command(
 
     for name in metrics:  # before anything is asked
         get_metric(name)
-    limits = take_limits(options)
-    config = to_config(**options, whole=True)
+    limits = shared.take_limits(options)
+    config = shared.to_config(**options, whole=True)
     if dry_run:
         from ragbench.experiments.estimates import estimate_run
 
@@ -102,9 +90,9 @@ def eval_command(
 @click.argument("question", required=False)
 @option("--docs", type=PATH, group="Data",
         help="Folder of documents to answer from, instead of a data set.")  # fmt: skip
-@program_options
-@corpus_options
-@answering_options
+@shared.program_options
+@shared.corpus_options
+@shared.answering_options
 def ask_command(question: str | None, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 
@@ -114,8 +102,8 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     from ragbench.experiments.report.trace import print_trace
     from ragbench.experiments.runs import limited
 
-    limits = take_limits(options)
-    config = to_config(**options)
+    limits = shared.take_limits(options)
+    config = shared.to_config(**options)
     if docs is not None:
         config = over_documents(config, docs)
     with limited(limits):
@@ -124,20 +112,8 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
         data = run_context.dataset
         passages = f"{len(data.corpus):,} passages"
         say(f"searching {docs or data.name}: {passages}, {config.retriever.name}")
-        for line in filter(None, map(str.strip, _typed() if question is None else [question])):
+        for line in filter(None, map(str.strip, sys.stdin if question is None else [question])):
             print_trace(answer_one(run_context, line))
-
-
-def _typed() -> Iterator[str]:
-    """The lines of standard input; at a terminal, with a prompt and the usual editing keys."""
-    if not sys.stdin.isatty():
-        yield from sys.stdin
-        return
-    with contextlib.suppress(ImportError):  # input() edits lines once this is imported
-        import readline  # noqa: F401
-    with contextlib.suppress(EOFError):
-        while True:
-            yield input("> ")
 
 
 @command(
@@ -152,7 +128,7 @@ def _typed() -> Iterator[str]:
 @option("--name", default="imported", group="Program", help="What the system is called in tables.")
 @option("--lm", "model", default="unknown", metavar="NAME", group="Program",
         help="The model that it asked, for tables.")  # fmt: skip
-@data_options
+@shared.data_options
 @option("--out", type=PATH, group="Output",
         help="Run folder. [default: runs/imported-NAME]")  # fmt: skip
 @output_options
@@ -165,6 +141,6 @@ def import_command(file: Path, name: str, model: str, out: Path | None, **option
     from ragbench.experiments.importing import import_run
     from ragbench.experiments.report.tables import print_runs
 
-    config = to_config(**options, whole=True)
+    config = shared.to_config(**options, whole=True)
     folder = out or Path("runs") / f"imported-{name.replace(':', '_')}"
     print_runs([import_run(config, file, name, model, folder)])

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from ragbench.cli import options as shared
 from ragbench.cli.command import (
     PATH,
     command,
@@ -13,23 +14,6 @@ from ragbench.cli.command import (
     option,
     output_options,
     stack,
-)
-from ragbench.cli.options import (
-    answering_options,
-    compile_metric_option,
-    compile_options,
-    corpus_options,
-    data_options,
-    dry_run_option,
-    field_options,
-    limit_options,
-    log_option,
-    optimizer_metric_option,
-    program_options,
-    spread_options,
-    take_limits,
-    take_settings,
-    to_config,
 )
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, TuneConfig
@@ -44,12 +28,12 @@ from ragbench.experiments.report.table import say
         "ragbench eval --compiled compiled/FOLDER",
     ],
 )
-@program_options
-@compile_options
-@compile_metric_option
-@dry_run_option
-@corpus_options
-@answering_options
+@shared.program_options
+@shared.compile_options
+@shared.compile_metric_option
+@shared.dry_run_option
+@shared.corpus_options
+@shared.answering_options
 def compile_command(dry_run: bool, **options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
@@ -65,9 +49,9 @@ def compile_command(dry_run: bool, **options: Any) -> None:
     )
     from ragbench.experiments.runs import limited
 
-    limits = take_limits(options)
-    settings = take_settings(CompileConfig, "compile", options)
-    config = to_config(**options)
+    limits = shared.take_limits(options)
+    settings = shared.take_settings(CompileConfig, "compile", options)
+    config = shared.to_config(**options)
     if dry_run:
         say(*estimate_compile(make_plan(config, settings)).lines())
         return
@@ -96,9 +80,9 @@ def compiled_command(folder: Path) -> None:
         "ragbench verdict --read verdicts/FOLDER",
     ],
 )
-@program_options
-@compile_options
-@optimizer_metric_option
+@shared.program_options
+@shared.compile_options
+@shared.optimizer_metric_option
 @option("--seeds", type=click.IntRange(1, 100), default=1, group="Compiling",
         help="Compile this many times, with seeds from --optimizer-seed upwards.")  # fmt: skip
 @option("--equal-cost/--no-equal-cost", default=True, group="Compiling",
@@ -111,9 +95,9 @@ def compiled_command(folder: Path) -> None:
         help="Maximum number of questions with --until decided.")  # fmt: skip
 @option("--read", type=PATH, metavar="FOLDER", group="Output",
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
-@data_options
-@answering_options
-@dry_run_option
+@shared.data_options
+@shared.answering_options
+@shared.dry_run_option
 @output_options
 def verdict_command(
     seeds: int,
@@ -140,9 +124,9 @@ def verdict_command(
     if read is not None:
         print_verdict(reread(read))
         return
-    compile_config = take_settings(CompileConfig, "compile", options, out=None)
-    limits = take_limits(options)
-    config = to_config(**options)
+    compile_config = shared.take_settings(CompileConfig, "compile", options, out=None)
+    limits = shared.take_limits(options)
+    config = shared.to_config(**options)
     if (until is None) != (max_questions is None):
         raise click.UsageError("--until decided and --max-questions N go together")
     request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, max_questions)
@@ -167,10 +151,10 @@ def verdict_command(
 @option("--limit", type=int, group="Data",
         help="Number of questions, from the start of the split; 0 for all. "
              "[default: the file's]")  # fmt: skip
-@spread_options
-@dry_run_option
-@limit_options
-@log_option
+@shared.spread_options
+@shared.dry_run_option
+@shared.limit_options
+@shared.log_option
 @output_options
 def sweep_command(
     file: str, out: Path | None, workers: int | None, limit: int | None, dry_run: bool,
@@ -193,7 +177,7 @@ def sweep_command(
     if dry_run:
         print_estimate(sweep)
         return
-    limits = take_limits(options)
+    limits = shared.take_limits(options)
     with limited(limits, sweep.folder), RunProgress() as progress:
         swept = run_sweep(sweep, progress)
     print_swept(swept)
@@ -208,11 +192,11 @@ def sweep_command(
         "ragbench eval --compiled tuned/FOLDER/front/00",
     ],
 )
-@program_options
-@stack(*field_options(TuneConfig, "Search"))
-@dry_run_option
-@data_options
-@answering_options
+@shared.program_options
+@stack(*shared.field_options(TuneConfig, "Search"))
+@shared.dry_run_option
+@shared.data_options
+@shared.answering_options
 @output_options
 def tune_command(dry_run: bool, **options: Any) -> None:
     """Search a program's knobs with Optuna and keep the Pareto front.
@@ -227,9 +211,9 @@ def tune_command(dry_run: bool, **options: Any) -> None:
 
     options["split"] = options["split"] or "validation"
     options["limit"] = 50 if options["limit"] is None else options["limit"]
-    settings = take_settings(TuneConfig, "tune", options)
-    limits = take_limits(options)
-    config = to_config(**options)
+    settings = shared.take_settings(TuneConfig, "tune", options)
+    limits = shared.take_limits(options)
+    config = shared.to_config(**options)
     if dry_run:
         say(*estimate_tune(config, settings).lines())
         return

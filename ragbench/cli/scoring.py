@@ -6,14 +6,8 @@ from typing import Any
 
 import click
 
+from ragbench.cli import options as shared
 from ragbench.cli.command import command, option, output_options, runs_argument
-from ragbench.cli.options import (
-    asking_options,
-    dry_run_option,
-    log_option,
-    make_asking,
-    take_limits,
-)
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import say
 
@@ -41,9 +35,9 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
         help="Embedder for the answer similarity of the protocol graphrag-bench.")  # fmt: skip
 @option("--attribute", "attribute_lm", metavar="LM", group="Judge",
         help="LM that names the sentences (2Wiki: facts) behind each answer.")  # fmt: skip
-@dry_run_option
-@asking_options
-@log_option
+@shared.dry_run_option
+@shared.asking_options
+@shared.log_option
 @output_options
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Score each RUN from its records; the model that answered is not asked again.
@@ -64,7 +58,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
 
     progress = RunProgress()
     protocol = options["protocol"]
-    asking = make_asking(options, options["judge_lm"], partial(progress.count, "judging"))
+    asking = shared.make_asking(options, options["judge_lm"], partial(progress.count, "judging"))
     judge = None
     if asking is not None:
         published = "arag" if protocol in ("arag", "linearrag") else "ragbench"
@@ -72,14 +66,14 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         allow = options["allow_self_judge"]
         judge = JudgeRequest(asking, rule, allow, embedder=options["embedder"])
     counted = partial(progress.count, "attributing")
-    attributor = make_asking(options, options["attribute_lm"], counted)
+    attributor = shared.make_asking(options, options["attribute_lm"], counted)
     request = ScoreRequest(options["metrics"], protocol, attributor=attributor, judge=judge)
     if options["batch"] and not (judge or request.attributor):
         raise ConfigError("--batch needs a model to ask; give --judge LM or --attribute LM")
     if options["dry_run"]:
         say(*(line for run in runs for line in estimate_scoring(run, request).lines()))
         return
-    with spending(take_limits(options)) as spent, progress:
+    with spending(shared.take_limits(options)) as spent, progress:
         scored = [score_run(run, request) for run in runs]
     print_scores(scored)
     _end_where_stopped(spent.stopped_by)
@@ -104,8 +98,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
         help="LM that decides the causes that rules cannot.")  # fmt: skip
 @self_judge_option
-@asking_options
-@log_option
+@shared.asking_options
+@shared.log_option
 @output_options
 def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Print the causes of each RUN's wrong answers, and examples to read.
@@ -119,11 +113,11 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     from ragbench.lms.calls import spending
 
     progress = RunProgress()
-    asking = make_asking(options, options["judge_lm"], partial(progress.count, "explaining"))
+    asking = shared.make_asking(options, options["judge_lm"], partial(progress.count, "explaining"))
     if options["batch"] and asking is None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
     allow = options["allow_self_judge"]
-    with spending(take_limits(options)) as spent, progress:
+    with spending(shared.take_limits(options)) as spent, progress:
         found = [
             errors_of(run, asking=asking, allow_self=allow, metric=options["metric"])
             for run in runs

@@ -147,45 +147,37 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
 
     --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'.
     """
+    from ragbench import retrievers
     from ragbench.data import load_dataset
     from ragbench.experiments.retrieval import gold_of, measure, save
     from ragbench.logs import quiet_libraries
-    from ragbench.retrievers import (
-        Corpus,
-        IndexStore,
-        make_retriever,
-        make_spec,
-        parse_spec,
-        split_specs,
-    )
 
     quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
     config = to_config(**options, whole=True)
-    specs = split_specs(config.retriever.name)
+    specs = retrievers.split_specs(config.retriever.name)
     for spec in specs:  # before any data is read or index made
-        make_retriever(make_spec(*parse_spec(spec)), Corpus(()), **config.retriever.settings)
+        retrievers.make_retriever(
+            retrievers.make_spec(*retrievers.parse_spec(spec)),
+            retrievers.Corpus(()),
+            **config.retriever.settings,
+        )
     dataset = load_dataset(config.data_spec())
     split = config.data.split
     examples = dataset.select(split, config.data.limit, answered=False)
     gold = gold_of(examples)
     asked = [example for example in examples if example.qid in gold]
     about = {
-        "dataset": dataset.name,
-        "setting": dataset.setting,
-        "split": split,
-        "passages": len(dataset.corpus),
-        "corpus": dataset.corpus.digest,
-        "questions": len(examples),
-        "questions_with_gold": len(gold),
-        "ks": ks,
-    }
+        "dataset": dataset.name, "setting": dataset.setting, "split": split,
+        "passages": len(dataset.corpus), "corpus": dataset.corpus.digest,
+        "questions": len(examples), "questions_with_gold": len(gold), "ks": ks,
+    }  # fmt: skip
     measured = []
     for spec in specs:
         with RunProgress(f"{spec}: indexing") as progress:
             measured.append(measure(
                 spec, dataset, asked, k=ks[-1], settings=config.retriever.settings,
-                store=IndexStore(), progress=progress.prepare,
+                store=retrievers.IndexStore(), progress=progress.prepare,
             ))  # fmt: skip
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
     save(path, measured, gold, ks, about)
