@@ -15,4 +15,3 @@ from ragbench.signatures.planning import *
 from ragbench.signatures.querying import *
 from ragbench.signatures.reasoning import *
 from ragbench.signatures.types import *
-from ragbench.signatures.wording import *

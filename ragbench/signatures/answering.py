@@ -2,8 +2,7 @@
 
 import dspy
 
-from ragbench.signatures.types import StatedFact
-from ragbench.signatures.wording import BRIEF, GUESS, REMEMBERED, SPAN, STATED
+from ragbench.signatures.types import BRIEF, GUESS, REMEMBERED, SPAN, STATED, StatedFact
 
 
 class AnswerFromContext(dspy.Signature):

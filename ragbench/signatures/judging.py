@@ -8,8 +8,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import Triple
-from ragbench.signatures.wording import SPAN
+from ragbench.signatures.types import SPAN, Triple
 
 Relevance = Literal["relevant", "irrelevant"]
 Support = Literal["full", "partial", "none"]

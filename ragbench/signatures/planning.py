@@ -9,8 +9,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import LookUpNode, PlanAction, PlanNode, SubTask
-from ragbench.signatures.wording import SPAN
+from ragbench.signatures.types import SPAN, LookUpNode, PlanAction, PlanNode, SubTask
 
 
 class SplitQuestion(dspy.Signature):

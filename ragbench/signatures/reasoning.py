@@ -4,7 +4,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.wording import BRIEF, GUESS, SPAN
+from ragbench.signatures.types import BRIEF, GUESS, SPAN
 
 
 # One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509). A choice
