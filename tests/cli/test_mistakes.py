@@ -32,7 +32,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("eval --program ircott", "did you mean ircot"),
         ("eval --set max_stepz=3", "did you mean max_steps"),
-        ("eval --set max_steps=0", "max_steps=0 is not allowed; give int >= 1 and <= 50"),
+        ("eval --set max_steps=0", "max_steps='0' is not allowed; give int >= 1 and <= 50"),
         ("eval --set max_steps=abc", "max_steps='abc'"),
         ("eval --set variant=spek", "did you mean spec"),
         ("eval --set oops", "not of the form NAME=VALUE"),
@@ -44,7 +44,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --split dev", "'train', 'validation', 'test'"),
         ("eval --limt 3", "--limit"),
         ("eval --retriever bm26", "did you mean bm25"),
-        ("eval --retriever-set k1=-1", "k1=-1"),
+        ("eval --retriever-set k1=-1", "k1='-1'"),
         ("eval --adapter yaml", "'auto', 'json', 'chat'"),
         ("eval --temperature nan", "not a finite number"),
         ("eval --max-cost inf", "not a finite number"),
