@@ -48,6 +48,9 @@ def test_multi_query_searches_with_the_question_and_each_query_then_reads_once()
     prediction, lm = check(MultiQueryRAG, written(*texts), searched=[TOWN, *texts], path=2)
     assert [search.k for search in prediction.searches] == [3] * 4
     assert [asked.request.config.temperature for asked in lm.asked] == [0.3, 0.0]
+    # The fused ranking is read: Eastmere leads three lists and Harwick one.
+    replies, sees = written("Eastmere town Tollen", "Eastmere", "Tollen"), ["[1] Eastmere |"]
+    check(MultiQueryRAG, replies, question="Harwick", sees=sees, max_passages=2)
 
 
 THOUGHT = {"thought": "Salt Road is by Orla Venn.", "next_step": "search", "answer": ""}
