@@ -140,8 +140,6 @@ MUTANTS = [
            "mean_interval(scores, metric.score_range)", BILL),
     # Scores and causes.
     Mutant("ragbench/metrics/aggregate.py", 'None if "" in names else', "None if True else", BILL),
-    Mutant("ragbench/experiments/score/grounding.py", "1 - mean, 1 - high, 1 - low",
-           "1 - mean, 1 - low, 1 - high", ("tests/experiments/test_judge.py",)),
     Mutant("ragbench/experiments/score/judging.py", "if among else", "if not among else",
            CAUSES),
     Mutant("ragbench/metrics/errors.py", "_among_words(record) or _stopped", "_stopped", CAUSES),

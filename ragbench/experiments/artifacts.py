@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field
 import ragbench
 from ragbench.data import question_key
 from ragbench.errors import DataError, RunError
-from ragbench.experiments.config import compiled_digest
+from ragbench.experiments.config import compiled_digest, differing
 from ragbench.experiments.store import check_output, read_json, read_object, write_json
 from ragbench.logs import get
 from ragbench.paths import make_folder, sync
@@ -73,19 +73,6 @@ class DataCard(Part):
     validation: Questions
 
 
-class PredictorCard(Part):
-    """One predictor: its fields in order."""
-
-    name: str
-    signature: str
-    inputs: list[str]
-    outputs: list[str]
-
-
-class _Format(Part):
-    format: Any = FORMAT
-
-
 class Sidecar(Part):
     """What `sidecar.json` holds."""
 
@@ -93,7 +80,8 @@ class Sidecar(Part):
     program: str
     variant: str
     knobs: dict[str, Any]
-    predictors: list[PredictorCard]
+    #: The fields of each predictor in order, such as "context, question -> answer".
+    predictors: dict[str, str]
     #: Digest of all that runs: `program.json` and `files`.
     program_sha256: str
     #: What the optimizer keeps beside the state, such as a bank of examples.
@@ -110,25 +98,13 @@ class Sidecar(Part):
     notes: dict[str, Any] = Field(default_factory=dict)
 
 
-def cards_of(program: RAGProgram) -> list[PredictorCard]:
-    """One card per predictor of `program`, in DSPy's order."""
-    named = {
-        name.removeprefix("self."): getattr(module, "rb_signature", "")
-        for name, module in program.named_sub_modules()
+def fields_of(program: RAGProgram) -> dict[str, str]:
+    """The fields of each predictor of `program`, in DSPy's order."""
+    signatures = {name: p.signature for name, p in program.named_predictors()}
+    return {
+        name: f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
+        for name, signature in signatures.items()
     }
-    cards = []
-    for name, predictor in program.named_predictors():
-        signature = predictor.signature
-        owner = named.get(name) or named.get(name.rpartition(".")[0]) or signature.__name__
-        cards.append(
-            PredictorCard(
-                name=name,
-                signature=owner,
-                inputs=list(signature.input_fields),
-                outputs=list(signature.output_fields),
-            )
-        )
-    return cards
 
 
 def versions() -> dict[str, str]:
@@ -181,7 +157,7 @@ def read_sidecar(folder: Path) -> Sidecar:
         raise RunError(
             f"{folder} is no compiled program: it has no {SIDECAR}; see ragbench compile"
         )
-    stored = read_json(path, _Format).format
+    stored = read_object(path).get("format")
     if stored != FORMAT:
         raise RunError(f"{path} has format {stored!r}, not {FORMAT}; compile again")
     return read_json(path, Sidecar)
@@ -222,26 +198,12 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
             f"{folder} is a compiled {sidecar.program}, not {program.name}; "
             f"give --program {sidecar.program}"
         )
-    mine = program.knobs.model_dump(mode="json")
-    for knob, compiled in sidecar.knobs.items():
-        if mine.get(knob) != compiled:
-            raise RunError(
-                f"{folder} was compiled with {knob}={compiled}, not {mine.get(knob)}; "
-                f"give --set {knob}={compiled}"
-            )
-    cards = cards_of(program)
-    theirs = [card.name for card in sidecar.predictors]
-    if [card.name for card in cards] != theirs:
-        raise RunError(
-            f"{folder} has the predictors {', '.join(theirs)}, and {program.name} now has "
-            f"{', '.join(card.name for card in cards)}; compile again"
-        )
-    for now, then in zip(cards, sidecar.predictors, strict=True):
-        if (now.inputs, now.outputs) != (then.inputs, then.outputs):
-            raise RunError(
-                f"{folder}: predictor {now.name} was compiled as {_fields(then)} and is now "
-                f"{_fields(now)}; compile again"
-            )
+    theirs = {"knobs": sidecar.knobs, "predictors": sidecar.predictors}
+    mine = {"knobs": program.knobs.model_dump(mode="json"), "predictors": fields_of(program)}
+    for key, was, now in differing(theirs, mine)[:1]:
+        group, _, name = key.partition(".")
+        cure = f"give --set {name}={was}" if group == "knobs" else "compile again"
+        raise RunError(f"{folder} was compiled with {name}={was}, not {now}; {cure}")
 
 
 def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
@@ -268,10 +230,6 @@ def _load_state(path: Path, name: str, predictor: dspy.Predict, state: Any) -> N
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         why = f"{type(error).__name__}: {error}"
         raise RunError(f"{path}: predictor {name} is malformed ({why}); compile again") from None
-
-
-def _fields(card: PredictorCard) -> str:
-    return f"{', '.join(card.inputs)} -> {', '.join(card.outputs)}"
 
 
 def question_hash(question: str) -> str:
@@ -307,18 +265,31 @@ def data_card(
 def assert_held_out(
     data: DataCard, examples: Sequence[dspy.Example], *, dataset: str | None = None
 ) -> None:
-    """Do nothing if no question of `examples` was used to compile.
+    """Do nothing if no question of `examples` was used to compile, by id or by normalised text.
 
-    See `shared_questions` for what counts as the same question.
+    Ids are left out where `dataset` names another data set, whose ids mean other questions.
 
     Raises:
         DataError: some were; the message names the first and their number.
     """
-    if shared := shared_questions(data, examples, dataset=dataset):
+    same = dataset in (None, data.name)
+    if shared := _shared([data.train, data.validation], examples, by_id=same):
         raise DataError(
             f"{len(shared)} of {len(examples)} questions were used to compile this program "
             f"(first: {shared[0]}); evaluate on the test split, or compile on others"
         )
+
+
+def _shared(
+    parts: Sequence[Questions], examples: Sequence[dspy.Example], *, by_id: bool
+) -> list[str]:
+    ids = {qid for part in parts for qid in part.ids} if by_id else set()
+    hashes = {text for part in parts for text in part.hashes}
+    return [
+        str(example.qid)
+        for example in examples
+        if str(example.qid) in ids or question_hash(example.question) in hashes
+    ]
 
 
 def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) -> None:
@@ -334,24 +305,6 @@ def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) ->
             "(first: %s); they may be the same questions in other words",
             len(shared), len(examples), shared[0],
         )  # fmt: skip
-
-
-def shared_questions(
-    data: DataCard, examples: Sequence[dspy.Example], *, dataset: str | None = None
-) -> list[str]:
-    """The ids of `examples` that the program was compiled with, by id or by normalised text.
-
-    Ids are left out where `dataset` names another data set, whose ids mean other questions.
-    """
-    parts = (data.train, data.validation)
-    same = dataset is None or dataset == data.name
-    ids = {qid for part in parts for qid in part.ids} if same else set()
-    hashes = {text for part in parts for text in part.hashes}
-    return [
-        str(example.qid)
-        for example in examples
-        if str(example.qid) in ids or question_hash(example.question) in hashes
-    ]
 
 
 def write_policy(policy: Policy, path: Path) -> None:
@@ -377,9 +330,7 @@ def assert_not_learned_from(
     """
     source = policy.learned_from
     asked = Questions(ids=source.ids, hashes=source.hashes)
-    none = Questions(ids=[], hashes=[])
-    card = DataCard(name=source.dataset, digest=source.digest, train=asked, validation=none)
-    if shared := shared_questions(card, examples, dataset=dataset):
+    if shared := _shared([asked], examples, by_id=dataset == source.dataset):
         raise DataError(
             f"the policy was learned from {len(shared)} of these {len(examples)} questions "
             f"(first: {shared[0]}); run it on others, such as another split"

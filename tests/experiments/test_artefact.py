@@ -15,8 +15,8 @@ from ragbench.experiments.artifacts import (
     FORMAT,
     Sidecar,
     assert_held_out,
-    cards_of,
     data_card,
+    fields_of,
     load_artefact,
     read_sidecar,
     save_program,
@@ -43,7 +43,7 @@ def artefact(folder: Path, made: RAGProgram | None = None, **changes: Any) -> Pa
     folder.mkdir(exist_ok=True)
     fields: dict[str, Any] = {
         "format": FORMAT, "program": made.name, "variant": made.knobs.variant,
-        "knobs": made.knobs.model_dump(mode="json"), "predictors": cards_of(made),
+        "knobs": made.knobs.model_dump(mode="json"), "predictors": fields_of(made),
         "program_sha256": save_program(made, folder / "program.json"),
         "data": data_card("towns", "digest", TRAIN, VAL), "optimizer": {"name": "bootstrap"},
         "versions": versions(),
@@ -91,11 +91,10 @@ def with_an_lm() -> RAGProgram:
         (lambda: compiled("self_rag"), {}, ("self_rag", {"variant": "per_passage"}),
          "--set variant=combined"),
         (compiled, {}, ("vanilla", {"k": 3}), "give --set k=5"),
-        (compiled, {"predictors": [card.model_copy(update={"name": "reader"})
-                                   for card in cards_of(compiled())]},
-         ("vanilla", {}), "the predictors reader"),
+        (compiled, {"predictors": {"reader": "question -> answer"}}, ("vanilla", {}),
+         "compile again"),
         (compiled, {"versions": {"dspy": "3.3"}}, ("vanilla", {}), "install dspy==3.3"),
-        (with_other_fields, {}, ("vanilla", {}), "compiled as evidence, question -> answer"),
+        (with_other_fields, {}, ("vanilla", {}), "answer=evidence, question -> answer, not"),
         (with_an_lm, {}, ("vanilla", {}), "carries an LM"),
     ],
 )  # fmt: skip

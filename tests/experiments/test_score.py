@@ -13,8 +13,8 @@ from ragbench.errors import CompareError, RunError, UnknownNameError
 from ragbench.experiments.compare.paired import columns
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.runner import make_record
+from ragbench.experiments.score.annotations import MOST_TRIPLES, sentences_of
 from ragbench.experiments.score.asking import Asking
-from ragbench.experiments.score.attribution import MOST_TRIPLES, sentences_of
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.ledger import OpenLedger
 from ragbench.metrics import get_metric

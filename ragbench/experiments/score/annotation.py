@@ -221,8 +221,3 @@ def spending(summary: Mapping[str, Any]) -> str:
         f"{summary['not_asked']} not asked, {summary['cut']} cut; took {as_if['calls']} calls, "
         f"{tokens:,} tokens, {cost} $, billed {paid} $"
     )
-
-
-def number(value: float | None) -> str:
-    """A score as tables show it; "-" where there is none."""
-    return "-" if value is None else f"{value:.3f}"

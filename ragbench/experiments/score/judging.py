@@ -11,17 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.score.annotation import (
-    Annotated,
-    Annotation,
-    Unit,
-    number,
-    shown,
-    spending,
-)
+from ragbench.experiments.score.annotation import Annotated, Annotation, Unit, shown, spending
 from ragbench.ledger import calling
 from ragbench.lms import RagbenchLM
-from ragbench.metrics import UNDECIDED, Cause, best, contains, exact_match, share, union
+from ragbench.metrics import UNDECIDED, Cause, best, exact_match, union
 from ragbench.record import Record
 from ragbench.signatures import ExplainMistake, JudgeAnswer
 
@@ -71,51 +64,40 @@ class Judging(Annotation):
         return {self.name: {"correct": 1.0, "incorrect": 0.0}.get(str(values[0]))}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Counts; contain-match and exact match beside the judge, over the golds that it saw."""
+        """Counts, and how many answers that match a gold answer exactly it rejects."""
         answered = [record for record in records if not record.failed]
         said = {
             qid: self.scores(records[0], [reply.value])[self.name]
             for qid, [(_, reply)] in annotated.units.items() if reply
         }  # fmt: skip
-        scored = {qid: score for qid, score in said.items() if score is not None}
-        correct = list(scored.values()).count(1.0)
         golds = {r.qid: r.answers if self.ours else r.answers[:1] for r in answered}
-        contain, exact = (
-            {r.qid: best(metric, r.answer_text, golds[r.qid]) for r in answered}
-            for metric in (contains, exact_match)
-        )
-        matches = [score for qid, score in scored.items() if exact[qid]]
+        exact = [
+            said.get(record.qid)
+            for record in answered
+            if best(exact_match, record.answer_text, golds[record.qid])
+        ]
+        given = list(said.values())
         return {
             **annotated.counts(),
             "failed": len(records) - len(answered),
-            "correct": correct,
-            "incorrect": len(scored) - correct,
-            "unscored": len(said) - len(scored),
+            "correct": given.count(1.0),
+            "incorrect": given.count(0.0),
+            "unscored": given.count(None),
             "not_asked": len(answered) - len(said),
-            "contain": {
-                "n": len(scored),
-                "same": share(sum(contain[q] == s for q, s in scored.items()), len(scored)),
-                "only_contain": sum(contain[q] > s for q, s in scored.items()),
-                "only_judge": sum(contain[q] < s for q, s in scored.items()),
-                "exact": len(matches),
-                "exact_rejected": matches.count(0.0),
-            },
+            "exact": len(exact) - exact.count(None),
+            "exact_rejected": exact.count(0.0),
         }
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """What a judge said, and how far it can be believed."""
-        contain = summary["contain"]
         lines = [
             f"{name} by {summary['model']}: {summary['correct']} correct, "
-            f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}",
-            f"  contain-match agrees with the judge on {number(contain['same'])} of "
-            f"{contain['n']}; right only by contain {contain['only_contain']}, only by the judge "
-            f"{contain['only_judge']}",
+            f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}"
         ]
-        if contain["exact_rejected"]:
+        if summary["exact_rejected"]:
             lines.append(
-                f"  it rejects {contain['exact_rejected']} of {contain['exact']} answers that "
+                f"  it rejects {summary['exact_rejected']} of {summary['exact']} answers that "
                 "match a gold answer exactly: it cannot be trusted far"
             )
         return lines

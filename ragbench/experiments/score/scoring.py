@@ -11,14 +11,12 @@ from typing import Any, Literal
 
 from ragbench.errors import RunError
 from ragbench.experiments.estimates import ASKED_TWICE, Estimate, in_all, one_call
+from ragbench.experiments.score import SUMMARY, summaries_of
 from ragbench.experiments.score.annotation import Annotation, annotate
+from ragbench.experiments.score.annotations import Attribution, Evidence, Grounding, Statements
 from ragbench.experiments.score.asking import Asking, key_of, read_journal
-from ragbench.experiments.score.attribution import Attribution, Evidence
-from ragbench.experiments.score.grounding import Grounding
 from ragbench.experiments.score.judging import Judging, Rule, check_judge
 from ragbench.experiments.score.protocols import Protocol, apply, get_protocol
-from ragbench.experiments.score.statements import Statements
-from ragbench.experiments.score.stored import SUMMARY, summaries_of
 from ragbench.experiments.store import (
     RunCard,
     Store,

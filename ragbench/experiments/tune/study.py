@@ -34,8 +34,8 @@ from ragbench.experiments.artifacts import (
     FORMAT,
     PROGRAM,
     Sidecar,
-    cards_of,
     data_card,
+    fields_of,
     save_program,
     versions,
     write_sidecar,
@@ -249,7 +249,7 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
         program=made.program.name,
         variant=made.program.knobs.variant,
         knobs=made.program.knobs.model_dump(mode="json"),
-        predictors=cards_of(made.program),
+        predictors=fields_of(made.program),
         program_sha256=save_program(made.program, folder / PROGRAM),
         data=data_card(
             run_context.dataset.name,

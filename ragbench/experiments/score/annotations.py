@@ -1,0 +1,363 @@
+"""What models are asked about answers beside verdicts: what they rest on, and their claims.
+
+- `Attribution`: for programs that do not cite, a model names the sentences that an answer rests on,
+  in the form of HotpotQA's supporting facts, so that `sp_*` and `joint_*` can be computed: of the
+  passages that the program retrieved, numbered in the order first seen. `Evidence` writes the facts
+  that the answer is derived from, where the data has gold triples (2WikiMultiHopQA); the data's
+  relations are not listed, so a right fact in other words counts as wrong. Both say what a reader
+  finds needed afterwards, not what the program used, and are marked as attributed.
+- `Grounding`: which claims the passages support. The claims are the sentences of the thoughts, and
+  of the answer (`metrics.judged`); a short answer is put as an answer to its question. The judge
+  labels at most `MOST_CLAIMS` at once; where a claim has no usable label, the question is unscored
+  in what it concerns. What no passage was retrieved for is not supported, and not asked about.
+- `Statements`: long answers scored as GraphRAG-Bench does. Answer and gold answer are split into
+  statements, which are then matched by number: an answer's statement that gold supports is a true
+  positive, any other a false positive, a gold statement that the answer lacks a false negative.
+  Coverage is the share of gold statements that the answer has (published code splits the gold
+  answer again for it), faithfulness the share of the answer's statements that the passages support.
+  A reply that splits a text into nothing or names a number that is not there leaves the question
+  unscored.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dspy
+
+from ragbench.experiments.score.annotation import (
+    Annotated,
+    Annotation,
+    Unit,
+    numbered,
+    shown,
+    spending,
+)
+from ragbench.experiments.score.asking import UnusableError, ask_strictly
+from ragbench.lms import RagbenchLM
+from ragbench.metrics import (
+    ASKED,
+    SCORES_OF_TYPE,
+    answer_correctness,
+    claims_of_answer,
+    claims_of_chain,
+    evidence_kind,
+    gold_triples,
+    says_something,
+    share,
+    statement_f1,
+    support_kind,
+)
+from ragbench.record import Fact, Record, ShownPassage
+from ragbench.retrievers.embedders import Embedder
+from ragbench.signatures import (
+    AttributeAnswer,
+    AttributeTriples,
+    LabelClaims,
+    MatchStatements,
+    SplitStatements,
+    SupportedStatements,
+)
+from ragbench.tokens import estimate_tokens
+
+#: Tokens of sentences or passages shown to who attributes; later ones are left out, counted as cut.
+MAX_TOKENS = 6000
+#: The same for who judges claims and statements.
+CONTEXT_TOKENS = 8000
+#: Twice what the longest gold chains have.
+MOST_TRIPLES = 10
+MOST_CLAIMS = 8
+
+#: Whether the passages support a claim; None for unscored.
+Label = bool | None
+
+
+class Attribution(Annotation):
+    """Fills `attribution` of every answer without citations of its own."""
+
+    name = "attribution"
+    signature = AttributeAnswer
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """One, where the program cites nothing and sentences are known."""
+        rows, cut = ([], False) if support_kind(record) == "cited" else sentences_of(record)
+        if not rows:
+            return ()
+        lines = numbered([f"{fact[0]} | {text}" for fact, text in rows])
+        inputs = {"sentences": lines, "question": record.question, "answer": record.answer}
+        facts = tuple(fact for fact, _ in rows)
+        parts = (record.question, record.answer, lines)
+        return (Unit(record.qid, parts, inputs, facts, cut),)
+
+    def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[Any]]:
+        """The facts named."""
+        if not set(reply.used) <= set(range(1, len(unit.data) + 1)):
+            raise UnusableError("a number that no sentence has")
+        return [list(unit.data[number - 1]) for number in dict.fromkeys(reply.used)]
+
+    def fill(self, record: Record, values: Sequence[Any]) -> Record:
+        """`record` with the facts attributed to it."""
+        if not values or values[0] is None:
+            return record
+        return replace(record, attribution=[(str(t), int(i)) for t, i in values[0]])
+
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+        """The counts, and of how many answers something was named."""
+        counts = annotated.counts()
+        return {**counts, "attributed": counts["asked"] - counts["unscored"]}
+
+    @staticmethod
+    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+        """One line."""
+        what = "sentences" if name == "attribution" else "triples"
+        return [
+            f"{what} by {summary['model']}: {summary['attributed']} answers; {spending(summary)}"
+        ]
+
+
+def sentences_of(record: Record) -> tuple[list[tuple[Fact, str]], bool]:
+    """The sentences that can be named, each with the fact it is, and whether some were cut.
+
+    Of a paragraph these are its sentences by its title; of a chunk those whose place in the
+    paragraphs is known (`holds`). Passages without known sentences give none.
+    """
+    rows: list[tuple[Fact, str]] = []
+    left = MAX_TOKENS
+    for passage in record.passages:
+        for fact, sentence in zip(_facts(passage), passage.sentences, strict=False):
+            if not sentence:
+                continue
+            left -= estimate_tokens(sentence) + estimate_tokens(fact[0]) + 4
+            if left < 0:
+                return rows, True
+            rows.append((fact, sentence))
+    return rows, False
+
+
+def _facts(passage: ShownPassage) -> list[Fact]:
+    sentences = passage.sentences
+    if passage.holds is not None:
+        return list(passage.holds) if len(passage.holds) == len(sentences) else []
+    return [(passage.title, index) for index in range(len(sentences))]
+
+
+class Evidence(Attribution):
+    """Fills `attributed_triples` of every answer that names none."""
+
+    name = "evidence"
+    signature = AttributeTriples
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """One, where the data has gold triples, the program named none and passages are there."""
+        named = evidence_kind(record) == "cited"
+        if named or not (gold_triples(record) and record.passages):
+            return ()
+        context, cut = shown(record.passages, max_tokens=MAX_TOKENS)
+        inputs = {"context": context, "question": record.question, "answer": record.answer_text}
+        return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
+
+    def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[str]]:
+        """Subject, relation and object of each triple."""
+        if len(reply.triples) > MOST_TRIPLES:
+            raise UnusableError(f"more than {MOST_TRIPLES} triples")
+        return [[triple.subject, triple.relation, triple.object] for triple in reply.triples]
+
+    def fill(self, record: Record, values: Sequence[Any]) -> Record:
+        """`record` with the triples attributed to it."""
+        if not values or values[0] is None:
+            return record
+        return replace(record, attributed_triples=[(s, r, o) for s, r, o in values[0]])
+
+
+class Grounding(Annotation):
+    """Fills the judged chain fidelity and hallucination rate."""
+
+    name = "grounding"
+    signature = LabelClaims
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """Parts of at most `MOST_CLAIMS` claims, of the thoughts and then of the answer."""
+        if not record.passages:
+            return []
+        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        units = []
+        for claims in _claims(record):
+            for part in _parts(claims):
+                inputs = {"context": context, "claims": numbered(part)}
+                units.append(Unit(record.qid, (context, part), inputs, len(part), cut))
+        return units
+
+    def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
+        """Whether each claim is supported."""
+        if len(reply.verdicts) != unit.data:
+            raise UnusableError("another number of verdicts than of claims")
+        return [label == "supported" for label in reply.verdicts]
+
+    def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
+        """Both metrics; None where a claim has no label, or there is no claim."""
+        chain, answer = (
+            None if None in labels else share(labels.count(True), len(labels))
+            for labels in _labels(record, values)
+        )
+        return {
+            "chain_fidelity_judged": chain,
+            "hallucination_rate_judged": None if answer is None else 1 - answer,
+        }
+
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+        """Beside the counts: how many claims are supported, are not, and have no label."""
+        answered = [record for record in records if not record.failed]
+        by_record = [_labels(record, annotated.values(record.qid)) for record in answered]
+        labels = [label for both in by_record for some in both for label in some]
+        return {
+            **annotated.counts(),
+            "claims": len(labels),
+            "supported": labels.count(True),
+            "unsupported": labels.count(False),
+            "unscored": labels.count(None),
+        }
+
+    @staticmethod
+    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+        """One line."""
+        return [
+            f"{summary['claims']} claims judged by {summary['model']}: {summary['supported']} "
+            f"supported, {summary['unsupported']} not; {spending(summary)}"
+        ]
+
+
+def _claims(record: Record) -> tuple[Sequence[str], Sequence[str]]:
+    """The claims of a record's thoughts, and of its answer, in words."""
+    answer = [
+        text if says_something(text) else f'The answer to "{record.question}" is: {text}'
+        for text in claims_of_answer(record)
+    ]
+    return claims_of_chain(record), answer
+
+
+def _parts(claims: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(claims), MOST_CLAIMS):
+        yield list(claims[start : start + MOST_CLAIMS])
+
+
+def _labels(record: Record, values: Sequence[Any]) -> list[list[Label]]:
+    """The label of each claim of the thoughts, and of the answer, from the `values` of units."""
+    every = iter(values)
+    return [
+        [label for part in _parts(claims) for label in _labels_of(record, part, every)]
+        for claims in _claims(record)
+    ]
+
+
+def _labels_of(record: Record, part: Sequence[str], values: Iterator[Any]) -> Sequence[Label]:
+    if not record.passages:
+        return [False] * len(part)
+    labels: Sequence[Label] | None = next(values, None)
+    return labels if labels is not None and len(labels) == len(part) else [None] * len(part)
+
+
+class Statements(Annotation):
+    """Fills the scores of every answered question of one of the benchmark's four types."""
+
+    name = "statements"
+    signature = MatchStatements
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """One, where the question has one of the four types."""
+        if record.qtype not in SCORES_OF_TYPE:
+            return ()
+        faithful = "faithfulness" in SCORES_OF_TYPE[record.qtype]
+        pids = [passage.pid for passage in record.passages] if faithful else []
+        texts = (record.question, record.answers[0], record.answer_text)
+        parts = (self.embedder.identity, *texts, pids)
+        inputs = dict(zip(("question", "gold", "answer"), texts, strict=True))
+        if not faithful:
+            return (Unit(record.qid, parts, inputs, calls=3),)
+        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        return (Unit(record.qid, parts, inputs, context, cut, calls=4),)
+
+    def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
+        """How many statements there are, match and are faithful."""
+        question, gold_text, text = unit.inputs.values()
+        said, gold = (_split(question, each, lm) for each in (text, gold_text))
+        both = {"answer_statements": numbered(said), "gold_statements": numbered(gold)}
+
+        def matched(reply: dspy.Prediction) -> dict[str, int]:
+            return {
+                "supported": _count(reply.supported, len(said)),
+                "covered": _count(reply.covered, len(gold)),
+            }
+
+        match = ask_strictly(self.signature, lm, {"question": question, **both}, matched)
+        vectors = self.embedder.embed([text, gold_text])
+        return {
+            "answer_statements": len(said),
+            "gold_statements": len(gold),
+            **match,
+            "faithful": None if unit.data is None else _faithful(unit.data, said, lm),
+            "cosine": round(float(vectors[0] @ vectors[1]), 6),
+        }
+
+    def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
+        """Correctness, coverage and faithfulness."""
+        value = next(iter(values), None)
+        if value is None:
+            return dict.fromkeys(ASKED) if values else {}
+        said, gold = value["answer_statements"], value["gold_statements"]
+        right, faithful = value["supported"], value["faithful"]
+        factual = statement_f1(right, said - right, gold - value["covered"])
+        return {
+            "answer_correctness": answer_correctness(factual, value["cosine"]),
+            "coverage": share(value["covered"], gold),
+            "faithfulness": None if faithful is None else share(faithful, said),
+        }
+
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+        """Beside the counts: the embedder, and the answers of other question types."""
+        counts = annotated.counts()
+        return {
+            **counts,
+            "embedder": self.embedder.identity,
+            "scored": counts["asked"] - counts["unscored"],
+            "other_types": sum(not r.failed for r in records) - len(annotated.units),
+        }
+
+    @staticmethod
+    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+        """One line."""
+        return [
+            f"statements matched by {summary['model']}, similarity by {summary['embedder']}: "
+            f"{summary['scored']} scored, {summary['other_types']} of other question types, "
+            + spending(summary)
+        ]
+
+
+def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
+    def read(reply: dspy.Prediction) -> list[str]:
+        statements = [statement.strip() for statement in reply.statements if statement.strip()]
+        if not statements:
+            raise UnusableError("a text was split into no statements")
+        return statements
+
+    said: list[str] = ask_strictly(SplitStatements, lm, {"question": question, "text": text}, read)
+    return said
+
+
+def _faithful(context: Sequence[str], said: Sequence[str], lm: RagbenchLM) -> int:
+    if not context:
+        return 0
+    inputs = {"context": list(context), "statements": numbered(said)}
+    count: int = ask_strictly(
+        SupportedStatements, lm, inputs, lambda reply: _count(reply.supported, len(said))
+    )
+    return count
+
+
+def _count(numbers: Sequence[int], n: int) -> int:
+    distinct = set(numbers)
+    if not distinct <= set(range(1, n + 1)):
+        raise UnusableError("a number that no statement has")
+    return len(distinct)
