@@ -39,6 +39,19 @@ class Newest(dict[Key, Value]):
             del self[next(iter(self))]
 
 
+def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Consecutive places whose `sizes` add up to at most `most`, one place at the least."""
+    found: list[list[int]] = []
+    left = 0
+    for place, size in enumerate(sizes):
+        if not found or size > left:
+            found.append([])
+            left = most
+        found[-1].append(place)
+        left -= size
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """The unit of retrieval. `score` is of the search that returned it; 0 in a corpus.

@@ -10,10 +10,10 @@ import hashlib
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import httpx
 from pydantic import Field
@@ -38,7 +38,7 @@ class OwnSettings(Knobs):
 
 
 class OwnRetriever(Retriever):
-    """Search by an object that ragbench does not know."""
+    """Search by an object that was handed over, or that a class of one's own makes."""
 
     Settings = OwnSettings
     #: Makes the object, or is it.
@@ -49,6 +49,8 @@ class OwnRetriever(Retriever):
         with blamed_on(self.make, f"retriever {self.name}"):
             self._object = self._made() if isinstance(self.make, type) else self.make
         self._find = _way_to_search(self._object, self.name)
+        if isinstance(self._object, Retriever):
+            self.parts = (self._object,)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """At most `k` of what it finds, in its order."""
@@ -66,24 +68,6 @@ class OwnRetriever(Retriever):
         if "passages" in names:
             given.setdefault("passages", [str(passage) for passage in self.corpus])
         return self.make(**given)
-
-
-class GivenRetriever(Retriever):
-    """Search by a retriever of ragbench that was handed over as an object."""
-
-    given: ClassVar[Retriever]
-
-    def __init__(self, corpus: Corpus, **settings: Any) -> None:
-        super().__init__(corpus)
-        self.parts = (self.given,)
-
-    def search(self, query: str, *, k: int) -> list[Passage]:
-        """What the object finds."""
-        return self.given.search(query, k=k)
-
-    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
-        """Itself: what is handed over searches what it was made of."""
-        return self
 
 
 class HTTPSettings(Knobs):
@@ -142,13 +126,11 @@ def load_retriever(spec: str) -> type[Retriever]:
                 f"{spec} was handed over as an object and cannot be carried to another process or "
                 "read from a file; give a name or FILE.py:Class"
             )
-        given = _given[spec]
-        if isinstance(given, Retriever):
-            return type("Given", (GivenRetriever,), {"name": spec, "given": given})
-        return type("Own", (OwnRetriever,), {"name": spec, "make": staticmethod(given)})
-    made = load_object(spec, "--retriever")
-    if isinstance(made, type) and issubclass(made, Retriever):
-        return type(made.__name__, (made,), {"name": spec})
+        made = _given[spec]
+    else:
+        made = load_object(spec, "--retriever")
+        if isinstance(made, type) and issubclass(made, Retriever):
+            return type(made.__name__, (made,), {"name": spec})
     make = made if isinstance(made, type) else staticmethod(made)
     return type("Own", (OwnRetriever,), {"name": spec, "make": make})
 

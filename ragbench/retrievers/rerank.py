@@ -2,7 +2,6 @@
 
 none                      keeps the order
 maxsim, maxsim:NAME       late interaction over a local embedder's token vectors
-cross-encoder:/folder     `model.onnx` and `tokenizer.json` of a cross-encoder
 http://... or https://... a rerank endpoint, up to and without `/rerank`
 lm                        the LM of the run orders the passages
 """
@@ -15,7 +14,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import dspy
-import numpy as np
 from dspy import AdapterParseError
 from pydantic import Field
 
@@ -33,15 +31,11 @@ from ragbench.retrievers.embedders import (
     clean,
     local_call,
     make_embedder,
-    open_session,
-    open_tokenizer,
-    own_files,
 )
 from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import RankPassages
 
-_MAX_TOKENS = 512  # of a pair that a cross-encoder reads
 KEY_VARIABLE = "RAGBENCH_RERANK_API_KEY"
 
 
@@ -49,9 +43,7 @@ class RerankSettings(Knobs):
     """Knobs of reranking."""
 
     inner: str = Field("hybrid", description="spec of the retriever whose hits are reranked")
-    reranker: str = Field(
-        "maxsim", description="none, maxsim, cross-encoder:FOLDER, an http address or lm"
-    )
+    reranker: str = Field("maxsim", description="none, maxsim, an http address or lm")
     model: str = Field("", description="model that a rerank endpoint is asked for")
     weight: float | None = Field(
         None,
@@ -125,15 +117,12 @@ def make_reranker(spec: str, model: str = "") -> Reranker | None:
         return None
     if scheme == "maxsim":
         return MaxSim(name)
-    if scheme == "cross-encoder" and name:
-        return CrossEncoder(name)
     if scheme in ("http", "https"):
         return HTTPReranker(spec, model)
     if spec == "lm":
         return Listwise()
     raise ConfigError(
-        f"reranker {spec!r} is not understood; give none, maxsim, cross-encoder:FOLDER, "
-        "an http address or lm"
+        f"reranker {spec!r} is not understood; give none, maxsim, an http address or lm"
     )
 
 
@@ -165,36 +154,6 @@ class MaxSim(Reranker):
             float((asked @ vectors.T).max(axis=1).mean()) if len(asked) and len(vectors) else -1.0
             for vectors in rows
         ]
-
-
-class CrossEncoder(Reranker):
-    """A model that reads query and passage together (Nogueira and Cho 2019, arXiv:1901.04085).
-
-    It has one output, and is `model.onnx` and `tokenizer.json` in `folder`.
-    """
-
-    def __init__(self, folder: str) -> None:
-        model, tokenizer = own_files(folder)
-        self._name = f"cross-encoder:{model.parent.name}"
-        self._session, self._inputs = open_session(model)
-        self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
-
-    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """The model's logits."""
-        start = time.perf_counter()
-        pairs = [(clean(query), clean(_titled(passage))) for passage in passages]
-        scores, tokens = [], 0
-        for pair in self._tokenizer.encode_batch(pairs):
-            given = {
-                "input_ids": pair.ids,
-                "attention_mask": pair.attention_mask,
-                "token_type_ids": pair.type_ids,
-            }
-            feed = {name: np.array([given[name]], dtype=np.int64) for name in self._inputs}
-            scores.append(float(np.ravel(self._session.run(None, feed)[0])[0]))
-            tokens += len(pair.ids)
-        file_call(local_call(self._name, start, tokens, "rerank"))
-        return scores
 
 
 class HTTPReranker(Reranker):

@@ -10,11 +10,12 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.errors import LMUnavailableError
 from ragbench.experiments.store import read_records
+from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, Limits, caller as breakers, spending
 from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import make_embedder
-from ragbench.retrievers.embedders.openai import OpenAIEmbedder, VectorCache
+from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 from ragbench.retrievers.rerank import HTTPReranker
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
@@ -48,7 +49,7 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
     def ask(wire: Wire, text: str) -> None:
         if request.param == "embedder":
-            cache = VectorCache(tmp_path / "vectors.sqlite")
+            cache = KeptRows(tmp_path / "vectors.sqlite")
             OpenAIEmbedder("m", api_base=wire.address, cache=cache).embed([text])
         else:
             HTTPReranker(wire.address, "m").score(text, list(make_corpus(["one", "two"])))

@@ -45,7 +45,7 @@ class LookaheadKnobs(ProgramKnobs):
     w_novelty: float = Field(0.3, ge=0, le=10, description="weight of its novelty")
     w_hop: float = Field(0.2, ge=0, le=10, description="weight of its place in the chain")
     parallel: bool = Field(True, description="look-ups of a level at once, or one by one")
-    rerank: str = Field("none", description="none, lm, maxsim, cross-encoder:FOLDER, http address")
+    rerank: str = Field("none", description="none, lm, maxsim or an http address")
     rerank_keep: int = Field(3, ge=1, le=100, description="passages kept of a look-up")
     rerank_min: float = Field(0.0, description="lower scores are left out, unless all are lower")
     fallback: bool = Field(True, description="one round of further searches where a trigger fires")

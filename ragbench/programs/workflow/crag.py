@@ -32,7 +32,7 @@ class CRAGKnobs(ProgramKnobs):
     """Knobs of `crag`."""
 
     k: int = Field(10, ge=1, le=100, description="passages of the first search")
-    evaluator: str = Field("lm", description="lm, maxsim, cross-encoder:FOLDER or an http address")
+    evaluator: str = Field("lm", description="lm, maxsim or an http address")
     confidence_source: Weighing = Field(
         "verbal", description="where the LM's probabilities of the grades come from"
     )

@@ -17,12 +17,7 @@ from ragbench.retrievers.embedders.base import (
     clean as clean,
     local_call as local_call,
 )
-from ragbench.retrievers.embedders.local import (
-    LocalEmbedder as LocalEmbedder,
-    open_session as open_session,
-    open_tokenizer as open_tokenizer,
-    own_files as own_files,
-)
+from ragbench.retrievers.embedders.local import LocalEmbedder as LocalEmbedder
 
 
 @lru_cache(maxsize=8)

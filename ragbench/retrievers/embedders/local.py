@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ragbench.errors import ModelError, needs_extra
 from ragbench.lms.local import DEFAULT_EMBEDDER, ensure
@@ -32,18 +31,30 @@ class LocalEmbedder(Embedder):
 
     def __init__(self, name: str = "") -> None:
         super().__init__(f"local:{name}" if name else "local")
+        with needs_extra("embedder=local"):  # before anything is fetched for it
+            import onnxruntime
+            from tokenizers import Tokenizer
         if "/" in name or "\\" in name:
-            model, tokenizer = own_files(name)
+            folder = Path(name).expanduser()
+            model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
+            if not (model.is_file() and tokenizer.is_file()):
+                raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
         else:
-            with needs_extra("embedder=local"):  # before anything is fetched for it
-                import onnxruntime  # noqa: F401
             files = ensure(name or DEFAULT_EMBEDDER)
             if "tokenizer" not in files:
                 raise ModelError(f"{name} is no embedder; take local for the default one")
             model, tokenizer = files["model"], files["tokenizer"]
         self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}:windows"
-        self._session, self._inputs = open_session(model)
-        self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
+        try:
+            session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own classes have no common base but this
+            raise ModelError(f"{model} is no ONNX model: {type(error).__name__}") from None
+        self._session, self._inputs = session, [entry.name for entry in session.get_inputs()]
+        if unknown := {*self._inputs} - {"input_ids", "attention_mask", "token_type_ids"}:
+            raise ModelError(f"{model} wants inputs that are not known here: {', '.join(unknown)}")
+        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._tokenizer.enable_truncation(_MAX_TOKENS)
+        self._tokenizer.no_padding()
 
     @property
     def identity(self) -> str:
@@ -56,32 +67,30 @@ class LocalEmbedder(Embedder):
         Not filed in the ledger: the caller files its own call.
         """
         windows: list[list[Vectors]] = [[] for _ in texts]
-        for rows, encodings in self._batches(texts):
-            hidden, _ = self._run(encodings)
+        for rows, encodings, hidden, _ in self._runs(texts):
             for row, states, encoding in zip(rows, hidden, encodings, strict=True):
                 kept = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
                 windows[row].append(normalized(states[kept]))
         return [np.concatenate(parts) for parts in windows]
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
-        start = time.perf_counter()
-        sums: Vectors | None = None
-        tokens = 0
+        start, tokens, sums = time.perf_counter(), 0, np.zeros((len(texts), 0), dtype=np.float32)
         seen: set[int] = set()
-        for rows, encodings in self._batches(texts):
-            hidden, mask = self._run(encodings)
-            if sums is None:
+        for rows, _, hidden, mask in self._runs(texts):
+            if not sums.shape[1]:
                 sums = np.zeros((len(texts), hidden.shape[2]), dtype=np.float32)
             np.add.at(sums, rows, (hidden * mask[..., None].astype(np.float32)).sum(axis=1))
             tokens += int(mask.sum())
             seen.update(rows)
             if progress:
                 progress(len(seen), len(texts))
-        assert sums is not None
         return normalized(sums), [local_call(self.spec, start, tokens)]
 
-    def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Any]]]:
-        """Batches of windows of similar length: the rows they belong to, and their encodings."""
+    def _runs(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Any], Any, Any]]:
+        """Batches of windows of similar length: the rows that they belong to, their encodings.
+
+        Then the last hidden states `(n, length, d)` and the attention mask `(n, length)`.
+        """
         for start in range(0, len(texts), _AT_ONCE):
             encodings = self._tokenizer.encode_batch(list(texts[start : start + _AT_ONCE]))
             windows = [
@@ -91,59 +100,16 @@ class LocalEmbedder(Embedder):
             ]
             windows.sort(key=lambda window: len(window[1].ids))
             for first in range(0, len(windows), _BATCH):
-                rows, parts = zip(*windows[first : first + _BATCH], strict=True)
-                yield list(rows), list(parts)
-
-    def _run(
-        self, encodings: Sequence[Any]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Last hidden states `(n, length, d)` and the attention mask `(n, length)`."""
-        length = max(len(encoding.ids) for encoding in encodings)
-        ids = np.zeros((len(encodings), length), dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for row, encoding in enumerate(encodings):
-            ids[row, : len(encoding.ids)] = encoding.ids
-            mask[row, : len(encoding.ids)] = 1
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        return self._session.run(None, {name: given[name] for name in self._inputs})[0], mask
-
-
-def own_files(name: str) -> tuple[Path, Path]:
-    """Model and tokeniser in the folder `name`.
-
-    Raises:
-        ModelError: they are not there.
-    """
-    folder = Path(name).expanduser()
-    model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
-    if not (model.is_file() and tokenizer.is_file()):
-        raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
-    return model, tokenizer
-
-
-def open_session(model: Path) -> tuple[Any, list[str]]:
-    """An ONNX session of `model` and the names of its inputs.
-
-    Raises:
-        ModelError: the file cannot be read, or wants inputs that are not known here.
-    """
-    import onnxruntime
-
-    try:
-        session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own classes have no common base but this
-        raise ModelError(f"{model} is no ONNX model: {type(error).__name__}") from None
-    inputs = [entry.name for entry in session.get_inputs()]
-    if unknown := set(inputs) - {"input_ids", "attention_mask", "token_type_ids"}:
-        raise ModelError(f"{model} wants inputs that are not known here: {', '.join(unknown)}")
-    return session, inputs
-
-
-def open_tokenizer(path: Path, max_tokens: int) -> Any:
-    """The tokeniser at `path`, cutting at `max_tokens` whatever its file says."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(path))
-    tokenizer.enable_truncation(max_tokens)
-    tokenizer.no_padding()
-    return tokenizer
+                rows, parts = map(list, zip(*windows[first : first + _BATCH], strict=True))
+                ids = np.zeros((len(parts), max(len(part.ids) for part in parts)), dtype=np.int64)
+                mask = np.zeros_like(ids)
+                for row, part in enumerate(parts):
+                    ids[row, : len(part.ids)] = part.ids
+                    mask[row, : len(part.ids)] = 1
+                given = {
+                    "input_ids": ids,
+                    "attention_mask": mask,
+                    "token_type_ids": np.zeros_like(ids),
+                }
+                hidden = self._session.run(None, {name: given[name] for name in self._inputs})[0]
+                yield rows, parts, hidden, mask

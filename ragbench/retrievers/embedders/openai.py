@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from ragbench.lms.prices import map_entry
 from ragbench.lms.specs import key_in
 from ragbench.paths import cache_root
 from ragbench.record import Call
-from ragbench.retrievers.base import Progress
+from ragbench.retrievers.base import Progress, runs
 from ragbench.retrievers.embedders.base import Embedder, Vectors, by_index, normalized
 from ragbench.tokens import estimate_tokens
 
@@ -39,6 +38,10 @@ KEY_VARIABLE = "RAGBENCH_EMBEDDINGS_API_KEY"
 _RATE = 3000.0
 
 
+#: What is kept after the numbers of a vector: tokens and seconds.
+_SHARE = struct.Struct("<qd")
+
+
 class Kept(NamedTuple):
     """A vector, and this text's share of the tokens and the seconds of the call that made it."""
 
@@ -53,7 +56,7 @@ class OpenAIEmbedder(Embedder):
     service: Service
     in_process = False
 
-    def __init__(self, model: str, *, api_base: str = "", cache: VectorCache | None = None) -> None:
+    def __init__(self, model: str, *, api_base: str = "", cache: KeptRows | None = None) -> None:
         super().__init__(f"openai/{model}")
         if not api_base and not key_in("OPENAI_API_KEY"):
             raise LMSetupError(
@@ -65,7 +68,7 @@ class OpenAIEmbedder(Embedder):
         rate = None if api_base else map_entry("openai", model).get("input_cost_per_token")
         self._price = rate
         self.priced = self._price is not None
-        self._cache = cache or VectorCache(cache_root() / "embeddings.sqlite")
+        self._cache = cache or KeptRows(cache_root() / "embeddings.sqlite")
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
             f"embedder {self.identity}",
@@ -82,7 +85,7 @@ class OpenAIEmbedder(Embedder):
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         texts = [text[:_TEXT_CHARACTERS] or " " for text in texts]  # an empty text is refused
-        known = self._cache.get(self.identity, texts)
+        known = self._known(texts)
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         calls = []
         if known:
@@ -90,12 +93,17 @@ class OpenAIEmbedder(Embedder):
             took = sum(kept.latency_s for kept in known.values())
             calls.append(self._call(tokens, took, cached=True))
         done = len(texts) - len(missing)
-        for batch in _batches(missing):
+        least = _BATCH_CHARACTERS // _BATCH_TEXTS
+        for run in runs([max(len(text), least) for text in missing], _BATCH_CHARACTERS):
+            batch = [missing[place] for place in run]
             answered = self._buy(batch)
             vectors, tokens = answered.reply.value
             calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
             entries = dict(zip(batch, _shares(batch, vectors, calls[-1]), strict=True))
-            self._cache.put(self.identity, entries)
+            self._cache.put({
+                self._key(text): kept.vector.tobytes() + _SHARE.pack(kept.tokens, kept.latency_s)
+                for text, kept in entries.items()
+            })  # fmt: skip
             known |= entries
             done += len(batch)
             if progress:
@@ -107,6 +115,18 @@ class OpenAIEmbedder(Embedder):
                 "numbers; has the server another model now?"
             )
         return np.stack(rows), calls
+
+    def _known(self, texts: Sequence[str]) -> dict[str, Kept]:
+        """What was bought before, by text."""
+        keys, known = {self._key(text): text for text in texts}, {}
+        for key, value in self._cache.get(list(keys)).items():
+            row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)
+            known[keys[key]] = Kept(row, *_SHARE.unpack(value[-_SHARE.size :]))
+        return known
+
+    def _key(self, text: str) -> bytes:
+        told = f"{self.identity}\x1f{text}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(told).digest()
 
     def _buy(self, batch: list[str]) -> Any:
         """The answer to one request, whose value are the vectors and the tokens that they took."""
@@ -140,19 +160,6 @@ def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
     return [Kept(*share) for share in zip(vectors, tokens, seconds, strict=True)]
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        if batch and (len(batch) == _BATCH_TEXTS or size + len(text) > _BATCH_CHARACTERS):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
-        size += len(text)
-    if batch:
-        yield batch
-
-
 def _checked(reply: Any, n: int) -> Vectors:
     """The unit vectors `(n, d)` of a reply, each at its index.
 
@@ -174,34 +181,3 @@ def _checked(reply: Any, n: int) -> Vectors:
             f"{type(error).__name__}: {str(error)[:200]}"
         ) from None
     return normalized(vectors)
-
-
-#: What follows the numbers of a vector: tokens and seconds.
-_SHARE = struct.Struct("<qd")
-
-
-class VectorCache:
-    """One SQLite file, shared by threads and processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._rows = KeptRows(path)
-
-    def get(self, model: str, texts: Sequence[str]) -> dict[str, Kept]:
-        """The kept vectors of `texts`, by text."""
-        keys = {_key(model, text): text for text in texts}
-        found = {}
-        for key, value in self._rows.get(list(keys)).items():
-            row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)
-            found[keys[key]] = Kept(row, *_SHARE.unpack(value[-_SHARE.size :]))
-        return found
-
-    def put(self, model: str, entries: Mapping[str, Kept]) -> None:
-        """Keep `entries`, by text."""
-        self._rows.put({
-            _key(model, text): kept.vector.tobytes() + _SHARE.pack(kept.tokens, kept.latency_s)
-            for text, kept in entries.items()
-        })  # fmt: skip
-
-
-def _key(model: str, text: str) -> bytes:
-    return hashlib.sha256(f"{model}\x1f{text}".encode("utf-8", "surrogatepass")).digest()

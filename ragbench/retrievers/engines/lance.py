@@ -13,24 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from ragbench.errors import needs_extra
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Progress
 from ragbench.retrievers.embedders import clean
-from ragbench.retrievers.engines.base import Asked, Engine, EngineSettings
+from ragbench.retrievers.engines.base import Asked, Engine
 from ragbench.retrievers.scores import Found
 
 _TABLE = "passages"
 _ROWS_AT_ONCE = 8192
 #: Up to this many vectors all are compared with a query; beyond, those of the nearest lists.
 _EXACT_TO = 100_000
-
-
-class LanceSettings(EngineSettings):
-    """Knobs of LanceDB."""
-
-    nprobe: int = Field(64, ge=1, le=65_536, description="lists of vectors read per search")
+_LISTS_READ = 64
 
 
 @RETRIEVERS.register("lancedb")
@@ -38,7 +31,6 @@ class Lance(Engine):
     """Search by words, by vectors or by both in a LanceDB table."""
 
     name = "lancedb"
-    Settings = LanceSettings
     is_stored = True
     index_version = 2
 
@@ -62,7 +54,7 @@ class Lance(Engine):
                 search, score = self._table.search(MatchQuery(clean(one), "text")), "_score"
             else:
                 search, score = self._table.search(one).distance_type("dot"), "_distance"
-                search = search.nprobes(self.settings.nprobe)
+                search = search.nprobes(_LISTS_READ)
             table = search.select(["position", score]).limit(depth).to_arrow()
             scores = table[score].to_numpy()
             found.append(
@@ -102,16 +94,16 @@ class Lance(Engine):
             places = range(start, min(start + _ROWS_AT_ONCE, len(self.corpus)))
             columns: dict[str, Any] = {"position": pyarrow.array(places, pyarrow.int32())}
             if "text" in schema.names:
-                columns["text"] = [self._text(self.corpus.passages[i]) for i in places]
+                passages = [self.corpus.passages[i] for i in places]
+                titled = self.settings.title
+                columns["text"] = [
+                    clean(f"{p.title} {p.text}" if titled else p.text) for p in passages
+                ]
             if self._dense is not None:
                 rows = self._dense.vectors_of(places)
                 flat = pyarrow.array(rows.ravel())
                 columns["vector"] = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
             yield pyarrow.record_batch(columns, schema=schema)
-
-    def _text(self, passage: Passage) -> str:
-        titled = f"{passage.title} {passage.text}" if self.settings.title else passage.text
-        return clean(titled)
 
     def _save(self, folder: Path) -> None:
         if self._table is not None and self._remove is not None:

@@ -30,6 +30,8 @@ from ragbench.retrievers.store import index_key
 BATCH = 256
 #: Rankings asked for at once.
 _QUERIES_AT_ONCE = 64
+#: Candidates of a search in a server's graph of vectors, at the least.
+_CANDIDATES = 128
 
 
 class QdrantSettings(EngineSettings, BM25Settings):
@@ -37,9 +39,6 @@ class QdrantSettings(EngineSettings, BM25Settings):
 
     url: str = Field(
         "", description="server, such as http://127.0.0.1:6333; empty: memory of this process"
-    )
-    ef_search: int = Field(
-        128, ge=1, le=65_536, description="candidates of a search in a server's graph of vectors"
     )
 
 
@@ -119,8 +118,8 @@ class Qdrant(Engine):
             self._facts = {"engine": f"qdrant-client {version('qdrant-client')} in memory"}
             return
         # The transport adds the key. The check would be a thread that warns.
-        url, transport = self.settings.url, self.server.transport()
-        self._client = QdrantClient(url=url, transport=transport, check_compatibility=False)
+        url = self.settings.url
+        self._client = QdrantClient(url=url, transport=self.server, check_compatibility=False)
         with self._answers():
             engine = f"qdrant {self._client.info().version}"
         self._facts = {"engine": engine, "server": url, "collection": self._name}
@@ -192,8 +191,8 @@ class Qdrant(Engine):
 
         if not isinstance(one, str):
             # In memory all vectors are compared, and the client warns of what has no effect.
-            ef = max(self.settings.ef_search, depth)
-            walk = models.SearchParams(hnsw_ef=ef) if self.server is not None else None
+            ef = models.SearchParams(hnsw_ef=max(_CANDIDATES, depth))
+            walk = ef if self.server is not None else None
             return models.QueryRequest(query=one.tolist(), using="vector", params=walk, limit=depth)
         assert self._words is not None
         if self._words.postings is None:

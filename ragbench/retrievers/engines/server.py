@@ -18,7 +18,7 @@ from ragbench.lms.calls import Amount, HttpRequest, Reply, Server, ServerCalls
 _SENT = ("content-type", "user-agent")
 
 
-class SearchServer(ServerCalls):
+class SearchServer(ServerCalls, httpx.BaseTransport):
     """The server of the engine `name` at `url`; its key is that of the environment's `variable`."""
 
     priced = True  # it takes nothing by the call
@@ -33,10 +33,6 @@ class SearchServer(ServerCalls):
     def service(self) -> SearchServer:
         """Itself, by the name under which embedders and rerankers have theirs."""
         return self
-
-    def transport(self) -> httpx.BaseTransport:
-        """What the engine's client sends its requests through."""
-        return _Transport(self)
 
     def answer(self, request: httpx.Request) -> bytes:
         """The JSON that the server answers `request` with.
@@ -56,18 +52,14 @@ class SearchServer(ServerCalls):
         # It asks no model, so it counts for nothing under a limit on calls.
         return self.make(send, prompt=hash((sent.url, body)), most=Amount(calls=0)).reply.value
 
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """The server's answer to `request`, for the engine's own client."""
+        json_type = {"content-type": "application/json"}
+        return httpx.Response(200, headers=json_type, content=self.answer(request))
+
     def _error_body(self, content: bytes) -> bytes:
         try:
             told: Any = json.loads(content)["status"]["error"]
         except (ValueError, RecursionError, KeyError, TypeError):
             return content
         return json.dumps({"error": {"message": str(told)}}).encode()
-
-
-class _Transport(httpx.BaseTransport):
-    def __init__(self, server: SearchServer) -> None:
-        self._server = server
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        content = self._server.answer(request)
-        return httpx.Response(200, headers={"content-type": "application/json"}, content=content)

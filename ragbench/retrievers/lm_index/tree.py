@@ -23,7 +23,7 @@ from pydantic import Field
 
 from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Passage, Progress
+from ragbench.retrievers.base import Passage, Progress, runs
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
@@ -179,19 +179,6 @@ class GistIndex(LMIndex):
     def _join(self, read: list[str], lm: IndexLM, progress: Progress | None) -> None:
         self.gists = read
         self.gist_vectors = self._embedded(read)
-
-
-def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Consecutive places whose `sizes` add up to at most `most`, one place at the least."""
-    found: list[list[int]] = []
-    left = 0
-    for place, size in enumerate(sizes):
-        if not found or size > left:
-            found.append([])
-            left = most
-        found[-1].append(place)
-        left -= size
-    return found
 
 
 #: Dimensions clustered in, components tried at the most, and the chance that puts a row in a
