@@ -11,7 +11,7 @@ from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
-from ragbench.programs.a_rag import ARAG
+from ragbench.programs.a_rag import ARAG, listed
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.react import ReActRAG
 from ragbench.retrievers.base import Corpus
@@ -116,6 +116,15 @@ def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> No
     assert [call.kind for call in ledger.calls] == ["embed"]
     typed(program, act("semantic_search", "born"), FINISH)
     assert len(embedder.embedded) == 10
+
+
+def test_arguments_are_read_as_models_write_them() -> None:
+    assert listed("a, b;c\n'd'", split=True) == ["a", "b", "c", "d"]
+    assert listed('["New York, NY", "b"]', split=False) == ["New York, NY", "b"]
+    assert listed("New York, NY", split=False) == ["New York, NY"]
+
+
+# -- native
 
 
 @pytest.fixture(autouse=True)
