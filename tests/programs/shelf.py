@@ -55,9 +55,7 @@ def converse(
 ) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
     """What `program` answers in a conversation of exactly these replies."""
     script = Conversation(**replies)
-    lm = ScriptedLM(script)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger() as ledger:
-        prediction = program(question=question)
+    prediction, lm, ledger = ask(program, script, question)
     assert script.left == {}, "replies that were not asked for"
     assert sum(call.kind == "lm" for call in ledger.calls) == len(lm.asked)
     return prediction, lm, ledger
