@@ -148,34 +148,25 @@ def ended(pid: int) -> bool:
     return not stat.exists()
 
 
-def asked_again(server: FakeServer) -> int:
-    return sum(n > 1 for n in Counter(hit.prompt for hit in server.hits).values())
-
-
 @pytest.mark.slow
-def test_a_killed_shard_goes_on_where_it_was(tmp_path: Path) -> None:
-    with FakeServer(latency_s=0.1) as server:
-        with started(tmp_path, server) as (process, shards):
-            assert len(shards) == 2
-            os.kill(shards[0], signal.SIGKILL)
-            _, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err
-        records = read_records(tmp_path / "run")
-        assert len(records) == 40
-        assert not any(record.failed for record in records.values())
-        assert asked_again(server) <= 3  # its threads
-
-
-@pytest.mark.slow
-def test_a_killed_command_ends_its_shards_and_is_continued(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("whole", "most"), [(False, 3), (True, 6)])  # those under way
+def test_a_killed_shard_or_command_loses_nothing(
+    whole: bool, most: int, run: Run, tmp_path: Path
+) -> None:
     with FakeServer(latency_s=0.2) as server:
         with started(tmp_path, server, 16) as (process, shards):
-            process.kill()
             assert len(shards) == 2
+            os.kill(process.pid if whole else shards[0], signal.SIGKILL)
+            _, err = process.communicate(timeout=120)
+            assert whole or process.returncode == 0, err
             assert all(map(ended, shards))
-        found = run(server, "run", program="direct", limit=None, set={}, processes=2, workers=6)
-        assert len(found.records) == 40
-        assert asked_again(server) <= 6  # those that were under way
+        if whole:
+            run(server, "run", program="direct", limit=None, set={}, processes=2, workers=6)
+        again = sum(n > 1 for n in Counter(hit.prompt for hit in server.hits).values())
+        assert again <= most
+    records = read_records(tmp_path / "run")
+    assert len(records) == 40
+    assert not any(record.failed for record in records.values())
 
 
 def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None:

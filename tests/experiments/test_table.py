@@ -101,15 +101,16 @@ def test_hostile_text_breaks_no_format(format: str, capsys: pytest.CaptureFixtur
         assert r'"\|,' in out
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@cmd", "\t=1"])
-def test_no_cell_of_csv_is_a_formula(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"), ("+1", "'+1"), ("-x", "'-x"), ("@cmd", "'@cmd"), ("\t=1", "'\t=1"),
+        ("a\r=1\x1b[2J", "a\n=1 [2J"),
+    ],
+)  # fmt: skip
+def test_no_cell_of_csv_is_a_formula_or_begins_a_row(text: str, cell: str) -> None:
     table = Table("x", [Column("name"), Column("d", kind="gain")], [{"name": text, "d": -0.5}])
-    assert [*csv.reader(io.StringIO(written(table, "csv")))][1] == [f"'{text}", "-0.5"]
-
-
-def test_a_carriage_return_begins_no_row_of_csv() -> None:
-    table = Table("x", [Column("name")], [{"name": "a\r=1\x1b[2J"}])
-    assert [*csv.reader(io.StringIO(written(table, "csv"), newline=""))][1:] == [["a\n=1 [2J"]]
+    assert [*csv.reader(io.StringIO(written(table, "csv"), newline=""))][1:] == [[cell, "-0.5"]]
 
 
 @pytest.mark.parametrize("format", ["markdown", "latex", "html", "csv"])

@@ -1,6 +1,5 @@
 """Questions about towns, and a scripted LM that compiling helps, for tests of whole commands."""
 
-import json
 import re
 import threading
 from collections.abc import Callable
@@ -13,25 +12,13 @@ from ragbench.errors import StopSignal
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs import context as setup
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
+from tests.kills import write_questions
 
 N = 40  # 16 for training, 8 for validation, 16 held out
 
 
 def write_towns(folder: Path) -> Path:
-    """Questions of two types; half of each are easy."""
-    path = folder / "questions.jsonl"
-    rows = [
-        {
-            "id": f"q{i}",
-            "question": f"Which town number {i} lies on river number {i}?",
-            "answer": f"Town {i}",
-            "type": "bridge" if i % 3 else "comparison",
-            "context": [{"title": f"Town {i}", "text": f"Town {i} lies on river number {i}."}],
-        }
-        for i in range(N)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_questions(folder, N)
 
 
 def town(asked: Asked) -> int:
@@ -48,13 +35,8 @@ def helped_by_demos(asked: Asked) -> Reply:
     number = town(asked)
     shown = len(re.findall(r"Which town number", asked.prompt)) > 1
     right = number % 4 == 0 or (number % 4 in (1, 2) and shown)
-    long = number % 4 == 1 and not shown
-    reply["answer"] = "elsewhere"
-    if right:
-        reply["answer"] = f"Town {number}"
-    elif long:
-        reply["answer"] = f"The answer is Town {number}"
-    return reply
+    long = "The answer is " if number % 4 == 1 and not shown else ""
+    return {**reply, "answer": f"{long}Town {number}" if right or long else "elsewhere"}
 
 
 Script = Callable[[Asked], Reply]
