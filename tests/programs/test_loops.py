@@ -51,6 +51,8 @@ def test_multi_query_searches_with_the_question_and_each_query_then_reads_once()
     # The fused ranking is read: Eastmere leads three lists and Harwick one.
     replies, sees = written("Eastmere town Tollen", "Eastmere", "Tollen"), ["[1] Eastmere |"]
     check(MultiQueryRAG, replies, question="Harwick", sees=sees, max_passages=2)
+    alone = written(" Harwick\n town ", "harwick Town.")
+    check(MultiQueryRAG, alone, searched=["Harwick town"], include_original=False)
 
 
 THOUGHT = {"thought": "Salt Road is by Orla Venn.", "next_step": "search", "answer": ""}
