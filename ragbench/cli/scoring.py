@@ -109,7 +109,7 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     scored with one.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.report.errors import errors_of, print_errors
+    from ragbench.experiments.report.scores import errors_of, print_errors
     from ragbench.lms.calls import spending
 
     progress = RunProgress()

@@ -141,11 +141,7 @@ def duration(seconds: float) -> str:
 
 
 def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
-    """What answering the questions takes that have no record yet; `afresh`: what all of them take.
-
-    Raises:
-        RunError: the program cannot be rehearsed.
-    """
+    """What answering the questions takes that have no record yet, or `afresh`, all of them."""
     finished = set() if afresh else read_records(run_context.config.folder()).finished
     todo = [example for example in run_context.examples if example.qid not in finished]
     n, tries, notes = len(todo), most_tries(run_context), []
@@ -175,11 +171,7 @@ def most_tries(run_context: RunContext) -> int:
 
 
 def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Estimate:
-    """What one question takes, by a rehearsal over some of `questions`.
-
-    Raises:
-        RunError: the program cannot be rehearsed.
-    """
+    """What one question takes, by a rehearsal over some of `questions`."""
     some = questions[:: max(1, len(questions) // SAMPLE)][:SAMPLE]
     program, dataset = run_context.program, run_context.dataset
     if asks_servers(run_context.retriever):

@@ -52,12 +52,7 @@ def _score(name: str, record: Record) -> float | None:
 
 
 def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[ExportedRun]:
-    """The runs in `folders`; reading writes nothing.
-
-    Raises:
-        RunError: one is no run folder, or has records that cannot be read.
-        UnknownNameError: there is no such metric.
-    """
+    """The runs in `folders`; reading writes nothing."""
     for name in metrics:
         get_metric(name)
     opened = map(reopen, folders)
@@ -118,11 +113,7 @@ COLUMNS = (*_BEFORE, *_AFTER)
 
 
 def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
-    """Name and kind of every column of a table of `runs`, those of their scores included.
-
-    Raises:
-        ConfigError: a score has the name of another column.
-    """
+    """Name and kind of every column of a table of `runs`, those of their scores included."""
     scores: dict[str, Kind] = {name: "number" for run in runs for name in run.scores}
     for column in COLUMNS:
         if column.name in scores:

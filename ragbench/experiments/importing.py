@@ -135,11 +135,7 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
 
 
 def read_predictions(file: Path) -> dict[str, PredictionRecord]:
-    """Predictions by id, or by normalised question.
-
-    Raises:
-        DataError: the file cannot be read, a record has neither id nor question, or two are of one.
-    """
+    """Predictions by id, or by normalised question."""
     predictions: dict[str, PredictionRecord] = {}
     for row in _rows(file):
         record = validate(PredictionRecord, row)

@@ -45,11 +45,7 @@ COLUMN_OF = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latenc
 def compare_arms(
     a: Arm, b: Arm, metric: str, qids: Sequence[str], method: Method | None = None
 ) -> Comparison:
-    """Arm `b` against arm `a` over those of `qids` that have the metric in every run.
-
-    Raises:
-        CompareError: as for `columns`.
-    """
+    """Arm `b` against arm `a` over those of `qids` that have the metric in every run."""
     kind = get_metric(metric)
     return compare_scores(
         *columns(a, b, metric, qids), higher_is_better=kind.higher_is_better,
@@ -98,11 +94,7 @@ def cost_difference(
 
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
-    """Ids of the questions that both runs have; all of both, unless `common`.
-
-    Raises:
-        CompareError: the runs are over other data, or other questions.
-    """
+    """Ids of the questions that both runs have; all of both, unless `common`."""
     if a.card.data.digest != b.card.data.digest:  # a file may have been renamed
         key = "name" if a.card.data.name != b.card.data.name else "digest"
         length = None if key == "name" else 16

@@ -191,11 +191,7 @@ def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> float:
 def estimate_verdict(
     config: RunConfig, settings: CompileConfig, request: VerdictRequest
 ) -> list[str]:
-    """What the arms of a verdict take and what its compiles take, in lines for people.
-
-    Raises:
-        RagbenchError: something the user can mend.
-    """
+    """What the arms of a verdict take and what its compiles take, in lines for people."""
     folder = verdict_folder(config, settings)
     run_context = ready(config.but(out=folder / ZERO_SHOT))
     zero_shot = estimate_run(run_context)

@@ -229,11 +229,7 @@ class Verdict:
 
 
 def reread(folder: Path) -> Verdict:
-    """The verdict in `folder`, computed again from its records; asks nothing.
-
-    Raises:
-        RunError: it holds no finished verdict.
-    """
+    """The verdict in `folder`, computed again from its records; asks nothing."""
     path = folder / VERDICT
     if not path.is_file():
         raise RunError(f"{folder} holds no finished verdict: it has no {VERDICT}")

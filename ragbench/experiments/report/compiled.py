@@ -29,11 +29,7 @@ _COLUMNS = (
 
 
 def print_programs(folder: Path) -> None:
-    """Print one row per compiled program under `folder`, then those that cannot be used.
-
-    Raises:
-        RunError: there is no such folder.
-    """
+    """Print one row per compiled program under `folder`, then those that cannot be used."""
     if not folder.is_dir():
         raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
     rows, problems = [], []

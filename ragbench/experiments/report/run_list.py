@@ -32,11 +32,7 @@ _COLUMNS = (
 
 
 def print_run_list(folder: Path) -> None:
-    """Print one row per run under `folder`, the latest first, and those that cannot be read.
-
-    Raises:
-        RunError: there is no such folder, or a card in it cannot be read.
-    """
+    """Print one row per run under `folder`, the latest first, and those that cannot be read."""
     if not folder.is_dir():
         raise RunError(f"no folder {folder}; `ragbench eval` makes runs/")
     cards = sorted(folder.rglob(_CARD), key=lambda p: p.stat().st_mtime, reverse=True)

@@ -43,11 +43,7 @@ def print_swept(swept: Swept) -> None:
 
 
 def print_estimate(sweep: Sweep) -> None:
-    """Print each cell with what it would spend, for the questions that it has not answered yet.
-
-    Raises:
-        RagbenchError: a cell cannot run, or its program cannot be rehearsed.
-    """
+    """Print each cell with what it would spend, for the questions that it has not answered yet."""
     runs = list[Estimate]()
     compiles: list[Estimate] = []
     programs: set[Path] = set()

@@ -20,12 +20,7 @@ _QUESTION = (
 
 
 def print_run(folder: Path, qid: str | None = None) -> None:
-    """Print what a run is and a line per question, or the trace and calls of one question.
-
-    Raises:
-        RunError: there is no such run.
-        UnknownNameError: the run has no such question.
-    """
+    """Print what a run is and a line per question, or the trace and calls of one question."""
     card, records = read_card(folder), read_records(folder)
     if qid is not None:
         if qid not in records:

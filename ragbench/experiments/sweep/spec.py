@@ -94,9 +94,6 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
 
     `out` is its folder, by default `sweeps/` and the file's name; `over` are fields of a run that
     replace those that the cells share.
-
-    Raises:
-        RagbenchError: something the user can mend; a cell at fault is named.
     """
     fields = flatten(load_config(path))
     own = {key: fields.pop(key) for key in list(fields) if key in SweepFields.model_fields}
@@ -243,11 +240,7 @@ def _word(address: str, value: Any) -> str:
 
 
 def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> dict[str, str]:
-    """The baseline of each cell: the only one, or of several the one alike on the other axes.
-
-    Raises:
-        ConfigError: no cell is a baseline, or several are one cell's.
-    """
+    """The baseline of each cell: the only one, or of several the one alike on the other axes."""
     if baseline is None:
         return {}
     wanted = _flat(baseline)

@@ -88,11 +88,7 @@ class Benches:
         self._kept: list[RunContext] = []
 
     def build(self, cell: Cell) -> RunContext:
-        """What the cell runs on; its program is not compiled yet where the cell compiles it.
-
-        Raises:
-            RagbenchError: something the user can mend.
-        """
+        """What the cell runs on; its program is not compiled yet where the cell compiles it."""
         config = cell.config.but(compiled=None) if cell.settings else cell.config
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
             self._kept.clear()  # cells of one data set come together: let go of the last one's
@@ -106,11 +102,7 @@ class Benches:
 def checked(
     sweep: Sweep, benches: Benches | None = None
 ) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
-    """Each cell, what it runs on, and its compile if it has one; no LM is asked.
-
-    Raises:
-        ConfigError: a cell cannot run; it is named.
-    """
+    """Each cell, what it runs on, and its compile if it has one; no LM is asked."""
     benches = benches or Benches()
     for cell in sweep.cells:
         try:

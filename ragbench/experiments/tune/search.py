@@ -71,11 +71,7 @@ class Search:
     watch: Watch
 
     def made(self, knobs: Mapping[str, Any]) -> RunContext:
-        """What one combination runs on, its records in a folder that the knobs decide.
-
-        Raises:
-            KnobError: knobs that do not go together.
-        """
+        """What one combination runs on, its records in a folder that the knobs decide."""
         context = self.run_context
         kind = type(context.program)
         resolved = kind.resolve_knobs({**context.config.set, **knobs}).model_dump(mode="json")
@@ -107,11 +103,7 @@ class Search:
         return self.point(knobs, n)
 
     def point(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
-        """What the records of a combination come to.
-
-        Raises:
-            RunError: an objective is unknown for one of them.
-        """
+        """What the records of a combination come to."""
         records = self._records(knobs, n)
         return Point(
             knobs=knobs,
@@ -161,10 +153,6 @@ def make_space(
     Every bool, Literal and bounded number is searched, or those named in `only`. Numbers go from a
     quarter of their default to four times it, within their bounds; a fraction of 1 goes through all
     of them. `narrowed` says otherwise for a knob: `low:high`, or choices separated by commas.
-
-    Raises:
-        KnobError: an unknown knob, or a value that it does not allow.
-        ConfigError: a knob that cannot be searched, or none is left.
     """
     defaults, fields = program.resolve_knobs(given), program.Knobs.model_fields
     for name in (*only, *narrowed):

@@ -110,11 +110,7 @@ def tune(
 
 
 def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
-    """The search, checked; asks no LM and writes nothing.
-
-    Raises:
-        RagbenchError: what cannot be searched, or not over these questions.
-    """
+    """The search, checked; asks no LM and writes nothing."""
     if config.data.split in ("test", "all"):
         raise DataError(
             f"tune asks training or validation questions; leave out --split {config.data.split}"
@@ -329,9 +325,6 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     No trial is taken to be dearer than the dearest of three: the knobs as given, all at the lower
     end of their range, all at the upper one. It may cost nothing: a combination that comes again is
     not asked again, and a poor one is given up early.
-
-    Raises:
-        RagbenchError: something that the user can mend.
     """
     search, done = prepare(config, settings, SILENT), 0
     path = search.folder / STUDY

@@ -18,8 +18,7 @@ from ragbench.experiments.compare.paired import (
     gold_pids,
     shared_questions,
 )
-from ragbench.experiments.recommend import advise
-from ragbench.experiments.recommend.advice import SPENDING
+from ragbench.experiments.recommend import SPENDING, advise
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.compiled import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
@@ -82,11 +81,7 @@ class Board:
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
-    """The run folders that `paths` are or hold, and the verdicts, sweeps and tunes among them.
-
-    Raises:
-        RunError: there is no run.
-    """
+    """The run folders that `paths` are or hold, and the verdicts, sweeps and tunes among them."""
     folders: dict[Path, None] = {}
     artefacts = []
     for path in paths:
@@ -124,12 +119,7 @@ def _artefact(kind: str, file: Path) -> Json:
 
 
 def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
-    """The page of the runs in `paths`.
-
-    Raises:
-        RunError: there is no run, or none has `metric`.
-        UnknownNameError: there is no such metric.
-    """
+    """The page of the runs in `paths`."""
     get_metric(metric)
     folders, artefacts = find_runs(paths)
     scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}

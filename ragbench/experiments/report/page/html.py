@@ -99,11 +99,7 @@ class LiveServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def version(self) -> str:
-        """A text that differs when a run has new records.
-
-        Raises:
-            RunError: there is no run.
-        """
+        """A text that differs when a run has new records."""
         runs = find_runs([self.folder])[0]
         return " ".join(f"{run.name}:{state_of(run / DATABASE)}" for run in runs)
 
@@ -163,12 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def make_server(folder: Path, *, port: int, metric: str) -> LiveServer:
-    """A server on 127.0.0.1 of the page of `folder`, not yet serving.
-
-    Raises:
-        RunError: no run is there, or the port is taken.
-        UnknownNameError: there is no such metric.
-    """
+    """A server on 127.0.0.1 of the page of `folder`, not yet serving."""
     get_metric(metric)
     find_runs([folder])
     try:
