@@ -1,20 +1,18 @@
 """What a run comes to, from its records alone: the last try counts, every try is billed."""
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ragbench.experiments.compare.spending import IndexCost, index_cost, whole_cost
-from ragbench.experiments.report.compiled import by_choosing
 from ragbench.experiments.report.scores import metric_table
 from ragbench.experiments.report.tables import run_table
 from ragbench.experiments.runs import Evaluation, headline_intervals, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
-from ragbench.metrics import corrected_best, mean_interval
+from ragbench.metrics import mean_interval
 from ragbench.record import (
     CUT_OFF,
     Call,
@@ -133,14 +131,6 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     grouped = mean_interval(right, (0.0, 1.0), groups)
     assert headline_intervals(ran(*rows).records)["em"] == grouped != wanted
     assert headline_intervals(ran(rows[0]).records) == {}
-
-
-def test_a_compiled_program_is_listed_with_the_best_of_its_candidates_corrected() -> None:
-    best = corrected_best([[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
-    card: Any = SimpleNamespace(scores={"corrected": asdict(best)})
-    low, high = best.interval.low, best.interval.high
-    assert by_choosing(card) == f"{best.corrected:.3f} [{low:.3f}, {high:.3f}] of 2"
-    assert by_choosing(SimpleNamespace(scores={})) == "-"  # type: ignore[arg-type]
 
 
 def test_every_column_by_group(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:

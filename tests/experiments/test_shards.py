@@ -175,6 +175,7 @@ def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None
 
     # Twelve: each of the six threads hangs in its next question, after its record was written.
     with FakeServer(hung) as server, started(tmp_path, server, 12) as (process, shards):
+        assert len(shards) == 2
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130, err
