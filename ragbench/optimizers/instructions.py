@@ -84,7 +84,7 @@ class GEPAKnobs(OptimizerKnobs):
 
 @OPTIMIZERS.register("gepa")
 class GEPA(Optimizer):
-    """`dspy.GEPA`; its feedback names the missed hop, the wrong form or the unsupported claim."""
+    """`dspy.GEPA`; its feedback names the missed hop and the wrong form."""
 
     name = "gepa"
     description = "instructions rewritten by a prompt model that reads what went wrong"

@@ -23,7 +23,7 @@ import dspy
 
 from ragbench.data import question_key
 from ragbench.errors import ConfigError, UnknownNameError
-from ragbench.metrics import best, contains, exact_match, normalise_answer, token_f1
+from ragbench.metrics import best, contains, exact_match, token_f1
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.user_code import contained, load_object
 
@@ -97,70 +97,41 @@ def is_exact(example: dspy.Example, prediction: Any, trace: Any = None) -> bool:
 def feedback_metric(scorer: Scorer, gold: Sequence[dspy.Example] = ()) -> Callable[..., Any]:
     """For GEPA: `Prediction(score, feedback)` from five positional arguments.
 
-    `gold` are the full training examples: what they know of support and sub-questions is named in
-    the feedback, and is in no example that the program or a demonstration could show.
+    `gold` are the full training examples: what they know of support is named in the feedback, and
+    is in no example that the program or a demonstration could show.
     """
     known = {question_key(example.question): example for example in gold}
 
-    def metric(
-        example: dspy.Example,
-        prediction: Any,
-        trace: Any = None,
-        pred_name: str | None = None,
-        pred_trace: Any = None,
-    ) -> dspy.Prediction:
-        score = float(scorer(example, prediction))
+    def metric(example: dspy.Example, prediction: Any, *_: object) -> dspy.Prediction:
         full = known.get(question_key(example.question), example)
-        return dspy.Prediction(score=score, feedback=feedback(full, prediction, score))
+        score = float(scorer(example, prediction))
+        return dspy.Prediction(score=score, feedback=feedback(full, prediction))
 
     return metric
 
 
-def feedback(example: dspy.Example, prediction: Any, score: float) -> str:
+def feedback(example: dspy.Example, prediction: Any) -> str:
     """What was wrong with `prediction`, in sentences that an instruction writer can act on."""
-    said = [_form(example, answer_of(prediction), score), *_hops(example, prediction, score)]
+    gold, answer = example.answers[0], answer_of(prediction)
+    if any(exact_match(answer, right) for right in example.answers):
+        return f"Right: {answer!r}."
+    if not answer:
+        said = [f"No answer was given; expected {gold!r}."]
+    elif best(contains, answer, example.answers):
+        said = [
+            f"Wrong form: the right answer {gold!r} stands inside a reply of "
+            f"{len(answer.split())} words, {answer!r}. The answer alone is wanted."
+        ]
+    else:
+        said = [f"Wrong: {answer!r} was answered, expected {gold!r}."]
+    retrieved = {passage.title for passage in getattr(prediction, "passages", None) or ()}
+    titles = dict.fromkeys(title for title, _ in getattr(example, "support", None) or ())
+    missed = [title for title in titles if title not in retrieved]
+    said += [f"Missed hop: no search found the passage {title!r}." for title in missed]
     counts: Mapping[str, int] = getattr(prediction, "counts", None) or {}
     if unread := counts.get("parse_fallback", 0):
         said.append(f"{unread} replies could not be read in the required form.")
     return " ".join(said)
-
-
-def _form(example: dspy.Example, answer: str, score: float) -> str:
-    gold = example.answers[0]
-    if not answer:
-        return f"No answer was given; expected {gold!r}."
-    if any(exact_match(answer, right) for right in example.answers):
-        return f"Right: {answer!r}."
-    if normalise_answer(gold) in ("yes", "no"):
-        said = normalise_answer(answer)
-        fault = "Wrong" if said in ("yes", "no") else "Wrong form: this is a yes-or-no question"
-        return f"{fault}; {answer!r} was answered, expected {gold!r}."
-    if best(contains, answer, example.answers):
-        words = len(answer.split())
-        return (
-            f"Wrong form: the right answer {gold!r} stands inside a reply of {words} words, "
-            f"{answer!r}. The answer alone is wanted."
-        )
-    if score > 0:
-        return f"Nearly right: {answer!r} was answered, expected {gold!r} in that very form."
-    return f"Wrong: {answer!r} was answered, expected {gold!r}."
-
-
-def _hops(example: dspy.Example, prediction: Any, score: float) -> list[str]:
-    passages = getattr(prediction, "passages", None) or []
-    titles = list(dict.fromkeys(title for title, _ in getattr(example, "support", None) or ()))
-    if score >= 1 or not titles:
-        return []
-    retrieved = {passage.title for passage in passages}
-    if missed := [title for title in titles if title not in retrieved]:
-        said = [f"Missed hop: no search found the passage {title!r}." for title in missed]
-        parts = getattr(example, "decomposition", None) or ()
-        steps = [part["question"] for part in parts if part.get("question")]
-        return [*said, f"The steps are: {'; '.join(steps)}."] if steps else said
-    answer = answer_of(prediction)
-    if answer and not any(contains(str(passage), answer) for passage in passages):
-        return [f"Unsupported claim: {answer!r} stands in no passage that was found."]
-    return [f"Every supporting passage was found ({', '.join(titles)}); they were misread."]
 
 
 class OwnMetric:

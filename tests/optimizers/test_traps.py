@@ -305,21 +305,16 @@ def test_the_prompt_model_alone_writes_instructions(tmp_path: Path) -> None:
         ("Ann 3", ["Town 3"], "Right"),
         ("", ["Town 3"], "No answer was given"),
         ("The mayor is Ann 3 of Town 3", ["Town 3", "River 3"], "Wrong form"),
-        ("Ann", ["Town 3"], "Nearly right"),
         ("Bob", ["Town 3"], "Missed hop: no search found the passage 'River 3'"),
-        ("Bob", ["Town 3", "River 3"], "Unsupported claim: 'Bob'"),
-        ("place", ["Town 3", "River 3"], "they were misread"),
+        ("Bob", ["Town 3", "River 3"], "Wrong: 'Bob' was answered, expected 'Ann 3'"),
     ],
 )
 def test_feedback_names_what_went_wrong(answer: str, titles: list[str], words: str) -> None:
     passages = [Passage(title, title, f"{title} is a place.") for title in titles]
     prediction = said(answer, passages=passages)
-    score = make_scorer("f1")(EXAMPLES[3], prediction)
-    assert words in feedback(EXAMPLES[3], prediction, score)
-    example = dspy.Example(question="Is it?", answers=["yes"])
-    assert "yes-or-no question" in feedback(example, said("It is so"), 0.0)
+    assert words in feedback(EXAMPLES[3], prediction)
     unread = said("no", counts={"parse_fallback": 2})
-    assert "2 replies could not be read" in feedback(example, unread, 0.0)
+    assert "2 replies could not be read" in feedback(EXAMPLES[3], unread)
 
 
 def test_a_better_instruction_is_found(tmp_path: Path) -> None:
