@@ -12,8 +12,8 @@ control/loop             gold is missing, and the searches repeated themselves
 retrieval/...            gold is missing otherwise: never in reach, or in reach and not retrieved
 control/gave_up          all gold was there and no answer was given
 data/answer_not_in_gold  no word of the gold answer stands in the gold passages
-reading/...              all gold was there: nothing but words of the question, a part of the
-                         answer, another thing of the same type, or a thing of another type
+reading/...              all gold was there: a part of the answer, another thing of the same type,
+                         or a thing of another type
 
 Gold is *in reach* when the missing passage is named, by its title or by the answer that leads to
 it, in the question, in a query, or in text already retrieved. The hop is the number of gold
@@ -22,7 +22,6 @@ passages found, plus one: how far the chain got.
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -38,8 +37,7 @@ SPARE_WORDS = 12
 
 #: Causes that a rule gives where strings differ and only meaning could tell what it is.
 UNDECIDED = frozenset({
-    "reading/among_words", "reading/from_question", "reading/partial", "reading/same_type",
-    "reading/other_type",
+    "reading/among_words", "reading/partial", "reading/same_type", "reading/other_type",
     "data/answer_not_in_gold", "retrieval/answer_not_seen",
 })  # fmt: skip
 
@@ -91,11 +89,8 @@ def _failure(record: Record) -> Cause:
 def _wrong_form(record: Record) -> Cause | None:
     pred = loose_words(record.answer_text)
     for gold in filter(loose_words, record.answers):
-        wanted = loose_words(gold)
-        if sorted(pred) == sorted(wanted):
+        if sorted(pred) == sorted(loose_words(gold)):
             return Cause("reading", "wrong_form", "the same words in another order or spelling")
-        if _is_name(gold) and _same_name(pred, wanted):
-            return Cause("reading", "wrong_form", f"the name of {gold!r} in another length")
     return None
 
 
@@ -108,17 +103,6 @@ def _among_words(record: Record) -> Cause | None:
         if there and len(pred) - len(wanted) <= SPARE_WORDS:
             return Cause("reading", "among_words", f"{gold!r} among more words")
     return None
-
-
-def _is_name(text: str) -> bool:
-    return all(word[:1].isupper() for word in text.split())
-
-
-def _same_name(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two names differ only by what stands between the first and the last, or by a Jr."""
-    short, long = sorted(([w for w in n if w not in _SUFFIXES] for n in (one, other)), key=len)
-    ends = len(short) > 1 and short[0] == long[0] and short[-1] == long[-1]
-    return ends and len(long) <= _NAME_WORDS and set(short) <= set(long)
 
 
 def _stopped(record: Record) -> Cause | None:
@@ -195,28 +179,16 @@ def _bad_gold(record: Record) -> Cause | None:
 
 def _reading(record: Record) -> Cause:
     pred = set(loose_words(record.answer_text))
-    asked = set(loose_words(record.question))
-    golds = [(g, set(loose_words(g))) for g in record.answers if answer_kind(g) != "yes_no"]
-    if golds and _from_question(pred, asked, [wanted for _, wanted in golds]):
-        return Cause("reading", "from_question", "nothing but words of the question")
-    for gold, wanted in golds:
+    for gold in record.answers:
+        wanted = set(loose_words(gold)) if answer_kind(gold) != "yes_no" else set()
         if pred & wanted and (pred <= wanted or wanted <= pred):
             return Cause("reading", "partial", f"part of {gold!r}, or more than it")
-        if len(pred & wanted) >= _MOST * len(wanted):
+        if wanted and len(pred & wanted) >= _MOST * len(wanted):
             return Cause("reading", "partial", f"most words of {gold!r}")
     kind, wanted_kind = answer_kind(record.answer_text), answer_kind(record.answers[0])
     if kind == wanted_kind:
         return Cause("reading", "same_type", f"another {kind.replace('_', ' or ')}")
     return Cause("reading", "other_type", f"{kind} for {wanted_kind}".replace("_", " or "))
-
-
-def _from_question(pred: set[str], asked: set[str], golds: list[set[str]]) -> bool:
-    """Whether the answer says the question again; one in ten words may be another."""
-    new = pred - asked
-    if len(new) > len(pred) // 10 or any(new & wanted or pred <= wanted for wanted in golds):
-        return False
-    # One of two things that the question names is a choice, not the question said again.
-    return not any(wanted <= asked for wanted in golds)
 
 
 def _answer_seen(record: Record) -> bool:
@@ -240,9 +212,6 @@ def loose_words(text: str) -> tuple[str, ...]:
     return tuple(_DIGITS.get(word, word) for word in words if word not in ("a", "an", "the"))
 
 
-_SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})
-#: Words of a name at the most.
-_NAME_WORDS = 5
 #: Share of the gold answer's words that makes an answer a part of it.
 _MOST = 0.6
 _JOINED = re.compile(r"(?<=\d),(?=\d{3})|['\u2019]s?\b")

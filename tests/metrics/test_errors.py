@@ -41,8 +41,6 @@ def test_a_failed_question_is_filed_by_its_boundary(boundary: str) -> None:
         ("12 May 1990", "May 12, 1990", "wrong_form"),
         ("Caf\u00e9 Noir", "Cafe Noir", "wrong_form"),
         ("3", "three", "wrong_form"),
-        ("Ada Byron", "Ada King Byron Jr.", "wrong_form"),
-        ("Ada King Byron", "Ada Byron", "wrong_form"),
         # Perhaps right, denied or named after it: only a reader can tell.
         ("The kingdom of Norway", "Norway", "among_words"),
         ("Yes, but they lived apart, so the answer is no", "yes", "among_words"),
@@ -70,8 +68,7 @@ OSLO, TRONDHEIM = ([{"question": "?", "answer": a}] * 2 for a in ("Oslo", "Trond
         ("yes", {"answers": ["no"]}, "reading/same_type"),
         ("Stanley", {"answers": ["G. Stanley Hall"]}, "data/answer_not_in_gold"),
         ("capital, of Oslo and of Norway", {"answers": ["capital of Norway"]}, "reading/partial"),
-        ("the author of Red Sky", {}, "reading/from_question"),
-        ("the editor of Red Sky", {}, "reading/same_type"),
+        ("the author of Red Sky", {}, "reading/same_type"),
         # Without gold pids the answer is looked for in what was retrieved.
         ("Sweden", {"gold_pids": []}, "reading/same_type"),
         ("Sweden", {"gold_pids": [], "pids": ("p1",)}, "retrieval/answer_not_seen"),
