@@ -116,7 +116,7 @@ MUTANTS = [
     Mutant(COMPARE + "running.py", "_GROWTH = 1.5", "_GROWTH = 2", DESIGN),
     Mutant(COMPARE + "running.py", "ratio <= 1 + _EQUAL", "ratio <= 1", DESIGN),
     Mutant(COMPARE + "verdicts.py", "return not any(c.verdict", "return not all(c.verdict", DESIGN),
-    Mutant(REPORT + "verdict.py", ", last.most - last.questions", ", last.most", DESIGN),
+    Mutant(REPORT + "comparison.py", ", last.most - last.questions", ", last.most", DESIGN),
     Mutant(REPORT + "comparison.py", 'with_interval("b", c.mean_b, c.interval_b)',
            'with_interval("b", c.mean_b, c.interval_a)', SENTENCES),
     Mutant(REPORT + "table.py", "return dict(zip((name, *ends_of(name)), (value, low, high)",

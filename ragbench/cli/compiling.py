@@ -118,7 +118,7 @@ def verdict_command(
     """
     from ragbench.experiments.compare.running import estimate_verdict, run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, reread, verdict_folder
-    from ragbench.experiments.report.verdict import print_verdict
+    from ragbench.experiments.report.comparison import print_verdict
     from ragbench.experiments.runs import HEADLINE, limited
 
     if read is not None:

@@ -14,7 +14,7 @@ from benchmarks.calibration import WORDS
 from ragbench.experiments.compare.paired import clusters_of, mostly_right
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Look, Verdict, conclusion
-from ragbench.experiments.report.verdict import looks_in_words
+from ragbench.experiments.report.comparison import looks_in_words
 from ragbench.experiments.store import StoredRecords, read_records
 from ragbench.metrics import Interval, Method, compare_scores
 from ragbench.record import Record

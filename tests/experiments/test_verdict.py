@@ -11,7 +11,7 @@ from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
 from ragbench.experiments.compile import make_plan
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.report.verdict import looks_in_words, print_verdict, summary_lines
+from ragbench.experiments.report.comparison import looks_in_words, print_verdict, summary_lines
 from ragbench.experiments.store import write_json
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town
 from tests.fakes import Asked, Reply

@@ -132,9 +132,7 @@ BAD_REPLIES = {
 
 
 @pytest.mark.parametrize("name", BAD_REPLIES)
-def test_vectors_that_cannot_be_right_are_refused_and_not_kept(
-    name: str, cache: KeptRows
-) -> None:
+def test_vectors_that_cannot_be_right_are_refused_and_not_kept(name: str, cache: KeptRows) -> None:
     answer = {"data": BAD_REPLIES[name], "usage": {"prompt_tokens": 4}}
     with serving(lambda path, body: (200, answer)) as wire:
         for asked in (1, 2):

@@ -79,17 +79,14 @@ class PayBack:
 
 @dataclass(frozen=True)
 class Spending:
-    """As if nothing had been cached; `seconds` and `calls` are of one compile (mean over seeds).
+    """As if nothing had been cached; `calls` are of one compile (mean over seeds).
 
-    `seconds` is the sum of its calls' latencies: its wall time is only known of a compile that no
-    cache answered, and depends on how many calls were made at once. `ratio` is of the tokens per
-    question, compiled over zero-shot.
+    `ratio` is of the tokens per question, compiled over zero-shot.
     """
 
     tokens: PayBack
     usd: PayBack
     ratio: float | None
-    seconds: float
     calls: float
 
 
@@ -116,7 +113,6 @@ def spending_of(
         tokens=tokens,
         usd=pay_back("cost $", "cost_usd"),
         ratio=(tokens.after or 0.0) / (tokens.before or 1.0) if known else None,
-        seconds=fmean(cost["latency_s"] for cost in costs),
         calls=fmean(cost["calls"] for cost in costs),
     )
 
