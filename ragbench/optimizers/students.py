@@ -6,80 +6,42 @@ example to every predictor, so that one that plans or grades is shown replies "n
 are mended where a prompt is made, not after the search, so that what is searched is what ships.
 
 Optimizers run with no limit on errors, since one bad question must not cost a night's work. But a
-server that died would make all later candidates equal and the result worthless: that ends it.
+server that died would make all later candidates equal and the result worthless: the first call that
+is refused without being sent (see `lms.calls`) ends it.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import dspy
-from dspy import LMError, LMInvalidRequestError
+from dspy import LMError
 from pydantic import BaseModel
 
-from ragbench.context import current
 from ragbench.errors import StopSignal
 from ragbench.programs.core import RAGProgram
 from ragbench.tokens import estimate_tokens, first_tokens
 
-#: Calls refused in a row after which the LM counts as down.
-LIMIT = 20
 #: Items of a list that would be left with fewer tokens than this are dropped.
 _LEAST = 15
 
 
 class LMDownError(StopSignal):
-    """The LM is down."""
-
-
-class Outage:
-    """Counts the calls that an LM's server refused in a row, over all threads."""
-
-    def __init__(self) -> None:
-        self._count, self._lock = 0, threading.Lock()
-        self._verdict: str | None = None
-
-    def check(self) -> None:
-        """Do nothing unless the LM was found to be down.
-
-        Evaluate leaves its queue running when it is broken off; this empties it without a call.
-
-        Raises:
-            LMDownError: it was.
-        """
-        if self._verdict is not None:
-            raise LMDownError(self._verdict)
-
-    def note(self, error: Exception | None) -> None:
-        """Count a call that was refused with `error`; None for one that got through.
-
-        Raises:
-            LMDownError: too many in a row, or one that no retry can mend (a spent budget).
-        """
-        with self._lock:
-            self._count = self._count + 1 if error else 0
-            if self._count >= LIMIT or getattr(error, "code", None) == "refused":
-                self._verdict = f"{type(error).__name__}: {error}"
-                raise LMDownError(self._verdict) from error
+    """The LM is down, or a limit was reached: calls are refused from now on."""
 
 
 class _Predict(dspy.Predict):
-    """A `dspy.Predict` that shows trimmed demonstrations and notices a dead server."""
+    """A `dspy.Predict` that shows trimmed demonstrations, and ends the compile with the LM."""
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         demos = kwargs.pop("demos", self.demos)
         if self.rb_demo_tokens is not None:
             demos = fit_demos(demos, self.signature, max_tokens=self.rb_demo_tokens)
-        outage = current().get(Outage) or Outage()
-        outage.check()
         try:
-            reply = super().forward(demos=demos, **kwargs)
+            return super().forward(demos=demos, **kwargs)
         except LMError as error:
-            if not isinstance(error, LMInvalidRequestError):
-                outage.note(error)
+            if getattr(error, "code", None) == "refused":
+                raise LMDownError(f"{type(error).__name__}: {error}") from error
             raise
-        outage.note(None)
-        return reply
 
 
 _Predict.__name__ = "Predict"  # instruction optimizers show the class's name in their prompts

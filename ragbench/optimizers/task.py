@@ -15,7 +15,7 @@ from ragbench.optimizers.scoring import Scorer, search_metric
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
-#: Errors after which DSPy gives up; a bad question is data, so never. A dead LM is `Outage`'s.
+#: Errors after which DSPy gives up; a bad question is data, so never. A dead LM ends it.
 NEVER = 10**9
 #: Numbered samples between those of one seed and the next: more than a compile draws.
 _ROLLOUTS = 100_000
