@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
-import secrets
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import dspy
@@ -28,9 +27,9 @@ import ragbench
 from ragbench.data import question_key
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import compiled_digest, differing
-from ragbench.experiments.store import check_output, read_json, read_object, write_json
+from ragbench.experiments.store import check_output, read_json, read_object, write_json, write_whole
 from ragbench.logs import get
-from ragbench.paths import make_folder, sync
+from ragbench.paths import make_folder
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.routing import Policy
 
@@ -122,19 +121,16 @@ def save_program(program: RAGProgram, path: Path) -> str:
     Raises:
         RunError: it cannot be written, or holds what JSON cannot.
     """
-    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.json")
     try:
         make_folder(path.parent)
-        program.save(str(temporary))
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync(path.parent)
+        with TemporaryDirectory() as folder:
+            made = Path(folder, PROGRAM)
+            program.save(str(made))
+            content = made.read_bytes()
     except (OSError, RuntimeError) as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise RunError(f"cannot write {path}: {' '.join(str(error).split())[:200]}") from None
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    write_whole(path, content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def write_sidecar(folder: Path, sidecar: Sidecar) -> None:

@@ -1,6 +1,6 @@
 """Checks the folders that runs and compiled programs left. It reads alone: what to do is said."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from ragbench.errors import RagbenchError, RunError
@@ -8,7 +8,6 @@ from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
 from ragbench.experiments.compile import ASKED
 from ragbench.experiments.store import (
     CALLS,
-    CARD,
     DATABASE,
     Reader,
     is_run,
@@ -28,16 +27,14 @@ def folders_under(folder: Path) -> list[Path]:
     Raises:
         RunError: there is none.
     """
-    if is_run(folder) or _is_compile(folder):
-        return [folder]
-    below = [path for path in folder.rglob("*") if path.is_dir()]
-    found = sorted(path for path in below if is_run(path) or _is_compile(path))
+    below = sorted(path for path in folder.rglob("*") if path.is_dir())
+    found = [path for path in (folder, *below) if is_run(path) or _is_compile(path)]
     if not found:
         raise RunError(
             f"{folder} is neither a run nor a compiled program: it has no {DATABASE} and no "
             f"{SIDECAR}"
         )
-    return found
+    return found[:1] if found[0] == folder else found
 
 
 def _is_compile(folder: Path) -> bool:
@@ -46,42 +43,27 @@ def _is_compile(folder: Path) -> bool:
 
 def examine(folder: Path) -> Iterator[tuple[Path, str]]:
     """What is wrong in the folder, by the file that it is in, with what to do about it."""
-    checks: list[Callable[[Path], Iterator[tuple[Path, str]]]] = []
-    checks += [_compiled] if _is_compile(folder) else []
-    checks += [_run, _card] if is_run(folder) else []
-    for check in checks:
+    for known, check in ((_is_compile, _compiled), (is_run, _run)):
         try:
-            yield from check(folder)
+            if known(folder):
+                yield from check(folder)
         except RagbenchError as error:
             yield folder, str(error)
 
 
-def _integrity(path: Path, cure: str) -> Iterator[tuple[Path, str]]:
-    for (said,) in Reader(path).rows("PRAGMA integrity_check(5)"):
-        if said != "ok":
-            yield path, f"the file is damaged: {said}; {cure}"
-
-
 def _run(folder: Path) -> Iterator[tuple[Path, str]]:
-    path, reader = folder / DATABASE, Reader(folder / DATABASE)
-    yield from _integrity(path, "put a copy back, or run again")
+    path, cure = folder / DATABASE, "put a copy back, or run again"
+    read_card(folder)
+    yield from _integrity(path, cure)
     for qid in read_records(folder).damaged:
         problem = f"the record of {qid} was damaged or changed after it was written"
         yield path, f"{problem}; the run's command asks the question again"
-    counted = [*reader.rows("SELECT value FROM run WHERE name = 'records'")]
-    [(there,)] = reader.rows("SELECT count(*) FROM records")
-    if (was := int(counted[0][0]) if counted else 0) != there:
-        yield path, f"it has {there} records, and {was} were written; put a copy back, or run again"
-    for (qid,) in reader.rows(_TWICE):
+    query = "SELECT (SELECT count(*) FROM records), (SELECT value FROM run WHERE name = 'records')"
+    for there, written in Reader(path).rows(query):
+        if there != int(written or 0):
+            yield path, f"it has {there} records, and {written or 0} were written; {cure}"
+    for (qid,) in Reader(path).rows(_TWICE):
         yield path, f"{qid} has two finished records; the last one counts"
-
-
-def _card(folder: Path) -> Iterator[tuple[Path, str]]:
-    card, path = read_card(folder), folder / CARD
-    if not path.is_file():
-        yield path, "is missing; the run's command writes it again"
-    elif read_object(path) != card.model_dump(mode="json"):
-        yield path, f"is not what {DATABASE} says; the run's command writes it again"
 
 
 def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -95,3 +77,9 @@ def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:
     if (folder / ASKED).is_file():
         read_object(folder / ASKED)
     yield from _integrity(folder / "work" / CALLS, "compile again")
+
+
+def _integrity(path: Path, cure: str) -> Iterator[tuple[Path, str]]:
+    for (said,) in Reader(path).rows("PRAGMA integrity_check(5)"):
+        if said != "ok":
+            yield path, f"the file is damaged: {said}; {cure}"

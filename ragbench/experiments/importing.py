@@ -31,7 +31,7 @@ from ragbench.data.readers import (
 )
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import FLAT, RunConfig
-from ragbench.experiments.runs import Evaluation, choose, reopen
+from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
@@ -93,7 +93,7 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
         RunError: `folder` holds a run already, or cannot be written.
     """
     dataset = load_dataset(config.data_spec())
-    examples = choose(dataset, config)
+    examples = dataset.select(config.data.split, config.data.limit)
     predictions = read_predictions(file)
     given = list(predictions.values())
     records = [_record(example, predictions, dataset, model) for example in examples]

@@ -201,7 +201,6 @@ def test_a_card_that_was_put_beside_another_run_is_noticed(tmp_path: Path) -> No
     path = one / "card.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "model": "other"}))
     assert read_card(one).model == CARD["model"]
-    assert "card.json: is not what run.db says" in said(one)
     path.unlink()
     assert read_card(one).model == CARD["model"]
 

@@ -2,8 +2,6 @@ from .context import (
     RunContext as RunContext,
     asks_servers as asks_servers,
     build as build,
-    check as check,
-    choose as choose,
     compiled_fields as compiled_fields,
     compiled_sources as compiled_sources,
     limited as limited,

@@ -2,7 +2,7 @@
 
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -117,34 +117,6 @@ class RunContext:
             yield
 
 
-def check(config: RunConfig) -> type[RAGProgram]:
-    """The program class, after all that can be checked without loading anything.
-
-    Raises:
-        RagbenchError: an unknown name or a knob that is not allowed.
-    """
-    program = PROGRAMS.get(config.program)
-    program.resolve_knobs(config.set)
-    return program
-
-
-def check_roles(program: RAGProgram, roles: Iterable[str]) -> None:
-    """Do nothing if the program has every one of `roles`. Raises UnknownNameError: it has not."""
-    known = {row.role for row in calls_of(program)}
-    for role in roles:
-        if role not in known:
-            raise UnknownNameError(f"role of {program.name}", role, known)
-
-
-def choose(dataset: Dataset, config: RunConfig) -> Sequence[dspy.Example]:
-    """The questions of the config's split, cut to its limit.
-
-    Raises:
-        ConfigError: the split is empty, or has questions without answers.
-    """
-    return dataset.select(config.data.split, config.data.limit)
-
-
 def build(
     config: RunConfig, *, like: RunContext | None = None, no_questions: bool = False
 ) -> RunContext:
@@ -154,10 +126,12 @@ def build(
     `no_questions` none are chosen, for questions that are not of the data set.
     """
     quiet_libraries()
-    program = check(config)
+    program = PROGRAMS.get(config.program)
+    program.resolve_knobs(config.set)
     same = like if like and like.config.data_spec() == config.data_spec() else None
     dataset = same.dataset if same else load_dataset(config.data_spec())
-    examples = () if no_questions else choose(dataset, config)
+    chosen = config.data.split, config.data.limit
+    examples = () if no_questions else dataset.select(*chosen)
     brought = ":" in f"{config.program}{config.retriever.name}" or config.retriever.name == "http"
     if not (len(dataset.corpus) or brought or config.program == "direct"):
         raise DataError(
@@ -187,7 +161,10 @@ def build(
             if config.policy
             else program(retriever, **config.set)
         )
-    check_roles(built, roles)
+    known = {row.role for row in calls_of(built)}
+    for role in roles:
+        if role not in known:
+            raise UnknownNameError(f"role of {built.name}", role, known)
     return RunContext(
         config=config,
         dataset=dataset,
@@ -318,10 +295,7 @@ def make_card(run_context: RunContext) -> RunCard:
         config=config.model_dump(mode="json"),
         identity=config.identity(),
         label=run_context.program.label,
-        limit=config.data.limit,
         questions=len(run_context.examples),
-        workers=config.workers,
-        cache=config.lm.cache,
         knobs=run_context.program.knobs.model_dump(mode="json"),
         retriever=run_context.retriever.card(),
         index=dict(run_context.program.index_facts()),

@@ -391,11 +391,8 @@ class RunCard(_Part):
     identity: Annotated[dict[str, Any], AfterValidator(_named)]
     #: Name of the system in tables, where it is not that of its program.
     label: str = ""
-    limit: int | None = None
     #: Questions asked.
     questions: int | None = None
-    workers: int | None = None
-    cache: bool | None = None
     #: Knobs of the program, defaults included.
     knobs: dict[str, Any]
     retriever: dict[str, Any] = {}

@@ -27,7 +27,7 @@ from ragbench.experiments.config import (
     load_config,
     make_config,
 )
-from ragbench.experiments.runs import HEADLINE, check, compiled_fields
+from ragbench.experiments.runs import HEADLINE, compiled_fields
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import get_metric
 from ragbench.optimizers import OPTIMIZERS
@@ -187,7 +187,6 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
             # A choice may not contradict what it was compiled with.
             config = make_config(over, base={**base, **compiled_fields(config.compiled)})
-        check(config)
         out = folder / "cells" / (folder_name(config, settings) if settings else config.name())
         if settings is not None:
             if config.data.split != "test":
