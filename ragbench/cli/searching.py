@@ -149,7 +149,8 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     """
     from ragbench import retrievers
     from ragbench.data import load_dataset
-    from ragbench.experiments.retrieval import gold_of, measure, save
+    from ragbench.experiments.retrieval import gold_of, measure
+    from ragbench.experiments.store import check_output, write_json
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()
@@ -166,7 +167,7 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     split = config.data.split
     examples = dataset.select(split, config.data.limit, answered=False)
     gold = gold_of(examples)
-    asked = [example for example in examples if example.qid in gold]
+    asked = {example.qid: example.question for example in examples if example.qid in gold}
     about = {
         "dataset": dataset.name, "setting": dataset.setting, "split": split,
         "passages": len(dataset.corpus), "corpus": dataset.corpus.digest,
@@ -176,17 +177,18 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     for spec in specs:
         with RunProgress(f"{spec}: indexing") as progress:
             measured.append(measure(
-                spec, dataset, asked, k=ks[-1], settings=config.retriever.settings,
-                store=retrievers.IndexStore(), progress=progress.prepare,
+                spec, dataset, asked, gold, ks=ks, settings=config.retriever.settings,
+                progress=progress.prepare,
             ))  # fmt: skip
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
-    save(path, measured, gold, ks, about)
+    check_output(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {**about, "gold": gold, "retrievers": measured})
     shown = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
     shown |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
     rows = [
-        {"retriever": row.spec, **row.scores(gold, ks), "p50_ms": row.percentile_ms(50),
-         "p95_ms": row.percentile_ms(95), "index_s": row.index_s,
-         "mb": None if row.index_bytes is None else row.index_bytes / 1e6}
+        {**row, **row["scores"],
+         "mb": None if row["index_bytes"] is None else row["index_bytes"] / 1e6}
         for row in measured
     ]  # fmt: skip
     columns = [

@@ -1,10 +1,7 @@
 """Retrievers measured by themselves: each question of a data set is one search, without any LM."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -12,61 +9,17 @@ import numpy as np
 
 from ragbench.data import Dataset
 from ragbench.errors import DataError
-from ragbench.experiments.store import check_output, write_whole
 from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
 from ragbench.retrievers import IndexStore, Progress, make_retriever
 from ragbench.retrievers.embedders import make_embedder
 
 #: Column -> measure of a ranking cut at k.
-MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = {
+_MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = {
     "recall": lambda ranking, gold, k: recall(ranking[:k], gold),
     "all_recall": lambda ranking, gold, k: all_recall(ranking[:k], gold),
     "mrr": lambda ranking, gold, k: reciprocal_rank(ranking[:k], gold),
     "ndcg": lambda ranking, gold, k: ndcg(ranking, gold, k=k),
 }
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One retriever over the questions: what it found, how long that took, what its index is.
-
-    `rankings` maps a question's id to pids, best first; `latency_s` holds the time of each search
-    in the order of the questions. `ready_s` is the time until it could search, in this process.
-    """
-
-    spec: str
-    rankings: Mapping[str, Sequence[str]]
-    latency_s: Sequence[float]
-    ready_s: float
-    card: Mapping[str, Any]
-
-    def scores(self, gold: Mapping[str, Sequence[str]], ks: Sequence[int]) -> dict[str, float]:
-        """Means over the questions of `gold` that were searched, keyed `measure@k`, in [0, 1]."""
-        searched = {qid: pids for qid, pids in gold.items() if qid in self.rankings}
-        return {
-            f"{name}@{k}": sum(
-                measure(self.rankings[qid], pids, k) for qid, pids in searched.items()
-            )
-            / len(searched)
-            for name, measure in MEASURES.items()
-            for k in ks
-        }
-
-    def percentile_ms(self, q: float) -> float:
-        """The `q`-th percentile of the search time, in milliseconds."""
-        return 1000 * float(np.percentile(self.latency_s, q))
-
-    @property
-    def index_s(self) -> float:
-        """Seconds that making the index took, now or when it was stored."""
-        stored = [part["build_s"] for part in _indexes(self.card) if "build_s" in part]
-        return float(sum(stored)) if stored else self.ready_s
-
-    @property
-    def index_bytes(self) -> int | None:
-        """Bytes of the stored index, None where none is stored."""
-        sizes = [part["bytes"] for part in _indexes(self.card) if "bytes" in part]
-        return sum(sizes) if sizes else None
 
 
 def gold_of(examples: Sequence[dspy.Example]) -> dict[str, list[str]]:
@@ -84,62 +37,56 @@ def gold_of(examples: Sequence[dspy.Example]) -> dict[str, list[str]]:
 def measure(
     spec: str,
     dataset: Dataset,
-    examples: Sequence[dspy.Example],
+    questions: Mapping[str, str],
+    gold: Mapping[str, Sequence[str]],
     *,
-    k: int,
-    settings: Mapping[str, Any] | None = None,
-    store: IndexStore | None = None,
+    ks: Sequence[int],
+    settings: Mapping[str, Any],
     progress: Progress | None = None,
-) -> Measured:
-    """What the retriever `spec` finds for each of `examples`, `k` deep.
+) -> dict[str, Any]:
+    """How well the retriever `spec` finds the `gold` pids of `questions`, both by id; JSON-ready.
+
+    `scores` are means in [0, 1], keyed `measure@k`; `found` are pids by question, best first;
+    `index_s` is the time that the index took, now or when it was stored, or else the time until it
+    could search; `index_bytes` is None where nothing is stored.
 
     Raises:
         RagbenchError: an unknown retriever, a wrong setting, a model that cannot be had.
     """
     make_embedder.cache_clear()  # no query embedded by the one before is answered from memory
     start = time.perf_counter()
-    made = make_retriever(spec, dataset.corpus, setting=dataset.setting, **(settings or {}))
-    made.build(store, progress)
+    made = make_retriever(spec, dataset.corpus, setting=dataset.setting, **settings)
+    made.build(IndexStore(), progress)
     ready_s = time.perf_counter() - start
-    for example in examples[:1]:  # not timed: the first search loads code and maps memory
-        made.for_question(example.question).search("warm up", k=1)
-    rankings: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     times: list[float] = []
-    for example in examples:
-        retriever = made.for_question(example.question)
+    for number, (qid, question) in enumerate(questions.items()):
+        retriever = made.for_question(question)
+        if not number:  # not timed: the first search loads code and maps memory
+            retriever.search("warm up", k=1)
         began = time.perf_counter()
-        hits = retriever.search(example.question, k=k)
+        hits = retriever.search(question, k=max(ks))
         times.append(time.perf_counter() - began)
-        rankings[example.qid] = [hit.pid for hit in hits]
-    return Measured(spec, rankings, times, ready_s, made.card())
-
-
-def save(
-    path: Path,
-    measured: Sequence[Measured],
-    gold: Mapping[str, Sequence[str]],
-    ks: Sequence[int],
-    about: Mapping[str, Any],
-) -> None:
-    """Write scores, rankings and latencies to `path` as JSON, whole or not at all."""
-    rows = [
-        {
-            "retriever": row.spec,
-            "scores": row.scores(gold, ks),
-            "p50_ms": row.percentile_ms(50),
-            "p95_ms": row.percentile_ms(95),
-            "index_s": row.index_s,
-            "index_bytes": row.index_bytes,
-            "card": row.card,
-            "found": row.rankings,
-            "latency_s": row.latency_s,
-        }
-        for row in measured
-    ]
-    check_output(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**about, "gold": gold, "retrievers": rows}, indent=1) + "\n"
-    write_whole(path, text.encode())
+        found[qid] = [hit.pid for hit in hits]
+    card = made.card()
+    indexes = _indexes(card)
+    seconds = [index["build_s"] for index in indexes if "build_s" in index]
+    sizes = [index["bytes"] for index in indexes if "bytes" in index]
+    return {
+        "retriever": spec,
+        "scores": {
+            f"{name}@{k}": float(np.mean([score(found[qid], gold[qid], k) for qid in found]))
+            for name, score in _MEASURES.items()
+            for k in ks
+        },
+        "p50_ms": 1000 * float(np.percentile(times, 50)),
+        "p95_ms": 1000 * float(np.percentile(times, 95)),
+        "index_s": float(sum(seconds)) if seconds else ready_s,
+        "index_bytes": sum(sizes) if sizes else None,
+        "card": card,
+        "found": found,
+        "latency_s": times,
+    }
 
 
 def _indexes(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
