@@ -110,6 +110,9 @@ class _File(logging.FileHandler):
         return as_json(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+            return
         logging.getLogger().removeHandler(self)
         _ours.warning("cannot write %s; going on without it", self.baseFilename)
 
