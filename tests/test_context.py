@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import dspy
 
 from ragbench.context import Context, current, use
-from ragbench.ledger import fan_out
+from ragbench.ledger import fan_out, file_call, open_ledger
+from ragbench.record import Call
 
 
 @dataclass
@@ -30,3 +31,12 @@ def test_evaluate_parallel_and_fan_out_hand_it_on() -> None:
         found = [prediction.seen for _, prediction, _ in evaluate(Teller()).results]
         found += [p.seen for p in dspy.Parallel(num_threads=2)([(Teller(), e) for e in devset])]
     assert found == [("q", "one", "q", "q")] * 8
+
+
+def test_the_critical_path_is_the_longest_branch_and_counts_calls_to_an_lm() -> None:
+    slow = Call("m", latency_s=2.0, cached=True)
+    calls = [slow, Call("m", kind="embed", latency_s=1.0)]
+    with open_ledger() as ledger:
+        fan_out(file_call, calls)
+        file_call(calls[1])
+    assert (ledger.path.calls, ledger.path.latency_s, ledger.path.cached_s) == (1, 3.0, 2.0)
