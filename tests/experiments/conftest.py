@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from ragbench.experiments.sweep.spec import Sweep, load_sweep
+from ragbench.record import Record
+from tests.experiments.scored_runs import four, make_run
 from tests.experiments.studies import study
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer
@@ -26,6 +28,17 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Five finished runs over 60 questions, to be read only."""
     return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., Path]:
+    """Makes the run folder of some records, by default of four; each time another."""
+
+    def make(*records: Record, **card: Any) -> Path:
+        name = f"run-{len(list(tmp_path.iterdir()))}"
+        return make_run(tmp_path / name, records or four(), **card)
+
+    return make
 
 
 @pytest.fixture

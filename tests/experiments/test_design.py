@@ -15,10 +15,8 @@ from ragbench.experiments.compare.paired import clusters_of, mostly_right
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Look, Verdict, conclusion
 from ragbench.experiments.report.comparison import looks_in_words
-from ragbench.experiments.store import StoredRecords, read_records
+from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
-from ragbench.record import Record
-from tests.experiments.scored_runs import make_run
 from tests.metrics.records import record
 
 PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("zero-shot", "form")]
@@ -122,14 +120,7 @@ def test_looks_in_words() -> None:
     assert whole[1] == "decided after 10 of at most 10 questions"
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Callable[..., StoredRecords]:
-    """Records as a run on disk has them."""
-
-    def make(*records: Record) -> StoredRecords:
-        return read_records(make_run(tmp_path / str(len(list(tmp_path.iterdir()))), records))
-
-    return make
+Folder = Callable[..., Path]
 
 
 @pytest.mark.parametrize(
@@ -142,19 +133,22 @@ def stored(tmp_path: Path) -> Callable[..., StoredRecords]:
     ],
 )
 def test_clusters_are_those_named_or_those_that_share_gold_passages(
-    gold: str, named: str, clusters: str, stored: Callable[..., StoredRecords]
+    gold: str, named: str, clusters: str, folder: Folder
 ) -> None:
     rows = [
         record(qid=qid, gold_pids=pids.split(), extra={"cluster": named[n]} if named else {})
         for n, (qid, pids) in enumerate(zip("abc", gold.split(","), strict=False))
     ]
-    assert clusters_of(stored(*rows)) == dict(zip("abc", clusters.split(), strict=False))
+    assert clusters_of(read_records(folder(*rows))) == dict(
+        zip("abc", clusters.split(), strict=False)
+    )
 
 
-def test_mostly_right_is_more_than_half(stored: Callable[..., StoredRecords]) -> None:
+def test_mostly_right_is_more_than_half(folder: Folder) -> None:
     def run(*answers: str) -> Any:
         names = zip("abc", answers, strict=True)
-        return SimpleNamespace(records=stored(*(record(a, qid=qid) for qid, a in names)))
+        rows = [record(a, qid=qid) for qid, a in names]
+        return SimpleNamespace(records=read_records(folder(*rows)))
 
     arm = [run("Norway", "Norway", "Chad"), run("Norway", "Chad", "Chad")]
     assert mostly_right(arm, "abc") == {"a"}

@@ -20,23 +20,12 @@ from ragbench.lms.calls import Limits, spending
 from ragbench.metrics import get_metric
 from ragbench.metrics.errors import cause_of
 from tests.cli.test_mistakes import run as command
-from tests.experiments.scored_runs import answered, four, make_run
+from tests.experiments.scored_runs import answered
 from tests.fake_server import FakeServer, Fault
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
 from tests.metrics.records import failure
 
 Folder = Callable[..., Path]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    """The run folder of some records, by default of four; each time another."""
-
-    def make(*records: Any, **card: Any) -> Path:
-        name = f"run-{len(list(tmp_path.iterdir()))}"
-        return make_run(tmp_path / name, records or four(), **card)
-
-    return make
 
 
 def fair(asked: Asked) -> Reply:

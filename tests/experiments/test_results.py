@@ -24,20 +24,16 @@ from ragbench.record import (
     total,
 )
 from tests.cli.test_mistakes import run as command
-from tests.experiments.scored_runs import answered, make_run
+from tests.experiments.scored_runs import answered
 from tests.metrics.records import call, failure
 
 Ran = Callable[..., Evaluation]
 
 
 @pytest.fixture
-def ran(tmp_path: Path) -> Ran:
+def ran(folder: Callable[..., Path]) -> Ran:
     """The run of some records, each time in another folder."""
-
-    def make(*records: Record, **card: Any) -> Evaluation:
-        return reopen(make_run(tmp_path / f"run-{len(list(tmp_path.iterdir()))}", records, **card))
-
-    return make
+    return lambda *records, **card: reopen(folder(*records, **card))
 
 
 def failing(qid: str, error: str = "LMServerError", boundary: str = "provider") -> Record:

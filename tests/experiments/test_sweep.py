@@ -17,7 +17,7 @@ from ragbench.experiments.store import read_records
 from ragbench.experiments.sweep.sweeps import checked, run_sweep
 from ragbench.experiments.watch import Watch
 from ragbench.metrics.stats.comparison import holm
-from tests.fake_server import FakeServer
+from tests.fake_server import FakeServer, Fault
 from tests.kills import script
 
 
@@ -118,6 +118,13 @@ def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
     assert [o.state for o in again.outcomes] == ["done"] * 3
     assert len(server.hits) == asked
     assert all(contrast.scores for contrast in again.contrasts)
+
+
+def test_a_cell_whose_questions_all_failed_has_failed(load: Any, server: FakeServer) -> None:
+    server.script = lambda hit: Fault("400")
+    swept = run_sweep(load(matrix={"program": ["vanilla"]}, limit=2))
+    assert [(o.state, o.reason) for o in swept.outcomes] == [("failed", "all 2 questions failed")]
+    assert swept.exit_code == 1
 
 
 def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) -> None:
