@@ -115,22 +115,18 @@ EXTRA_OF = {
 }
 
 
-def missing_extra(
-    error: ImportError, feature: str = "this", otherwise: str = ""
-) -> MissingExtraError | None:
+def missing_extra(error: ImportError, feature: str = "this") -> MissingExtraError | None:
     """The error for a package that is not installed; None if no extra of ragbench installs it."""
     package = str(error.name or "").partition(".")[0]
     if package not in EXTRA_OF:
         return None
     cure = f"run pip install 'ragbench[{EXTRA_OF[package]}]'"
-    return MissingExtraError(
-        f"{feature} needs {package}; {cure}" + (f", or {otherwise}" if otherwise else "")
-    )
+    return MissingExtraError(f"{feature} needs {package}; {cure}")
 
 
 @contextmanager
-def needs_extra(feature: str, otherwise: str = "") -> Iterator[None]:
-    """For imports in the block, of packages that an extra brings; `otherwise` does without them.
+def needs_extra(feature: str) -> Iterator[None]:
+    """For imports in the block, of packages that an extra brings.
 
     Raises:
         MissingExtraError: one is not installed; says that `feature` needs it, and the cure.
@@ -138,4 +134,4 @@ def needs_extra(feature: str, otherwise: str = "") -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise missing_extra(error, feature, otherwise) or error from None
+        raise missing_extra(error, feature) or error from None

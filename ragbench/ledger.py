@@ -57,8 +57,8 @@ class OpenLedger(Ledger):
         #: Whether a limit of the command refused a call.
         self.refused = False
 
-    def file(self, call: Call) -> int:
-        """Add `call`, which has just ended; gives its place."""
+    def file(self, call: Call) -> None:
+        """Add `call`, which has just ended, also to the step and the path that it belongs to."""
         took = 0.0 if call.cached else call.latency_s
         started = time.perf_counter() - self._begun - took
         call = replace(call, started_s=round(max(0.0, started), 6))
@@ -68,7 +68,13 @@ class OpenLedger(Ledger):
             self._last[threading.get_ident()] = place
         if self._also:
             self._also(call)
-        return place
+        context = current()
+        if (pending := context.get(PendingCalls)) is not None:
+            pending.append(place)
+        path = context.get(CriticalPath) or self.path
+        path.calls += call.kind in LM_KINDS
+        path.latency_s += call.latency_s
+        path.cached_s += call.latency_s if call.cached else 0.0
 
     def keep_texts(self, messages: Iterable[str], reply: str) -> None:
         """Keep what this thread's last call sent and got, if texts are kept."""
@@ -96,18 +102,9 @@ def current_ledger() -> OpenLedger | None:
 
 
 def file_call(call: Call) -> None:
-    """Add `call` to the current ledger and to the critical path; without a ledger, do nothing."""
-    ledger = current_ledger()
-    if ledger is None:
-        return
-    place = ledger.file(call)
-    pending = current().get(PendingCalls)
-    if pending is not None:
-        pending.append(place)
-    path = current().get(CriticalPath) or ledger.path
-    path.calls += call.kind in LM_KINDS
-    path.latency_s += call.latency_s
-    path.cached_s += call.latency_s if call.cached else 0.0
+    """Add `call` to the current ledger; without one, do nothing."""
+    if (ledger := current_ledger()) is not None:
+        ledger.file(call)
 
 
 def file_lm_call(model: str, **fields: Any) -> None:

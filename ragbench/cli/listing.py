@@ -211,14 +211,13 @@ def list_models() -> None:
     from ragbench.lms.local import CATALOGUE, cache_root, is_installed
 
     rows = [
-        {"model": name, "mb": model.size / 1e6, "about": model.about, "licence": model.licence,
+        {"model": name, "mb": sum(file.size for file in model.files) / 1e6, "about": model.about,
          "installed": "yes" if is_installed(name) else "no"}
         for name, model in CATALOGUE.items()
     ]  # fmt: skip
-    columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"),
-               Column("about"), Column("licence"))  # fmt: skip
+    columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"), Column("about"))
     print_table(Table("models", columns, rows))
-    say(f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
+    say(f"all under Apache-2.0; stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
 
 
 @models_command.command("pull", cls=Command, examples=["ragbench models pull qwen2.5-coder-1.5b"])

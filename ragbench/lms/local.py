@@ -68,12 +68,6 @@ class Model:
     name: str
     about: str
     files: tuple[ModelFile, ...]
-    licence: str = "Apache-2.0"
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
 
     def paths(self) -> dict[str, Path]:
         """Role -> path of each file, whether or not it is there."""

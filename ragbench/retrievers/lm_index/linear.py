@@ -87,7 +87,7 @@ def _load_pipeline(name: str) -> Any:
             "entities=spacy needs a pipeline; give --set spacy_pipeline=NAME, such as "
             "en_core_web_trf, of one that is installed"
         )
-    with needs_extra("entities=spacy", "take --set entities=lm"):
+    with needs_extra("entities=spacy (entities=lm does not)"):
         import spacy
     try:
         return spacy.load(name)
