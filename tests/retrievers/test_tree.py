@@ -3,18 +3,15 @@
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import dspy
 import numpy as np
 import pytest
 
-from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import SummaryTree, base
 from ragbench.retrievers.lm_index.tree import Shape, group, hiro, traversal
-from ragbench.retrievers.store import IndexStore
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.retrievers.conftest import WordEmbedder, make_corpus
 
@@ -39,21 +36,6 @@ def sums_up(asked: Asked) -> Reply:
     """The first words of the texts."""
     texts = json.loads(asked.inputs["texts"])
     return {"summary": f"{len(texts)} texts of {' '.join(texts[0].split()[:4])}"}
-
-
-def build(
-    corpus: Corpus,
-    store: IndexStore | None = None,
-    script: Any = sums_up,
-    name: str = "lm",
-    **settings: Any,
-) -> Any:
-    """A tree of `corpus` and the LM that wrote it."""
-    lm = ScriptedLM(script, name=name)
-    made = SummaryTree(corpus, lm="scripted", **settings)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        made.build(store)
-    return made, lm
 
 
 # -- clusters
@@ -84,7 +66,10 @@ def test_a_cluster_of_too_many_tokens_is_divided() -> None:
 
 
 def test_layers_are_summaries_of_the_layer_below() -> None:
-    made, lm = build(topical(45))
+    lm = ScriptedLM(sums_up)
+    made = SummaryTree(topical(45), lm="scripted")
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        made.build()
     layers = made.shape.layers
     assert len(layers) >= 2
     assert len(layers[0]) == 45
@@ -96,20 +81,6 @@ def test_layers_are_summaries_of_the_layer_below() -> None:
     assert {asked.signature for asked in lm.asked} == {"Summarize"}
     top = made.passage(layers[1][0])
     assert "texts of" in top.text
-
-
-def test_stored_with_its_cost_and_loaded_without_a_call(store: IndexStore) -> None:
-    with open_ledger() as ledger:
-        made, lm = build(topical(30), store)
-    assert len(lm.asked) == made.facts()["index_calls"] > 0
-    assert ledger.as_if.calls == len(lm.asked)
-    assert made.facts()["index_tokens"] == ledger.as_if.tokens
-    with open_ledger() as ledger:
-        again, lm = build(topical(30), store)
-    assert (lm.asked, ledger.calls) == ([], [])
-    assert again.summaries == made.summaries
-    assert again.facts() == made.facts()
-    assert again.search("river boat", k=4) == made.search("river boat", k=4)
 
 
 # -- searching: leaves 0 to 4; 5 over 0 and 1, 6 over 1, 2 and 3, 7 over 4; 1 has two parents
