@@ -139,7 +139,6 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """Pid -> position."""
         if isinstance(self.passages, PassageSource):
             return self.passages.positions
         return {passage.pid: i for i, passage in enumerate(self.passages)}
@@ -159,7 +158,6 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def _titles(self) -> Mapping[str, Sequence[int]]:
-        """Title without regard to case -> positions."""
         positions: dict[str, list[int]] = {}
         for place, passage in enumerate(self.passages):
             positions.setdefault(passage.title.casefold(), []).append(place)
@@ -301,7 +299,6 @@ class Ranking(Retriever):
     """A retriever that ranks positions of its corpus; a subclass writes `_hits`."""
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` passages, best first."""
         return self.search_many([query], k=k)[0]
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
@@ -352,7 +349,6 @@ class PerQuestion(Retriever):
         return self
 
     def card(self) -> dict[str, Any]:
-        """The card of the retriever over the whole corpus, with its setting."""
         return {**self.whole.card(), "setting": "distractor"}
 
     def for_question(self, question: str) -> Retriever:

@@ -86,7 +86,6 @@ class Postings:
     indptr: npt.NDArray[np.int64]
 
     def save(self, folder: Path) -> None:
-        """Write all parts into `folder`."""
         for field in fields(self):
             np.save(folder / f"{field.name}.npy", getattr(self, field.name))
 

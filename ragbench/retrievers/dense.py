@@ -74,11 +74,9 @@ class Dense(Ranking):
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The embedder of this retriever, shared with all others of the same spec."""
         return make_embedder(self.settings.embedder, self.settings.api_base)
 
     def embed_queries(self, queries: Sequence[str]) -> Vectors:
-        """The vectors of `queries`, shape `(len(queries), d)`."""
         prefix = self.settings.query_prefix
         return self.embedder.embed([prefix + query for query in queries])
 
@@ -110,12 +108,10 @@ class Dense(Ranking):
             self.build(store, progress)
 
     def index_settings(self) -> dict[str, Any]:
-        """What decides the vectors and the kind of index."""
         settings = self.settings.model_dump(include={"title", "passage_prefix"})
         return {**settings, "embedder": self.embedder.identity, "index": self._kind}
 
     def facts(self) -> dict[str, Any]:
-        """The embedder, the kind of index, and what embedding the passages took."""
         facts: dict[str, Any] = {"embedder": self.embedder.identity, "vectors": self._kind}
         if self.index_calls:
             spent = total(self.index_calls)

@@ -53,7 +53,6 @@ class OwnRetriever(Retriever):
             self.parts = (self._object,)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` of what it finds, in its order."""
         if not query.strip() or k < 1:
             return []
         with blamed_on(self._object, f"retriever {self.name}"):
@@ -100,7 +99,6 @@ class HTTPRetriever(Retriever):
         self.server = SearchServer("http", url, header="authorization", variable=KEY_VARIABLE)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` hits, in the order of the reply."""
         if not query.strip() or k < 1:
             return []
         names = self.settings

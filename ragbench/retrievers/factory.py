@@ -88,5 +88,4 @@ class Wrapper(Retriever):
         self.parts = (make_retriever(self.settings.inner, corpus),)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` passages, best first."""
         return self.search_many([query], k=k)[0]

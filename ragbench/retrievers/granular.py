@@ -60,11 +60,9 @@ class GranularIndex:
         return index
 
     def build_sentences(self, progress: Progress | None = None) -> None:
-        """Make sentence search ready."""
         self._dense.build(self._store, progress)
 
     def build_chunks(self, progress: Progress | None = None) -> None:
-        """Make search by whole chunks ready."""
         self._chunks.build(self._store, progress)
 
     @property

@@ -63,7 +63,6 @@ class Hybrid(Ranking):
         ]
 
     def _values(self, side: Hits) -> dict[int, float]:
-        """What each position of a ranking adds."""
         if self.settings.fusion == "rrf":
             return by_rank(side, self.settings.rrf_k)
         scores = min_max([score for _, score in side]).tolist()

@@ -64,7 +64,6 @@ class Rerank(Wrapper):
 
     @cached_property
     def reranker(self) -> "Reranker | None":
-        """The model that scores, None where reranking is off."""
         return make_reranker(self.settings.reranker, self.settings.model)
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
@@ -75,7 +74,6 @@ class Rerank(Wrapper):
         return [self._reordered(q, hits)[:k] for q, hits in zip(queries, candidates, strict=True)]
 
     def restrict(self, positions: Sequence[int], **other: Any) -> Self:
-        """The same reranker over the inner retriever, restricted."""
         small = super().restrict(positions, **other)
         small.reranker = self.reranker
         return small

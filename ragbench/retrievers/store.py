@@ -60,7 +60,6 @@ class Manifest(BaseModel):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(size for size, _, _ in self.files.values())
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ class Wire:
     address: str
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
-    at: list[float] = field(default_factory=list)  # when each came, by `time.monotonic`
 
 
 @contextmanager
@@ -35,7 +33,6 @@ def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0)
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             wire.requests.append(body)
-            wire.at.append(time.monotonic())
             wire.keys.append(self.headers["Authorization"])
             status, reply = answer(self.path, body)
             data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()

@@ -58,7 +58,6 @@ class LocalEmbedder(Embedder):
 
     @property
     def identity(self) -> str:
-        """Name and size of the model file, and that long texts are read in windows."""
         return self._identity
 
     def token_vectors(self, texts: Sequence[str]) -> list[Vectors]:

@@ -80,7 +80,6 @@ class OpenAIEmbedder(Embedder):
 
     @property
     def identity(self) -> str:
-        """Model and server."""
         return f"{self.spec}@{place_of(self._api_base)}" if self._api_base else self.spec
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
@@ -117,7 +116,6 @@ class OpenAIEmbedder(Embedder):
         return np.stack(rows), calls
 
     def _known(self, texts: Sequence[str]) -> dict[str, Kept]:
-        """What was bought before, by text."""
         keys, known = {self._key(text): text for text in texts}, {}
         for key, value in self._cache.get(list(keys)).items():
             row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)

@@ -44,7 +44,6 @@ class Engine(Ranking):
 
     @property
     def _dense(self) -> Dense | None:
-        """What makes and keeps the vectors that the engine is given."""
         return next((part for part in self.parts if isinstance(part, Dense)), None)
 
     @abstractmethod
@@ -52,7 +51,6 @@ class Engine(Ranking):
         """At most `depth` passages for each that is asked, in order."""
 
     def index_settings(self) -> dict[str, Any]:
-        """What decides the index: the vectors, and whether there are words, vectors or both."""
         vectors = self._dense.index_settings() if self._dense is not None else {}
         return {**vectors, "mode": self.settings.mode, "title": self.settings.title}
 

@@ -40,7 +40,6 @@ class Lance(Engine):
         self._remove: weakref.finalize[Any, Any] | None = None  # a table that is not stored
 
     def facts(self) -> dict[str, Any]:
-        """The engine's version."""
         import lancedb
 
         return {"engine": f"lancedb {lancedb.__version__}"}

@@ -70,7 +70,6 @@ class Qdrant(Engine):
 
     @property
     def _words(self) -> BM25 | None:
-        """What makes and keeps the weights of words."""
         return next((part for part in self.parts if isinstance(part, BM25)), None)
 
     def restrict(self, positions: Sequence[int], **other: Any) -> Self:
@@ -101,12 +100,10 @@ class Qdrant(Engine):
         return self
 
     def index_settings(self) -> dict[str, Any]:
-        """What decides the collection, and where it is."""
         words = self._words.index_settings() if self._words is not None else {}
         return {**super().index_settings(), **words, "url": self.settings.url}
 
     def facts(self) -> dict[str, Any]:
-        """The engine that answers now, and where the collection is."""
         return self._facts
 
     def _connect(self) -> None:

@@ -113,11 +113,9 @@ class LMIndex(Retriever):
 
     @cached_property
     def embedder(self) -> Embedder:
-        """What turns texts and queries into vectors."""
         return make_embedder(self.settings.embedder, self.settings.embedder_base)
 
     def index_settings(self) -> dict[str, Any]:
-        """All settings and the LM; the embedder by its identity."""
         return {**super().index_settings(), "embedder": self.embedder.identity, "lm": self.lm}
 
     @property
@@ -151,7 +149,6 @@ class LMIndex(Retriever):
         return self.hits(self.cosines(query, self.passages), k) if query.strip() else []
 
     def hits(self, scores: npt.NDArray[np.floating], k: int) -> list[Passage]:
-        """The `k` passages of the highest scores, shape `(n,)`, best first."""
         rows = best_first(scores, k)
         return [self.corpus[row].scored(float(scores[row])) for row in rows]
 

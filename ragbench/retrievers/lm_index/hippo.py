@@ -65,7 +65,6 @@ class HippoIndex(WalkIndex):
 
     @cached_property
     def ids(self) -> Mapping[str, int]:
-        """The number of each phrase, which is its node."""
         return {phrase: number for number, phrase in enumerate(self.phrases)}
 
     def fact_scores(self, question: str) -> Floats:
@@ -73,7 +72,6 @@ class HippoIndex(WalkIndex):
         return min_max(self.cosines(question, self.fact_vectors))
 
     def fact_text(self, fact: int) -> str:
-        """A fact in words."""
         return _in_words(self.facts_read[fact])
 
     def seeds(self, facts: Sequence[int], scores: Floats, *, keep: int) -> dict[int, float]:

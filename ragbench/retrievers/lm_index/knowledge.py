@@ -182,7 +182,6 @@ class KnowledgeGraph(GraphIndex):
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Tokens of each passage."""
         return [estimate_tokens(str(passage)) for passage in self.corpus]
 
     def nearest(self, query: str, k: int) -> list[int]:

@@ -38,7 +38,6 @@ class Entity:
 
     @property
     def line(self) -> str:
-        """The entity as a prompt shows it."""
         return f"{self.name} ({self.type or 'unknown'}): {self.description}"
 
 
@@ -55,11 +54,9 @@ class Relation:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The positions of both entities."""
         return self.source, self.target
 
     def line(self, entities: Sequence[Entity]) -> str:
-        """The relation as a prompt shows it."""
         words = f" ({', '.join(self.keywords)})" if self.keywords else ""
         ends = f"{entities[self.source].name} - {entities[self.target].name}"
         return f"{ends}{words}: {self.description}"
@@ -100,7 +97,6 @@ class Extraction:
         return list(dict.fromkeys([*(row.name for row in self.entities), *pairs]))
 
     def add(self, values: Mapping[str, Any]) -> None:
-        """Add the fields of a reply."""
         for row in values.get("entities") or []:
             if name := one_line(row.get("name")):
                 kind = one_line(row.get("type")).lower()

@@ -65,7 +65,6 @@ class RehearsedLM(IndexLM):
         self._made_up: dict[bytes, Any] = {}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
-        """As `IndexLM.ask`, but nobody is asked."""
         key = reply_key(signature, inputs)
         if (reply := self.kept(key)) is not None:
             self._used[key] = reply

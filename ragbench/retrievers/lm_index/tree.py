@@ -65,7 +65,6 @@ class SummaryTree(LMIndex):
 
     @cached_property
     def shape(self) -> Shape:
-        """Layers and children."""
         layers: list[list[int]] = [list(range(len(self.corpus)))]
         for node, summary in enumerate(self.summaries, start=len(self.corpus)):
             if summary.layer == len(layers):
@@ -80,7 +79,6 @@ class SummaryTree(LMIndex):
         return np.concatenate([self.cosines(query, rows) for rows in parts])
 
     def layer_of(self, node: int) -> int:
-        """The layer of a node; 0 for a passage."""
         return 0 if node < len(self.corpus) else self.summaries[node - len(self.corpus)].layer
 
     def passage(self, node: int, score: float = 0.0) -> Passage:
@@ -96,7 +94,6 @@ class SummaryTree(LMIndex):
         return [self.passage(i, float(scores[i])) for i in best_first(scores, k)]
 
     def facts(self) -> dict[str, Any]:
-        """Size of the tree and what it cost."""
         return {"layers": [len(layer) for layer in self.shape.layers], **super().facts()}
 
     def _join(self, read: None, lm: IndexLM, progress: Progress | None) -> None:
