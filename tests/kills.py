@@ -297,11 +297,8 @@ def _common(folder: Path, url: str, n: int) -> list[str]:
 
 def timeless(path: Path) -> str:
     """The JSON in `path` without what no two runs share: times."""
-    return json.dumps(_drop_times(json.loads(path.read_text())), indent=1)
 
+    def kept(found: dict[str, Any]) -> dict[str, Any]:
+        return {name: each for name, each in found.items() if not name.startswith("latency")}
 
-def _drop_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        kept = {name: each for name, each in value.items() if not name.startswith("latency")}
-        return {name: _drop_times(each) for name, each in kept.items()}
-    return [_drop_times(each) for each in value] if isinstance(value, list) else value
+    return json.dumps(json.loads(path.read_text(), object_hook=kept), indent=1)

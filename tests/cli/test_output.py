@@ -52,7 +52,7 @@ def test_json_is_one_document_with_numbers() -> None:
     assert (row["program"], row["n"]) == ("vanilla, one", 4)
     assert row["em_low"] <= row["em"] <= row["em_high"]
     assert all(group["em"] is not None for group in found["groups"])
-    assert {group["by"] for group in found["groups"]} >= {"question type"}
+    assert {group["by"] for group in found["groups"]} >= {"kind of answer"}
 
 
 def test_csv_has_numbers_and_latex_its_own_signs() -> None:
