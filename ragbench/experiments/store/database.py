@@ -218,7 +218,8 @@ class Store:
         try:
             db = self._db or self._open()
             db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            with _transaction(db):
+            with db:
+                db.execute("BEGIN IMMEDIATE")
                 if not self.path.exists() or self.path.stat().st_ino != self._inode:
                     raise RunError(f"{self.path} was removed or replaced while it was written")
                 writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
@@ -245,7 +246,8 @@ class Store:
             _check_format(db, self.path)
             with contextlib.suppress(sqlite3.OperationalError):  # no shared memory here
                 db.execute("PRAGMA journal_mode=WAL")
-            with _transaction(db):
+            with db:
+                db.execute("BEGIN IMMEDIATE")
                 db.execute(_NEXT_SESSION)
                 db.executemany(_SET, [("writer", self._token), *card])
             self._inode = self.path.stat().st_ino
@@ -324,18 +326,6 @@ class Store:
         self.run(
             *((_PUT_SCORES, (value, digest_of(qid, value), qid)) for qid, value in values.items())
         )
-
-
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 def _make(path: Path, settings: Sequence[tuple[str, str]]) -> None:
