@@ -1,11 +1,6 @@
 """Judging through batches: the real clients against a server that speaks both interfaces."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +129,16 @@ class StoppedError(Exception):
 @BOTH
 @pytest.mark.parametrize("event", ["submitted", "ended"])
 def test_pass_that_was_cut_off_goes_on_without_paying_twice(
-    tmp_path: Path, spec: str, event: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    spec: str,
+    event: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(4)])
-    with BatchServer(fair) as server:
+    with BatchServer(fair, looks=0) as server:
+        lm = lm_at(server, spec, schema=None, max_tokens=1024)
         with monkeypatch.context() as patch:
             note = BatchRunner._note
 
@@ -148,34 +149,14 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
 
             patch.setattr(BatchRunner, "_note", cut)
             with pytest.raises(StoppedError):
-                judged(folder, batched(lm_at(server, spec)))
-        found = judged(folder, batched(lm_at(server, spec)))
-        assert (found["correct"], server.items) == (4, 4)
+                judged(folder, batched(lm))
+        if event == "submitted":
+            with pytest.raises(RunError, match="give --batch"):
+                judged(folder, lm)
+        code, _, _ = command(capsys, "score", str(folder), "--judge", spec, "--batch",
+                             "--api-base", server.url, "--price", "in=1,out=2")  # fmt: skip
+        assert (code, server.creations, server.items, server.direct) == (0, 1, 4, 0)
     assert under_way(read_replies(folder)) == set()
-
-
-def test_killed_process_finds_its_batch(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
-    with BatchServer(fair, looks=10**6) as server:
-        args = ["score", str(folder), "--judge", "openai/judge", "--api-base", server.url,
-                "--batch", "--price", "in=1,out=2"]  # fmt: skip
-        environment = {**os.environ, "RAGBENCH_CACHE": str(tmp_path / "cache")}
-        process = subprocess.Popen([sys.executable, "-m", "ragbench", *args], env=environment)
-        try:
-            deadline = time.monotonic() + 300
-            while not (server.batches and server.batches[0].looks < 10**6):
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        server.batches[0].looks = server.looks = 1
-        with pytest.raises(RunError, match="give --batch"):
-            judged(folder, lm_at(server, "openai/judge"))
-        again = batched(lm_at(server, "openai/judge", schema=None, max_tokens=1024))
-        found = judged(folder, again)
-        assert (found["unscored"], server.creations, server.direct) == (0, 1, 0)
 
 
 def test_limit_of_spending_is_kept_whatever_the_replies(tmp_path: Path) -> None:
