@@ -79,6 +79,8 @@ def test_an_answer_of_little_confidence_solves_nothing_and_is_replaced_later() -
     _, lm = explore(*parts, actions=actions, final="Dunmoor")
     assert "Eastmere (confidence 0.1)" in choosing(lm)[2]["tree"]
     assert "Eastmere" not in lm.asked[-1].inputs["notes"]
+    more: Any = {"final": "Dunmoor", "stop": "max_steps", "max_steps": 2}
+    explore(*parts[:2], actions=actions[:3], sees=["Eastmere (unsure)"], **more)
 
 
 @pytest.mark.parametrize(("style", "answer"), [("brief", "Harwick"), ("free", "Born in Harwick.")])
