@@ -18,7 +18,6 @@ from ragbench.retrievers import Corpus, View
 
 Split = Literal["train", "validation", "test"]
 Setting = Literal["distractor", "pooled"]
-Disjoint = Literal["passages", "questions"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,8 @@ class DataSpec:
 
     `setting` and `view` None take the data set's own default. The questions of `data_file` are cut
     into splits by `fractions` (train, validation, test); those of `train_file`, `val_file` and
-    `test_file` are a split each. `disjoint` says what splits share none of (None: passages where
-    the data allow it). `fields` pairs our names of a record's fields with those of the file.
-    `corpus_file` may be a folder of documents. `alias_file` has the other names of
+    `test_file` are a split each. `fields` pairs our names of a record's fields with those of the
+    file. `corpus_file` may be a folder of documents. `alias_file` has the other names of
     2WikiMultiHopQA's entities. `size` is the number of passages of a generated data set.
     """
 
@@ -51,7 +49,6 @@ class DataSpec:
     size: int = 2000
     seed: int = 42
     fractions: tuple[float, float, float] = (0.4, 0.2, 0.4)
-    disjoint: Disjoint | None = None
 
     @property
     def title(self) -> str:

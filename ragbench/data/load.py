@@ -34,13 +34,11 @@ def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Set
 def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """The data options `given`, by flat name, without those that have the data set's default.
 
-    Options of a data set that another package registers have no default that is known here. Where
-    the data allow it `disjoint` is "passages" by default; asking for it where they do not is an
-    error, so it may be left out too. ConfigError where the fractions are no three shares.
+    Options of a data set that another package registers have no default that is known here.
+    ConfigError where the fractions are no three shares.
     """
     dataset, fractions = given["dataset"], given.get("fractions")
     defaults: dict[str, Any] = {
-        "disjoint": "passages",
         "fractions": _written(DataSpec.fractions),
         "passage_tokens": DataSpec.passage_tokens,
     }
@@ -202,7 +200,6 @@ def assemble(
         assigned=assigned,
         # The user's own splits keep the order of their files; official ones are sampled from.
         in_order={split for split in question_files(spec) if split},
-        disjoint=spec.disjoint,
     )
     if spec.view == "chunk":
         searched = _chunk_view(spec, passages, examples)

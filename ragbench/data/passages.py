@@ -18,6 +18,7 @@ from ragbench.data.readers import (
     Record,
     Row,
     Text,
+    check_regular,
     fail,
     read_json,
     read_rows,
@@ -243,13 +244,9 @@ def read_documents(folder: Path) -> Iterator[Section]:
         and not path.is_dir()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
-    if not paths:
-        raise DataError(f"{folder}: holds no document ({', '.join(sorted(_READERS))})")
-    for path in paths:
-        if not path.is_file():
-            raise DataError(f"{path}: is a broken link or no regular file; remove it")
     empty = True
     for path in paths:
+        check_regular(path)
         name = path.relative_to(folder).with_suffix("").as_posix()
         title = os.fsencode(name).decode("utf-8", "replace")  # a name may be of any bytes
         for section, text in _READERS[path.suffix.lower()](path, title):
@@ -257,7 +254,7 @@ def read_documents(folder: Path) -> Iterator[Section]:
                 empty = False
                 yield section, text
     if empty:
-        raise DataError(f"{folder}: its documents hold no text")
+        raise DataError(f"{folder}: holds no document with text ({', '.join(sorted(_READERS))})")
 
 
 def _text(path: Path, title: str) -> Iterator[Section]:

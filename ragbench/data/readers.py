@@ -189,7 +189,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     skipped. In a table an empty cell is an absent field, and a cell that begins with a bracket and
     is JSON is that list or object. DataError where the file cannot be read or is malformed.
     """
-    _check_regular(path)
+    check_regular(path)
     suffix = path.suffix.lower()
     if suffix in _TABLES:
         records = _table_rows(path, _TABLES[suffix])
@@ -212,7 +212,7 @@ def is_streamed(path: Path) -> bool:
 
 def read_json(path: Path) -> Any:
     """The value in a JSON file; DataError where it cannot be read or is not whole JSON."""
-    _check_regular(path)
+    check_regular(path)
     return _parse(read_text(path), str(path))
 
 
@@ -225,8 +225,8 @@ def read_text(path: Path) -> str:
     return text
 
 
-def _check_regular(path: Path) -> None:
-    """A pipe or a device would be waited for."""
+def check_regular(path: Path) -> None:
+    """DataError where `path` is no regular file: a pipe or a device would be waited for."""
     with _reading(path):
         path.stat()
     if not path.is_file():

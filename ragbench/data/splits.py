@@ -10,14 +10,15 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import dspy
 
-from ragbench.data.base import Disjoint, Split, question_key
+from ragbench.data.base import Split, question_key
 from ragbench.errors import ConfigError
 
 Shares = tuple[float, float, float]
+Disjoint = Literal["passages", "questions"]
 
 _NAMES: tuple[Split, ...] = get_args(Split)
 #: Where a question is in several splits, the first of these keeps it.
@@ -44,7 +45,6 @@ def split_examples(
     fractions: Shares,
     assigned: Mapping[str, Split] = MappingProxyType({}),
     in_order: Collection[str] = (),
-    disjoint: Disjoint | None = None,
 ) -> Splits:
     """The examples in a seeded order, cut into train, validation and test by `fractions`.
 
@@ -55,11 +55,9 @@ def split_examples(
     order given.
 
     Questions that are linked, directly or over others, by gold passages or sub-questions go into
-    one split, or are dropped where they are linked with an assigned one; with `disjoint`
-    "questions" they need not, and with None they do where the shares of the splits can then be
-    met within 2 % of all questions and at most half of those to be cut would be dropped.
-
-    ConfigError where "passages" cannot be had.
+    one split, or are dropped where they are linked with an assigned one, unless the shares of the
+    splits could not then be met within 2 % of all questions, or more than half of those to be cut
+    would be dropped.
     """
     unique: dict[str, dspy.Example] = {}
     for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
@@ -80,22 +78,15 @@ def split_examples(
     cut = [rest[:first], rest[first : first + second], rest[first + second :]]
     overlapping = 0
     kind: Disjoint = "questions"
-    if disjoint != "questions":
-        held = [{key for example in part for key in links(example)} for part in fixed.values()]
-        taken = set().union(*held)
-        lone = [example for example in rest if taken.isdisjoint(links(example))]
-        targets = _targets(len(lone), free)
-        apart = _by_passage(lone, targets)
-        problem = _problem(apart, targets, len(rest))
-        if sum(map(len, held)) > len(taken):
-            problem = "those that are given share some"
-        if problem and disjoint == "passages":
-            raise ConfigError(
-                f"the splits cannot share no gold passage: {problem}; "
-                "use --disjoint questions, or other --fractions"
-            )
-        if not problem:
-            cut, overlapping, kind = apart, len(rest) - len(lone), "passages"
+    held = [{key for example in part for key in links(example)} for part in fixed.values()]
+    taken = set().union(*held)
+    lone = [example for example in rest if taken.isdisjoint(links(example))]
+    targets = _targets(len(lone), free)
+    apart = _by_passage(lone, targets)
+    off = max(abs(len(part) - target) for part, target in zip(apart, targets, strict=True))
+    given_apart = sum(map(len, held)) == len(taken)
+    if given_apart and len(lone) >= len(rest) / 2 and off <= max(1, 0.02 * len(lone)):
+        cut, overlapping, kind = apart, len(rest) - len(lone), "passages"
     parts = {name: [*own, *new] for (name, own), new in zip(fixed.items(), cut, strict=True)}
     return Splits(parts, len(examples) - len(unique), overlapping, kind)
 
@@ -124,18 +115,6 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
         for i in group:
             places[i] = place
     return [[e for e, at in zip(examples, places, strict=True) if at == p] for p in range(3)]
-
-
-def _problem(apart: Sequence[Sequence[dspy.Example]], targets: Sequence[int], n_rest: int) -> str:
-    """Why the splits `apart` will not do; empty where they will."""
-    n = sum(targets)
-    if n < n_rest / 2:
-        return f"{n_rest - n} of {n_rest} questions outside the official part need a passage of it"
-    off = max(abs(len(part) - target) for part, target in zip(apart, targets, strict=True))
-    if off > max(1, 0.02 * n):
-        sizes = "/".join(str(len(part)) for part in apart)
-        return f"too many questions are linked, which would make splits of {sizes}"
-    return ""
 
 
 def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:

@@ -63,7 +63,6 @@ def test_a_default_written_down_is_the_run_without_it(
     defaults = {
         "setting": data.setting,
         "view": data.corpus.view,
-        "disjoint": "passages",
         "fractions": "0.40,.2,0.4",
         "passage_tokens": 200,
     }
@@ -74,7 +73,6 @@ def test_a_default_written_down_is_the_run_without_it(
     others = {
         "setting": "pooled" if data.setting == "distractor" else "distractor",
         "view": "chunk" if data.corpus.view == "paragraph" else "paragraph",
-        "disjoint": "questions",
         "fractions": "0.5,0.1,0.4",
         "passage_tokens": 201,
     }

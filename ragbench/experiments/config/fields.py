@@ -80,9 +80,6 @@ class DataConfig(Knobs):
     size: int = Field(
         2000, ge=100, le=1_000_000, description="number of passages of the synthetic data set"
     )
-    disjoint: Annotated[
-        Literal["passages", "questions"] | None, Option(default="passages where the data allow it")
-    ] = Field(None, description="what no two splits may share: gold passages, or only questions")
     split_seed: Annotated[int | None, Option(default="as --seed")] = Field(
         None, ge=0, description="seed of the splits and of the synthetic data set"
     )
