@@ -67,8 +67,8 @@ class Column(NamedTuple):
     of: Callable[[ExportedRun, Record], Any]
 
 
-#: Columns before the scores, and after them.
-_BEFORE = [
+#: All columns but those of the scores, which come last.
+COLUMNS = (
     Column("run", "text", lambda run, r: run.name),
     Column("program", "text", lambda run, r: run.evaluation.card.program),
     Column("lm", "text", lambda run, r: run.evaluation.card.model),
@@ -86,8 +86,6 @@ _BEFORE = [
     Column("error", "text", lambda run, r: r.failure.error if r.failure else None),
     Column("message", "text", lambda run, r: r.failure.message if r.failure else None),
     Column("stop_reason", "text", lambda run, r: r.stop_reason),
-]
-_AFTER = [
     Column("gold_pids", "texts", lambda run, r: list(r.gold_pids)),
     Column("pids", "texts", lambda run, r: [passage.pid for passage in r.passages]),
     Column("queries", "texts", lambda run, r: [search.query for search in r.searches]),
@@ -106,10 +104,7 @@ _AFTER = [
     Column("latency_s", "number", lambda run, r: r.latency_s),
     Column("counts", "json", lambda run, r: json.dumps(r.counts, default=str)),
     Column("extra", "json", lambda run, r: json.dumps(r.extra, ensure_ascii=False, default=str)),
-]
-
-#: All columns but those of the scores, which stand between `stop_reason` and `gold_pids`.
-COLUMNS = (*_BEFORE, *_AFTER)
+)
 
 
 def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
@@ -118,8 +113,7 @@ def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
     for column in COLUMNS:
         if column.name in scores:
             raise ConfigError(f"the table has a column {column.name} already; leave it out")
-    before, after = ({c.name: c.kind for c in part} for part in (_BEFORE, _AFTER))
-    return {**before, **scores, **after}
+    return {column.name: column.kind for column in COLUMNS} | scores
 
 
 def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:

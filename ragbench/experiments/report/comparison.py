@@ -171,7 +171,10 @@ def print_verdict(verdict: Verdict) -> None:
         rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
         print_table(Table("conclusions", (Column("metric"), Column("conclusion")), rows))
     print_table(_arms(verdict))
-    say(*_by_seed(verdict))
+    by_seed = list(zip(verdict.design.seeds, verdict.arms[COMPILED], strict=True))
+    for metric in verdict.design.metrics if len(by_seed) > 1 else ():
+        cells = (f"{seed}: {_mean(run, metric) or 0.0:.3f}" for seed, run in by_seed)
+        say(f"{metric} of compiled by seed: {', '.join(cells)}")
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
             say(*(f"{run.folder.name}, {line}" for line in evidence_lines(run.records)))
@@ -269,13 +272,6 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
         "cost_usd": per_question(runs, "cost_usd"),
         "seconds": fmean(run.summary.latency_s.get("mean", 0.0) for run in runs),
     }
-
-
-def _by_seed(verdict: Verdict) -> Iterable[str]:
-    by_seed = dict(zip(verdict.design.seeds, verdict.arms[COMPILED], strict=True))
-    for metric in verdict.design.metrics if len(by_seed) > 1 else ():
-        cells = [f"{seed}: {_mean(run, metric) or 0.0:.3f}" for seed, run in by_seed.items()]
-        yield f"{metric} of compiled by seed: {', '.join(cells)}"
 
 
 def _mean(run: Evaluation, metric: str) -> float | None:
