@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -340,8 +340,7 @@ class PerQuestion(Retriever):
         self.corpus, self.inner = corpus, inner
         self.whole = inner(corpus, **settings)
         self.settings = self.whole.settings
-        self._lock = threading.RLock()
-        self._built: Newest[str, Retriever] = Newest(self._KEPT)
+        self._kept = lru_cache(self._KEPT)(self._restricted)
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
         """Prepare what the questions' indexes share; see `Retriever.prepare_restricted`."""
@@ -352,24 +351,16 @@ class PerQuestion(Retriever):
         return {**self.whole.card(), "setting": "distractor"}
 
     def for_question(self, question: str) -> Retriever:
-        """A retriever over the question's own passages.
+        """A retriever over the question's own passages. Raises DataError where it has none."""
+        return self._kept(question)
 
-        Raises:
-            DataError: the corpus has no passages for `question`.
-        """
-        built = self._built.get(question)
-        if built is not None:
-            return built
+    def _restricted(self, question: str) -> Retriever:
         if question not in self.corpus.contexts:
             raise DataError(
                 f"no passages are filed under the question {question[:80]!r}; "
                 "use --setting pooled to search the whole corpus"
             )
-        built = self.whole.restrict(self.corpus.contexts[question]).build()
-        with self._lock:
-            if question not in self._built:
-                self._built[question] = built
-            return self._built[question]
+        return self.whole.restrict(self.corpus.contexts[question]).build()
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """Not defined without a question.
