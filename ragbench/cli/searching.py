@@ -47,19 +47,23 @@ def index_build(**options: Any) -> None:
 
 
 @index_command.command("list", cls=Command, examples=["ragbench index list --format csv"])
+@option("--check", is_flag=True, group="Output", help="Read every file: is the index whole?")
 @output_options
-def index_list() -> None:
+def index_list(check: bool) -> None:
     """Print the stored indexes, newest first."""
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
-    columns = (Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
-               Column("build_s", "built in s", "seconds"), Column("created"))  # fmt: skip
+    columns = [Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
+               Column("build_s", "built in s", "seconds"), Column("created")]  # fmt: skip
     rows = [
         {"index": entry.key, "passages": entry.passages, "mb": entry.size / 1e6,
          "build_s": entry.build_s, "created": entry.created}
         for entry in store.entries()
     ]  # fmt: skip
+    if check:
+        columns.append(Column("state"))
+        rows = [{**row, "state": store.damage(str(row["index"])) or "whole"} for row in rows]
     if rows or for_machines():
         print_table(Table("indexes", columns, rows))
     say(f"{len(rows)} indexes in {store.root}")

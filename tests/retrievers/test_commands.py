@@ -72,8 +72,9 @@ def test_index_build_list_info_drop() -> None:
     keys = [line.split()[0] for line in built.output.splitlines()]
     assert sorted(key.partition("-")[0] for key in keys) == ["bm25", "dense"]
     assert "nothing to build" in run("index", "build", *WORLD, "--retriever", "hybrid").output
-    listed = run("index", "list").output
+    listed = run("index", "list", "--check").output
     assert all(key in listed for key in keys)
+    assert listed.count("whole") == 2
     with pytest.raises(ConfigError, match="--all"):
         run("index", "drop")
     with pytest.raises(DataError, match="no index is named"):
