@@ -108,10 +108,7 @@ def test_terminal_shows_a_repeated_event_a_few_times_on_one_line_each(
 
 @pytest.mark.parametrize(
     ("error", "event"),
-    [
-        (ValueError("x"), "stopped by an error"),
-        (KeyboardInterrupt(), "interrupted"),
-    ],
+    [(ValueError("x"), "stopped by an error"), (KeyboardInterrupt(), "interrupted")],
 )
 def test_how_it_ended_is_the_last_line_after_one_that_a_kill_cut_short(
     tmp_path: Path, error: BaseException, event: str

@@ -36,12 +36,7 @@ from ragbench.experiments.report.table import say
 @shared.spread_options
 @shared.dry_run_option
 @output_options
-def eval_command(
-    dry_run: bool,
-    metrics: tuple[str, ...],
-    by_group: bool,
-    **options: Any,
-) -> None:
+def eval_command(dry_run: bool, metrics: tuple[str, ...], by_group: bool, **options: Any) -> None:
     """Run a program over questions and print the table.
 
     A record is written as soon as a question ends. Give the same command again to continue an

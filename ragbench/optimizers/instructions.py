@@ -351,9 +351,7 @@ class _InferRules(dspy.InferRules):
 
     def __init__(self, task: Task, knobs: InferRulesKnobs) -> None:
         super().__init__(
-            num_candidates=knobs.candidates,
-            num_rules=knobs.rules,
-            **shot_arguments(knobs, task),
+            num_candidates=knobs.candidates, num_rules=knobs.rules, **shot_arguments(knobs, task)
         )
         self.shown = knobs.shown
         self.tried: list[Candidate] = []

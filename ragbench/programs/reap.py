@@ -228,10 +228,7 @@ class REAP(RAGProgram[REAPKnobs]):
         asked: dict[str, Any] = {"known_facts": done.shown(done.facts), "sub_tasks": queries}
         reply = trace.ask(self.read, otherwise=nothing, context=self.shown(passages), **asked)
         done.keep(done.read(reply.facts or [], passages, item))
-        score, missing = (
-            probability(reply.score),
-            [text.strip() for text in reply.missing or []],
-        )
+        score, missing = (probability(reply.score), [text.strip() for text in reply.missing or []])
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
         # Of nothing there is nothing to judge, and small models call it complete.
         return score >= self.knobs.complete_at and bool(done.facts), missing

@@ -5,30 +5,25 @@
 """
 
 # DSPy 3.4.0 leaves numpy half imported, and `numpy.typing` then fails.
-from numpy import ndarray as _ndarray  # noqa: F401
+from numpy import ndarray as _ndarray
 
-from ragbench.retrievers import bm25 as bm25, dense as dense, hybrid as hybrid, rerank as rerank
+from ragbench.retrievers import bm25, dense, hybrid, rerank
 from ragbench.retrievers.base import (
-    RETRIEVERS as RETRIEVERS,
-    Corpus as Corpus,
-    Passage as Passage,
-    PassageSource as PassageSource,
-    PerQuestion as PerQuestion,
-    Progress as Progress,
-    Retriever as Retriever,
-    View as View,
-    digest_line as digest_line,
+    RETRIEVERS,
+    Corpus,
+    Passage,
+    PassageSource,
+    PerQuestion,
+    Progress,
+    Retriever,
+    View,
+    digest_line,
 )
-from ragbench.retrievers.bm25 import TextSettings as TextSettings, Words as Words
-from ragbench.retrievers.dense import Dense as Dense
-from ragbench.retrievers.distractors import Distracting as Distracting
-from ragbench.retrievers.engines import lance as lance, qdrant as qdrant
-from ragbench.retrievers.external import keep_retriever as keep_retriever
-from ragbench.retrievers.factory import (
-    make_retriever as make_retriever,
-    make_spec as make_spec,
-    parse_spec as parse_spec,
-    split_specs as split_specs,
-)
-from ragbench.retrievers.granular import GranularIndex as GranularIndex, Match as Match
-from ragbench.retrievers.store import IndexStore as IndexStore
+from ragbench.retrievers.bm25 import TextSettings, Words
+from ragbench.retrievers.dense import Dense
+from ragbench.retrievers.distractors import Distracting
+from ragbench.retrievers.engines import lance, qdrant
+from ragbench.retrievers.external import keep_retriever
+from ragbench.retrievers.factory import make_retriever, make_spec, parse_spec, split_specs
+from ragbench.retrievers.granular import GranularIndex, Match
+from ragbench.retrievers.store import IndexStore

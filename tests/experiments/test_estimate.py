@@ -107,8 +107,7 @@ def test_an_embeddings_server_is_not_asked_either(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [("eval", "calls   4 to 8"), ("tune --only k --trials 2", "calls   4 to 24")],
+    ("words", "said"), [("eval", "calls   4 to 8"), ("tune --only k --trials 2", "calls   4 to 24")]
 )
 def test_a_dry_run_asks_nothing_and_writes_nothing(
     words: str, said: str, server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -39,8 +39,7 @@ class DataConfig(Knobs):
     val_file: Path | None = Field(None, description="file of validation questions")
     test_file: Path | None = Field(None, description="file of test questions")
     fields: Annotated[dict[str, str], Option("field", metavar="NAME=FIELD")] = Field(
-        {},
-        description="read NAME, such as question, from this FIELD of your file; repeat for more",
+        {}, description="read NAME, such as question, from this FIELD of your file; repeat for more"
     )
     fractions: Annotated[
         str | None,
@@ -160,8 +159,7 @@ class RetrieverConfig(Knobs):
         "bm25", description="retriever; see `ragbench list retrievers`"
     )
     settings: Annotated[dict[str, Any], Option("retriever_set", metavar="NAME=VALUE")] = Field(
-        {},
-        description="a setting of the retriever, see `ragbench show`; repeat for more",
+        {}, description="a setting of the retriever, see `ragbench show`; repeat for more"
     )
 
 
@@ -178,8 +176,7 @@ class CompileConfig(Knobs):
         "light", description="how much the search may spend"
     )
     opt_set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
-        {},
-        description="a knob (parameter) of the optimizer, see `ragbench show`; repeat for more",
+        {}, description="a knob (parameter) of the optimizer, see `ragbench show`; repeat for more"
     )
     metric: Annotated[str, Option("optimizer_metric", metavar="em|f1|FILE.py:FUNCTION")] = Field(
         "f1", description="metric that the optimizer chooses by; it may be one of your own"

@@ -53,8 +53,7 @@ class RunConfig(Knobs):
         None, description="policy file written by `ragbench recommend`, run by the program router"
     )
     form: Annotated[bool, Option(group="control")] = Field(
-        False,
-        description="ask for short answers and cut off the rest (a control for compiling)",
+        False, description="ask for short answers and cut off the rest (a control for compiling)"
     )
     votes: Annotated[float, Option(group="control")] = Field(
         1,

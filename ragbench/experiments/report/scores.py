@@ -100,11 +100,7 @@ class Errors:
 
 
 def errors_of(
-    folder: Path,
-    *,
-    asking: Asking | None = None,
-    allow_self: bool = False,
-    metric: str = "em",
+    folder: Path, *, asking: Asking | None = None, allow_self: bool = False, metric: str = "em"
 ) -> Errors:
     """The wrong answers of the run in `folder`: those with less than 1 by `metric`.
 

@@ -40,11 +40,7 @@ SUMMARY = "summary.json"
 HEADLINE = ("em", "f1")
 
 #: Breakdown -> what its rows are, for people.
-GROUP_NAMES = {
-    "qtype": "question type",
-    "hops": "hops",
-    "answer_kind": "kind of answer",
-}
+GROUP_NAMES = {"qtype": "question type", "hops": "hops", "answer_kind": "kind of answer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

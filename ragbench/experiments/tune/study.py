@@ -77,11 +77,7 @@ class Tuned:
 
 
 def tune(
-    config: RunConfig,
-    settings: TuneConfig,
-    *,
-    on_message: OnMessage = print,
-    watch: Watch = SILENT,
+    config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = print, watch: Watch = SILENT
 ) -> Tuned:
     """Search, or continue a search that was cut off, and write the front.
 

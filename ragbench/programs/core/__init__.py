@@ -50,24 +50,20 @@ an index of a program's own, `core.indexed`.
 """
 
 from ragbench.programs.core.program import (
-    PROGRAMS as PROGRAMS,
-    Autonomy as Autonomy,
-    ProgramKnobs as ProgramKnobs,
-    RAGProgram as RAGProgram,
-    chain_of_thought as chain_of_thought,
-    predict as predict,
+    PROGRAMS,
+    Autonomy,
+    ProgramKnobs,
+    RAGProgram,
+    chain_of_thought,
+    predict,
 )
-from ragbench.programs.core.prompts import render as render
+from ragbench.programs.core.prompts import render
 from ragbench.programs.core.text import (
-    distinct as distinct,
-    first_sentence as first_sentence,
-    fuse as fuse,
-    is_answer as is_answer,
-    jaccard as jaccard,
-    sentences_of as sentences_of,
+    distinct,
+    first_sentence,
+    fuse,
+    is_answer,
+    jaccard,
+    sentences_of,
 )
-from ragbench.programs.core.trace import (
-    BudgetSpentError as BudgetSpentError,
-    StopReason as StopReason,
-    Trace as Trace,
-)
+from ragbench.programs.core.trace import BudgetSpentError, StopReason, Trace

@@ -9,15 +9,8 @@ openai/MODEL                   OpenAI, or with `api_base` any OpenAI-compatible 
 from functools import lru_cache
 
 from ragbench.errors import ConfigError
-from ragbench.retrievers.embedders.base import (
-    Embedder as Embedder,
-    Model as Model,
-    Vectors as Vectors,
-    by_index as by_index,
-    clean as clean,
-    local_call as local_call,
-)
-from ragbench.retrievers.embedders.local import LocalEmbedder as LocalEmbedder
+from ragbench.retrievers.embedders.base import Embedder, Model, Vectors, by_index, clean, local_call
+from ragbench.retrievers.embedders.local import LocalEmbedder
 
 
 @lru_cache(maxsize=8)
