@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--kill-after", type=float, help="seconds until the making is killed")
     given = parser.parse_args()
     corpus = Corpus([passage(i) for i in range(given.passages)])
-    graph.make_embedder = lambda spec, api_base="": WordEmbedder()  # type: ignore[assignment,attr-defined]
+    graph.make_embedder = lambda spec, api_base="": WordEmbedder()  # type: ignore[assignment]
     if given.kill_after:
         for name in given.system or SYSTEMS:
             before, again, after = killed(name, corpus, given)
