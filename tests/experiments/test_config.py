@@ -22,7 +22,6 @@ from ragbench.experiments.config import (
     shipped_configs,
     shipped_programs,
 )
-from ragbench.experiments.runs.context import choose
 from ragbench.knobs import resolve
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import RETRIEVERS
@@ -105,7 +104,7 @@ def test_eval_asks_a_file_whole_and_in_order(tmp_path: Path) -> None:
     for limit, n in ((None, 30), (3, 3)):
         config = to_config(**own, limit=limit, whole=True)
         assert (config.data.dataset, config.data.split) == ("jsonl", "all")
-        asked = choose(load_dataset(config.data_spec()), config)
+        asked = load_dataset(config.data_spec()).select(config.data.split, config.data.limit)
         assert [example.answers for example in asked] == [[str(i)] for i in range(n)]
 
 
