@@ -53,4 +53,5 @@ def test_a_judge_says_what_it_came_to_so_far(tmp_path: Path) -> None:
     asking = Asking(lm, workers=1, on_reply=lambda *said: told.append(said))
     run = make_run(tmp_path / "run", [answered("q1", "Chad"), answered("q2", "Norway")])
     score_run(run, ScoreRequest(judge=JudgeRequest(asking)))
-    assert told == [(1, 2, "judged correct 0.000"), (2, 2, "judged correct 0.500")]
+    assert [counts for *counts, _ in told] == [[1, 2], [2, 2]]
+    assert told[-1][2] == "judged correct 0.500"  # both may be there when the first is told
