@@ -104,7 +104,6 @@ class GEPA(Optimizer):
         return int(formula(None, size.n_predictors, self.knobs.candidates, size.n_val))
 
     def estimate(self, size: Size) -> Budget:
-        """The stated runs, the overshoot of the last step, and a reflection per step."""
         runs, step = self.runs(size), self.knobs.minibatch
         return Budget(
             student_runs=Range(runs, max(runs, size.n_val) + size.n_val + 2 * step),

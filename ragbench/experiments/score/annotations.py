@@ -90,25 +90,21 @@ class Attribution(Annotation):
         return (Unit(record.qid, parts, inputs, facts, cut),)
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[Any]]:
-        """The facts named."""
         if not set(reply.used) <= set(range(1, len(unit.data) + 1)):
             raise UnusableError("a number that no sentence has")
         return [list(unit.data[number - 1]) for number in dict.fromkeys(reply.used)]
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
-        """`record` with the facts attributed to it."""
         if not values or values[0] is None:
             return record
         return replace(record, attribution=[(str(t), int(i)) for t, i in values[0]])
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """The counts, and of how many answers something was named."""
         counts = annotated.counts()
         return {**counts, "attributed": counts["asked"] - counts["unscored"]}
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
-        """One line."""
         what = "sentences" if name == "attribution" else "triples"
         return [
             f"{what} by {summary['model']}: {summary['attributed']} answers; {spending(summary)}"
@@ -157,13 +153,11 @@ class Evidence(Attribution):
         return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[str]]:
-        """Subject, relation and object of each triple."""
         if len(reply.triples) > MOST_TRIPLES:
             raise UnusableError(f"more than {MOST_TRIPLES} triples")
         return [[triple.subject, triple.relation, triple.object] for triple in reply.triples]
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
-        """`record` with the triples attributed to it."""
         if not values or values[0] is None:
             return record
         return replace(record, attributed_triples=[(s, r, o) for s, r, o in values[0]])
@@ -188,7 +182,6 @@ class Grounding(Annotation):
         return units
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
-        """Whether each claim is supported."""
         if len(reply.verdicts) != unit.data:
             raise UnusableError("another number of verdicts than of claims")
         return [label == "supported" for label in reply.verdicts]
@@ -219,7 +212,6 @@ class Grounding(Annotation):
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
-        """One line."""
         return [
             f"{summary['claims']} claims judged by {summary['model']}: {summary['supported']} "
             f"supported, {summary['unsupported']} not; {spending(summary)}"
@@ -280,7 +272,6 @@ class Statements(Annotation):
         return (Unit(record.qid, parts, inputs, context, cut, calls=4),)
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
-        """How many statements there are, match and are faithful."""
         question, gold_text, text = unit.inputs.values()
         said, gold = (_split(question, each, lm) for each in (text, gold_text))
         both = {"answer_statements": numbered(said), "gold_statements": numbered(gold)}
@@ -302,7 +293,6 @@ class Statements(Annotation):
         }
 
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
-        """Correctness, coverage and faithfulness."""
         value = next(iter(values), None)
         if value is None:
             return dict.fromkeys(ASKED) if values else {}
@@ -327,7 +317,6 @@ class Statements(Annotation):
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
-        """One line."""
         return [
             f"statements matched by {summary['model']}, similarity by {summary['embedder']}: "
             f"{summary['scored']} scored, {summary['other_types']} of other question types, "

@@ -44,7 +44,6 @@ class Judging(Annotation):
         self.name = "judge" if self.ours else "judge_arag"
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """One verdict."""
         golds, answer = record.answers, record.answer
         inputs = {"question": record.question, "gold_answers": golds, "answer": answer}
         return [Unit(record.qid, (record.question if self.ours else None, golds, answer), inputs)]
@@ -60,7 +59,6 @@ class Judging(Annotation):
         return str(said or "").strip().lower()[:200]
 
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
-        """1.0, 0.0, or None for unscored."""
         return {self.name: {"correct": 1.0, "incorrect": 0.0}.get(str(values[0]))}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
