@@ -136,8 +136,7 @@ optimizer_metric_option = field_option("metric", _METRIC, "Compiling")
 def take_settings(model: type[K], owner: str, options: dict[str, Any], **given: Any) -> K:
     """The `model` of the options, which are taken out of `options`; `given` win.
 
-    Raises:
-        KnobError: a value that is not allowed.
+    KnobError for a value that is not allowed.
     """
     from ragbench.knobs import resolve
 
@@ -169,9 +168,6 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
     """The config of the options given, over the config file if any.
 
     With `whole`, a file of questions is asked whole where no split is given and nothing compiled.
-
-    Raises:
-        RagbenchError: a value that is not allowed.
     """
     from ragbench.experiments.config import (
         ask_whole,
@@ -220,11 +216,7 @@ def make_asking(
     spec: str | None,
     on_reply: Callable[[int, int, str], None] | None = None,
 ) -> Asking | None:
-    """The LM of `spec` with the options' settings; None without one.
-
-    Raises:
-        RagbenchError: a malformed spec, or one whose provider has no batches.
-    """
+    """The LM of `spec` with the options' settings; None without one."""
     if spec is None:
         return None
     from ragbench.experiments.score.asking import Asking

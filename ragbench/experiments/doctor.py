@@ -22,11 +22,7 @@ _TWICE = (
 
 
 def folders_under(folder: Path) -> list[Path]:
-    """`folder` itself, or the folders of runs and compiled programs in it.
-
-    Raises:
-        RunError: there is none.
-    """
+    """`folder` itself, or the folders of runs and compiled programs in it."""
     below = sorted(path for path in folder.rglob("*") if path.is_dir())
     found = [path for path in (folder, *below) if is_run(path) or _is_compile(path)]
     if not found:

@@ -187,11 +187,6 @@ def export_runs(
     """Write the runs in `folders` as `target` to `output`, and say in a line what was written.
 
     `metrics` are given beside the scores that are stored.
-
-    Raises:
-        RunError: a folder is no run, or the output cannot be written.
-        ConfigError: no output, or one that the format cannot be written to.
-        MissingExtraError: the format's package is not installed.
     """
     runs = open_runs(folders, metrics)
     try:

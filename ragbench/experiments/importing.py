@@ -86,12 +86,7 @@ class PredictionRecord(DataRecord):
 
 
 def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Path) -> Evaluation:
-    """The run of the predictions in `file`, made by the system `name`, written to `folder`.
-
-    Raises:
-        DataError: the file cannot be read, or none of its predictions is of a question asked.
-        RunError: `folder` holds a run already, or cannot be written.
-    """
+    """The run of the predictions in `file`, made by the system `name`, written to `folder`."""
     dataset = load_dataset(config.data_spec())
     examples = dataset.select(config.data.split, config.data.limit)
     predictions = read_predictions(file)

@@ -23,11 +23,7 @@ _MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = 
 
 
 def gold_of(examples: Sequence[dspy.Example]) -> dict[str, list[str]]:
-    """Gold pids by question id, of the questions whose gold passages are known.
-
-    Raises:
-        DataError: they are known of none.
-    """
+    """Gold pids by question id, of the questions whose gold passages are known."""
     gold = {example.qid: list(example.gold_pids) for example in examples if example.gold_pids}
     if not gold:
         raise DataError("no question of this data set and view has known gold passages")
@@ -49,9 +45,6 @@ def measure(
     `scores` are means in [0, 1], keyed `measure@k`; `found` are pids by question, best first;
     `index_s` is the time that the index took, now or when it was stored, or else the time until it
     could search; `index_bytes` is None where nothing is stored.
-
-    Raises:
-        RagbenchError: an unknown retriever, a wrong setting, a model that cannot be had.
     """
     make_embedder.cache_clear()  # no query embedded by the one before is answered from memory
     start = time.perf_counter()

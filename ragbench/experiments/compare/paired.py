@@ -54,11 +54,7 @@ def compare_arms(
 
 
 def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, Column]:
-    """The scores of both arms over those of `qids` that have one in every run.
-
-    Raises:
-        CompareError: no answered question has it, or the scores are of different judges.
-    """
+    """The scores of both arms over those of `qids` that have one in every run."""
     runs = [*a, *b]
     judges = {judge for run in runs if (judge := judge_of(run.folder, metric))}
     if len(judges) > 1:
@@ -184,11 +180,7 @@ def compare_all(
     """Compare each further run with the first, all p-values corrected as one family.
 
     `common` leaves out questions that only one of two runs has. Questions count by their clusters.
-
-    Raises:
-        CompareError: there are fewer than two runs; they are over other data or, without `common`,
-            other questions; they were judged by different models, or share no question with a
-            metric.
+    CompareError where they are over other data or questions, or were judged by different models.
     """
     if len(runs) < 2:
         raise CompareError("give two runs or more; the first is the baseline")

@@ -53,13 +53,7 @@ def run_verdict(
     on_message: OnMessage = print,
     watch: Watch = SILENT,
 ) -> Verdict:
-    """Run every arm, or continue them, and give the verdict, written to `verdict.json`.
-
-    Raises:
-        DataError: the questions asked are not held out.
-        StoppedError: a limit of spending was reached.
-        RagbenchError: something else the user can mend.
-    """
+    """Run every arm, or continue them, and give the verdict, written to `verdict.json`."""
     _check(config, request)
     # What compiling would refuse is refused before an arm is paid for.
     run_context = make_plan(config, settings).run_context

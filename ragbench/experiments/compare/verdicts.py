@@ -251,10 +251,7 @@ def looks_of(stored: Mapping[str, Any]) -> list[Look]:
 def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdict:
     """The verdict on the finished runs in `folder`, by `design`, after `looks`.
 
-    Raises:
-        CompareError: the arms are over different questions.
-        DataError: a question was used to compile.
-        RunError: an arm is missing.
+    CompareError where the arms are over different questions, RunError where one is missing.
     """
     arms = {name: [reopen(folder / f) for f in names] for name, names in design.folders().items()}
     sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]

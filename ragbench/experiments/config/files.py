@@ -19,9 +19,6 @@ def load_config(name: str | Path) -> dict[str, Any]:
     """The fields that a config file sets, nested, `inherits:` followed.
 
     `name` is a path or the name of a shipped config. Keys that are no field stay as they are.
-
-    Raises:
-        ConfigError: no such file, not YAML, not a mapping, or a circle of `inherits:`.
     """
     return _load(str(name), Path.cwd(), ())
 
@@ -32,11 +29,7 @@ def shipped_configs() -> list[str]:
 
 
 def config_text(name: str) -> str:
-    """The text of a config file, by path or by the name of a shipped one.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The text of a config file, by path or by the name of a shipped one."""
     return _read(name, Path.cwd())[1]
 
 

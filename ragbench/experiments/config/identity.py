@@ -31,9 +31,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     Files stand by a hash of their bytes, a compiled program by the hash of its state. Defaults that
     depend on the data set are left out.
-
-    Raises:
-        RagbenchError: an unknown program, retriever, knob or setting.
+    RagbenchError for an unknown program, retriever, knob or setting.
     """
     from ragbench.data import without_defaults
     from ragbench.programs import PROGRAMS
@@ -145,11 +143,7 @@ def shipped_programs() -> list[str]:
 
 
 def compiled_folder(given: Path, program: str) -> Path:
-    """The folder that `given` names: itself, or for `shipped` the one that comes with `program`.
-
-    Raises:
-        ConfigError: none comes with `program`.
-    """
+    """The folder that `given` names: itself, or for `shipped` the one that comes with `program`."""
     if str(given) != SHIPPED:
         return given
     if program not in shipped_programs():
@@ -165,9 +159,7 @@ def compiled_digest(folder: Path, files: Iterable[str] | None = None) -> str:
 
     `files` names the further files, such as the bank of `knn`; by default those that the sidecar
     lists. One that was edited gives another digest.
-
-    Raises:
-        OSError, ValueError: a file is missing, or the sidecar is not JSON.
+    OSError or ValueError where a file is missing or the sidecar is not JSON.
     """
     if files is None:
         files = json.loads((folder / "sidecar.json").read_text("utf-8")).get("files") or ()

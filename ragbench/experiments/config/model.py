@@ -134,11 +134,7 @@ class RunConfig(Knobs):
         }
 
     def data_spec(self) -> DataSpec:
-        """The part of the config that decides the data set.
-
-        Raises:
-            ConfigError: fractions that are no three shares.
-        """
+        """The part of the config that decides the data set."""
         from dataclasses import fields
 
         from ragbench.data import DataSpec, parse_fractions
@@ -152,11 +148,7 @@ class RunConfig(Knobs):
         return DataSpec(**{k: v for k, v in given.items() if v is not None}, seed=seed)
 
     def identity(self) -> dict[str, Any]:
-        """Flat field -> value of all that decides the records, resolved, JSON-ready.
-
-        Raises:
-            RagbenchError: an unknown program, retriever, knob or setting.
-        """
+        """Flat field -> value of all that decides the records, resolved, JSON-ready."""
         return resolved({k: v for k, v in self.flat().items() if k not in _INCIDENTAL})
 
     def name(self, *also: Mapping[str, Any]) -> str:
@@ -195,9 +187,6 @@ def nest(fields: Mapping[str, Any]) -> dict[str, Any]:
     """`fields`, by flat name or by group, as the nested mapping that the model takes.
 
     `k` is the knob of that name: `k: 3` is `set: {k: 3}`. Unknown names stay where they are.
-
-    Raises:
-        ConfigError: one field is given twice, with two values.
     """
     nested: dict[str, Any] = {}
     for name, value in fields.items():
@@ -254,10 +243,7 @@ def make_config(
 
     External code that they name may be imported if they are what the user gave on this command;
     what was read from a run folder is not `by_user`.
-
-    Raises:
-        KnobError: an unknown field (with the near name), a wrong type or a value out of bounds.
-        ConfigError: one field is given twice.
+    KnobError for a field that is unknown or has a wrong value.
     """
     fields = merge(nest(base or {}), nest(given))
     _check_names(fields)

@@ -106,9 +106,6 @@ def errors_of(
 
     Verdicts of a judge count where the run was scored by one. With `asking`, a model gives the
     causes that rules cannot decide; it must not be the model that answered, unless `allow_self`.
-
-    Raises:
-        RagbenchError: it is not a run folder, has no records, or the model cannot be asked.
     """
     run = reopen(folder)
     records = list(run.records.values())

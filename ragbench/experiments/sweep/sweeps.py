@@ -114,11 +114,7 @@ def checked(
 
 
 def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
-    """Run every cell, or continue, and compare; nothing is asked before all cells are checked.
-
-    Raises:
-        RagbenchError: a cell cannot run, or the folder is in use or cannot be written.
-    """
+    """Run every cell, or continue, and compare; nothing is asked before all cells are checked."""
     benches = Benches()
     for _ in checked(sweep, benches):
         pass

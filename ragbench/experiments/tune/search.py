@@ -82,10 +82,7 @@ class Search:
     def ask(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
         """What the combination comes to over the first `n` questions; asks those not asked yet.
 
-        Raises:
-            KnobError: knobs that do not go together.
-            RunError: the LM answers no question, or a price is not known.
-            StoppedError: a limit of spending is reached.
+        KnobError for knobs that do not go together, StoppedError at a limit of spending.
         """
         examples = self.run_context.examples[:n]
         done = run(replace(self.made(knobs), examples=examples), watch=self.watch, title="")

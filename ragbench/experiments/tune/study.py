@@ -79,12 +79,7 @@ class Tuned:
 def tune(
     config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = print, watch: Watch = SILENT
 ) -> Tuned:
-    """Search, or continue a search that was cut off, and write the front.
-
-    Raises:
-        StoppedError: a limit of spending was reached before there was a front.
-        RagbenchError: something else the user can mend, such as the test split given.
-    """
+    """Search, or continue a search that was cut off, and write the front."""
     search, stopped = prepare(config, settings, watch), ""
     with locked(search.folder):
         if not is_claimed(search.folder / ASKED, _asked(search), "a search"):

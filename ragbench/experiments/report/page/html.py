@@ -39,11 +39,7 @@ _log = get(__name__)
 
 
 def write_page(board: Board, path: Path, *, title: str = "ragbench report") -> int:
-    """Write the page of `board` to the file `path`, whole or not at all; its size in bytes.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """Write the page of `board` to the file `path`, whole or not at all; its size in bytes."""
     content = page_of(board, title=title).encode("utf-8", "replace")
     write_whole(path, content)
     return len(content)
