@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, needs_extra
-from ragbench.experiments.artifacts import question_hash, versions
+from ragbench.experiments.artifacts import question_hash
 from ragbench.experiments.compare.paired import clusters_of, columns, shared_questions
 from ragbench.experiments.runs import Evaluation
 from ragbench.experiments.store import RunCard
@@ -119,11 +119,8 @@ class Advice:
             if c.n < LEAST_PILOT:
                 lines.append(f"{c.n} questions are too few to say how many would tell them apart")
             elif c.n_needed is not None:
-                least = c.n_least or c.n_needed
-                lines.append(
-                    f"to tell {best} from {use}: about {_two_figures(c.n_needed)} questions, "
-                    f"{_two_figures(least)} if the difference is the largest of the interval"
-                )
+                needed = _two_figures(c.n_needed)
+                lines.append(f"to tell {best} from {use}: about {needed} questions")
         return lines
 
 
@@ -348,14 +345,12 @@ def make_policy(advice: Advice, router: RouterAdvice) -> Policy:
     _check_runnable(cards)
     programs = [
         Candidate(
-            label=arm.label, program=card.program, set=dict(card.identity.get("set") or {}),
-            run=arm.run.folder.name, identity=card.identity,
+            label=arm.label, program=card.program, set=dict(card.identity.get("set") or {})
         )
         for arm, card in zip(advice.arms, cards, strict=True)
     ]  # fmt: skip
     learned_from = LearnedFrom(
         dataset=cards[0].data.name,
-        digest=cards[0].data.digest,
         ids=list(advice.questions),
         hashes=[question_hash(question) for question in advice.questions.values()],
     )
@@ -365,8 +360,6 @@ def make_policy(advice: Advice, router: RouterAdvice) -> Policy:
         programs=programs,
         rule=router.used,
         learned_from=learned_from,
-        evidence={"advice": advice.sentences(), "router": router.sentences()},
-        versions=versions(),
     )
 
 

@@ -34,17 +34,13 @@ class TracedRetriever:
         self.k = k
 
     def search(self, query: str, k: int | None = None, **_: Any) -> list[Passage]:
-        """At most `k` passages, by default as many as the knob says.
-
-        Raises:
-            RuntimeError: no question is being answered.
-        """
+        """At most `k` passages, by default as many as the knob says."""
         return self.search_many([query], k=k)[0]
 
     __call__ = search
 
     def search_many(self, queries: Sequence[str], *, k: int | None = None) -> list[list[Passage]]:
-        """One list of passages per query, in order; raises as `search`."""
+        """One list of passages per query, in order; RuntimeError outside of a question."""
         trace = current().get(Trace)
         if trace is None:
             raise RuntimeError("the retriever of a program searches while it answers a question")
@@ -130,11 +126,7 @@ _KEPT: dict[str, dspy.Module | type[dspy.Module]] = {}
 
 
 def keep_module(module: dspy.Module | type[dspy.Module]) -> str:
-    """A name for `module` as it is now, for this process, by which `load_program` finds it.
-
-    Raises:
-        ConfigError: it is no DSPy module, or a program of ragbench made by hand.
-    """
+    """A name for `module` as it is now, for this process, by which `load_program` finds it."""
     made = module if isinstance(module, type) else type(module)
     if not issubclass(made, dspy.Module):
         raise ConfigError(f"program={repr(module)[:80]} is neither a name nor a DSPy module")
@@ -165,11 +157,7 @@ def program_digest(spec: str) -> str:
 
 
 def load_program(spec: str) -> type[RAGProgram]:
-    """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`.
-
-    Raises:
-        ConfigError: it cannot be imported, or is no DSPy module.
-    """
+    """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`."""
     kept = _KEPT.get(spec)
     made: Any = type(kept) if isinstance(kept, dspy.Module) else kept
     made = made or load_object(spec, "--program")

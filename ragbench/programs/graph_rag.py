@@ -30,15 +30,11 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
     """Knobs of `graph_rag`."""
 
     k: int = Field(10, ge=1, le=100, description="entities; twice as many enter, as published")
-    context_tokens: int = Field(
-        12_000, ge=100, le=1_000_000, description="tokens of all that is shown"
-    )
+    context_tokens: int = Field(12_000, ge=100, le=1_000_000, description="tokens of the context")
     reader: Reader = Field("predict", description="reason before the answer?")
     text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")
     report_share: float = Field(0.15, ge=0, le=1, description="share of the reports")
-    ablation: Literal["none", "reports", "texts", "tables"] = Field(
-        "none", description="what is left out of the context"
-    )
+    ablation: Literal["none", "reports", "texts", "tables"] = Field("none", description="left out")
 
 
 @PROGRAMS.register("graph_rag")

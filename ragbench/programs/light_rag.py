@@ -30,9 +30,7 @@ class LightRAGKnobs(LightSettings, ProgramKnobs):
     """Knobs of `light_rag`."""
 
     k: int = Field(20, ge=1, le=100, description="passages read")
-    context_tokens: int = Field(
-        16_000, ge=100, le=1_000_000, description="tokens of passages shown"
-    )
+    context_tokens: int = Field(16_000, ge=100, le=1_000_000, description="tokens of passages")
     mode: Literal["hybrid", "local", "global", "mix", "naive"] = Field(
         "hybrid", description="what is searched; set by the variant"
     )

@@ -278,11 +278,7 @@ class REAP(RAGProgram[REAPKnobs]):
     def _advance(
         self, done: Progress, last: Sequence[Known], *, sample: int
     ) -> tuple[list[signatures.PlanAction], bool]:
-        """Change the plan; its next actions, and whether the facts are said to suffice.
-
-        Raises:
-            MalformedPlanError: the reply cannot be used, and the plan stays as it is.
-        """
+        """Change the plan; its next actions, and whether the facts are said to suffice."""
         failed = any(fact.level != "direct" for fact in last)
         repair = getattr(self, "repair", None) if failed else None
         reply = done.trace.ask(
@@ -364,11 +360,7 @@ class REAP(RAGProgram[REAPKnobs]):
 
 
 def checked(plan: Sequence[signatures.SubTask]) -> list[signatures.SubTask]:
-    """`plan`, if its ids differ and its dependencies make no circle; unknown ones are dropped.
-
-    Raises:
-        MalformedPlanError: otherwise, or if it is empty or a question is blank.
-    """
+    """`plan` without unknown dependencies; MalformedPlanError where it cannot be followed."""
     ids = [task.id for task in plan]
     if not plan or len(set(ids)) < len(ids) or not all(t.question.strip() for t in plan):
         raise MalformedPlanError("empty, blank or repeated requirements")

@@ -129,36 +129,29 @@ Split.model_rebuild()
 
 
 class Candidate(_Part):
-    """A program that the rule may choose, with its knobs, and the identity of its run."""
+    """A program that the rule may choose, with its knobs."""
 
     label: str
     program: str
     set: dict[str, Any] = {}
-    run: str = ""
-    identity: dict[str, Any] = {}
 
 
 class LearnedFrom(_Part):
     """The questions that the rule was learned from: data set, ids, hashes of normalised texts."""
 
     dataset: str = ""
-    digest: str = ""
     ids: list[str] = []
     hashes: list[str] = []
 
 
 class Policy(_Part):
-    """What a policy file holds; `evidence` is what was measured, for people."""
+    """What a policy file holds."""
 
     format: Literal[1]
-    kind: Literal["ragbench policy"] = "ragbench policy"
     metric: str
     programs: list[Candidate] = Field(min_length=1)
     rule: Node
     learned_from: LearnedFrom = LearnedFrom()
-    seed: int = 0
-    evidence: dict[str, Any] = {}
-    versions: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _whole(self) -> Policy:
@@ -169,11 +162,7 @@ class Policy(_Part):
 
 
 def decide(rule: Node, features: Mapping[str, float]) -> tuple[int, list[str]]:
-    """The number of the program for a question of these `features`, and the conditions it met.
-
-    Raises:
-        KeyError: a feature that the rule reads is not there.
-    """
+    """The number of the program for a question of these `features`, and the conditions it met."""
     met: list[str] = []
     while isinstance(rule, Split):
         yes = features[rule.feature] >= rule.at_least

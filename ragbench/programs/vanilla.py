@@ -32,11 +32,7 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Do nothing if the retriever is the variant's.
-
-        Raises:
-            ConfigError: `naive_rag` with a retriever that does not search vectors alone.
-        """
+        """ConfigError for `naive_rag` with a retriever that does not search vectors alone."""
         whole = getattr(self.retriever, "whole", self.retriever)
         if isinstance(whole, Distracting):
             whole = whole.parts[0]

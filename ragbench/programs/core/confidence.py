@@ -51,11 +51,7 @@ def ask_probabilities(
     source: Weighing,
     **inputs: Any,
 ) -> dict[Label, float] | None:
-    """The probability of each label, which sum to 1; None where the reply cannot be read.
-
-    Raises:
-        LMSetupError: token probabilities were asked for and the LM gives none.
-    """
+    """The probability of each label, which sum to 1; None where the reply cannot be read."""
     reply = trace.ask(grading, otherwise={field: None}, **inputs)
     value = reply[field]
     if value is None:
@@ -102,9 +98,6 @@ def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, f
     """The tokens of the value of `field` in the reply and their probabilities, in order.
 
     Empty where the value is not found in the reply's text, or the reply could not be read.
-
-    Raises:
-        LMSetupError: the LM returned no token probabilities.
     """
     if reply.get("parse_fallback") or reply.get("partial_reply"):
         return []

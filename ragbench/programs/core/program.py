@@ -49,9 +49,7 @@ class ProgramKnobs(Knobs):
     variant: str = Field("", description="which published behaviour to follow")
     k: int = Field(5, ge=1, le=100, description="passages per search")
     context_tokens: int = Field(4000, ge=100, le=1_000_000, description="tokens of passages shown")
-    answer_style: AnswerStyle = Field(
-        "brief", description="the final answer: a name or phrase, a sentence or two, or at length"
-    )
+    answer_style: AnswerStyle = Field("brief", description="a phrase, a sentence or two, at length")
     max_calls: int = Field(50, ge=1, le=10_000, description="LM calls per question at the most")
     max_retrievals: int = Field(100, ge=0, le=10_000, description="searches per question at most")
 
@@ -128,23 +126,14 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     @classmethod
     def resolve_knobs(cls, given: Mapping[str, Any]) -> ProgramKnobs:
-        """The knobs of this program: `given` over the variant's over the declared defaults.
-
-        Raises:
-            KnobError: an unknown knob, a wrong type or a value outside its bounds.
-            UnknownNameError: an unknown variant.
-        """
+        """The knobs of this program: `given` over the variant's over the declared defaults."""
         variant = str(given.get("variant") or next(iter(cls.variants)))
         if variant not in cls.variants:
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
         return resolve(cls.Knobs, cls.name, {**given, "variant": variant}, cls.variants[variant])
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason.
-
-        Raises:
-            dspy.LMError: the provider failed.
-        """
+        """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason."""
         budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
         retriever = self.retriever.for_question(question)
         trace = Trace(question, retriever, budget, style=self.knobs.answer_style)

@@ -80,11 +80,7 @@ class Toolbox:
         raise NotImplementedError
 
     def use(self, use: ToolUse) -> Seen:
-        """What the tool shows; advice where it does not exist or is given nothing.
-
-        Raises:
-            BudgetSpentError: no search is left.
-        """
+        """What the tool shows; advice where it does not exist or is given nothing."""
         tool = self.tools.get(use.tool)
         if tool is None:
             known = ", ".join(self.tools)

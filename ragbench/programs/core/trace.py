@@ -152,10 +152,6 @@ class Trace:
         refuses as too long is cut and sent again, counted as `context_cut`. One that cannot be cut
         enough takes `otherwise` too, counted as `context_overflow`. `last` marks a forced answer,
         which may use the call that the budget keeps back, and has no such way out.
-
-        Raises:
-            BudgetSpentError: no call is left.
-            dspy.LMError: the provider failed; a window too small for a `last` call is one.
         """
         return self._ask(predictor, otherwise, last, inputs)[0]
 
@@ -213,11 +209,7 @@ class Trace:
         return dspy.Prediction(**(otherwise or {}), parse_fallback=True), inputs
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """The retriever's passages for `query`, noted as a search; a repeat costs nothing.
-
-        Raises:
-            BudgetSpentError: no search is left.
-        """
+        """The retriever's passages for `query`, noted as a search; a repeat costs nothing."""
         return self.search_many([query], k=k)[0]
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
@@ -237,11 +229,7 @@ class Trace:
     def search_by(
         self, find: Callable[[], Sequence[Passage]], query: str, *, k: int
     ) -> list[Passage]:
-        """The passages that `find` gives, noted as a search for `query`; for a program's own index.
-
-        Raises:
-            BudgetSpentError: no search is left, and `find` is not called.
-        """
+        """The passages that `find` gives, noted as a search for `query`, by an index of its own."""
         passages, seconds = self._timed(find, 1)
         pairs = _scored(passages)
         with self._lock:
@@ -265,9 +253,7 @@ class Trace:
         """`function` of each item at once, in input order, for as many as the budget allows.
 
         The cut is made before anything runs, so that what is asked does not depend on timing.
-
-        Raises:
-            BudgetSpentError: not even one item is affordable.
+        BudgetSpentError where not even one item is affordable.
         """
         affordable = self.budget.calls_left // calls_each if calls_each else len(items)
         if items and affordable < 1:

@@ -96,11 +96,7 @@ class PlanGraph:
         return frozenset(d for node in self for d in node.depends_on)
 
     def levels(self) -> list[list[LookUp]]:
-        """The look-ups that can run at once, level by level, in the order in which they are ready.
-
-        Raises:
-            graphlib.CycleError: look-ups wait for each other.
-        """
+        """The look-ups that can run at once, by level, in the order in which they are ready."""
         by_id = {node.id: node for node in self}
         sorter: TopologicalSorter[str] = TopologicalSorter({i: () for i in by_id})
         for node in self:  # all are in it by now, in order
@@ -147,10 +143,8 @@ def read_plan(
     every label of a passage would repeat.
 
     With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
-    the plan is counted as `mended_plan`. Without it any of these makes the plan a bad one.
-
-    Raises:
-        BadPlanError: no look-up, the same id twice, or a circle.
+    the plan is counted as `mended_plan`. Without it any of these makes the plan a bad one, and
+    always no look-up, the same id twice, or a circle: BadPlanError.
     """
     cut = {node.id.strip() for node in planned[max_nodes:]}
     if cut:

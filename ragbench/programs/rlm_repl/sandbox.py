@@ -34,12 +34,8 @@ class Limits(Knobs):
 
     seconds: float = Field(default=5.0, gt=0, le=600, description="running time but for tools")
     memory_mb: int = Field(default=256, ge=8, le=65_536, description="memory of the worker")
-    output_chars: int = Field(
-        default=10_000, ge=100, le=10_000_000, description="shown of what is printed; submitted"
-    )
-    argument_chars: int = Field(
-        default=100_000, ge=100, le=10_000_000, description="arguments of one call to a tool"
-    )
+    output_chars: int = Field(default=10_000, ge=100, le=10_000_000, description="shown, given")
+    argument_chars: int = Field(default=100_000, ge=100, le=10_000_000, description="of a call")
     depth: int = Field(default=300, ge=10, le=1000, description="nested calls")
     tool_calls: int = Field(default=1000, ge=1, le=1_000_000, description="tool calls per question")
 
@@ -98,9 +94,7 @@ class Sandbox:
     def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
         """What `code` printed, or its last value, or a `FinalOutput` if it called SUBMIT.
 
-        Raises:
-            CodeExecutionError: the code raised, or reached a limit.
-            SyntaxError: the code is not Python, or uses what Monty lacks.
+        CodeExecutionError where it raised or reached a limit, SyntaxError where Monty lacks it.
         """
         self.start()
         block = {"code": code, "inputs": variables or {}, "tools": list(self.tools)}
@@ -164,11 +158,7 @@ def _submitted(args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _bound(
     name: str, tool: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of `tool` by name, each of the type that it declares.
-
-    Raises:
-        TypeError: there are too few or too many, or one is of another type.
-    """
+    """The arguments of `tool` by name, each of the type that it declares, or a TypeError."""
     signature = inspect.signature(tool, eval_str=True)
     try:
         given = signature.bind(*args, **kwargs).arguments

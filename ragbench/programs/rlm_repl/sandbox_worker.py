@@ -49,10 +49,7 @@ def check(value: Any, limit: int) -> None:
     """Do nothing if `value` is plain and its text has about `limit` characters at the most.
 
     A part that stands in several places counts in each, as it would when written out.
-
-    Raises:
-        ValueError: it is larger, or nested deeper than 50 levels.
-        TypeError: it holds something that is neither a number, a text, a date nor a collection.
+    ValueError where it is larger or nested too deeply, TypeError where it is not plain.
     """
     parts: list[tuple[Any, int]] = [(value, 0)]
     while parts:
