@@ -1,8 +1,6 @@
 """`list`, `show`, `models` and `data`: what there is, and local models and data sets to fetch."""
 
 import inspect
-import os
-import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 import click
 import yaml
 
-from ragbench.cli.command import Command, command, option, output_options
+from ragbench.cli.command import Command, command, output_options
 from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 
 #: Kind -> module and name of the registry of its things.
@@ -201,7 +199,7 @@ def _config(name: str) -> str:
 
 @click.group("models")
 def models_command() -> None:
-    """Fetch and serve the local models."""
+    """Fetch the local models."""
 
 
 @models_command.command("list", cls=Command, examples=["ragbench models list --format json"])
@@ -234,48 +232,6 @@ def pull_models(names: tuple[str, ...]) -> None:
         ensure(name)
         where = ", ".join(map(str, find(name).paths().values()))
         say(f"{name}: {'already installed' if here else 'downloaded and verified'}, {where}")
-
-
-@models_command.command(
-    "serve", cls=Command, examples=["ragbench models serve local --port 8000 --slots 4"]
-)
-@click.argument("spec", default="local")
-@option("--port", type=click.IntRange(0, 65535), default=0,
-        help="Port on 127.0.0.1; 0 takes a free one.")  # fmt: skip
-@option("--slots", type=click.IntRange(min=1), help="Calls answered in parallel. [default: 4]")
-@option("--context", type=click.IntRange(min=256),
-        help="Maximum tokens of a call, prompt and reply together. [default: 8192]")  # fmt: skip
-def serve_model(spec: str, port: int, slots: int | None, context: int | None) -> None:
-    """Serve a local model to other programs on this machine until Ctrl-C.
-
-    SPEC is local, local:NAME or local:/path/to/model.gguf. Clients need a key: the value of the
-    environment variable RAGBENCH_SERVER_KEY, or a random one, which is printed.
-    """
-    from ragbench.errors import LMSetupError
-    from ragbench.lms import LocalSpec, parse_spec
-    from ragbench.lms.local import KEY_VARIABLE, LocalServer, settings_for
-
-    parsed = parse_spec(spec)
-    if not isinstance(parsed, LocalSpec):
-        raise LMSetupError(f"{spec!r} is not served here; give local, local:NAME or a .gguf path")
-    server = LocalServer(
-        settings_for(parsed, slots=slots, context=context, port=port),
-        key=os.environ.get(KEY_VARIABLE),
-    )
-    try:
-        url = server.url()
-        shown = f"${KEY_VARIABLE}" if os.environ.get(KEY_VARIABLE) else server.key
-        click.echo(
-            f"serving {parsed.name} at {url}/v1 (Ctrl-C ends it)\n"
-            f"use it with: OPENAI_API_KEY={shown} --lm openai/{parsed.name} --api-base {url}/v1"
-        )
-        while server.pid is not None:
-            time.sleep(0.5)
-        raise LMSetupError("the server has ended by itself")
-    except KeyboardInterrupt:
-        click.echo("stopped")
-    finally:
-        server.stop()
 
 
 #: What people also call them.

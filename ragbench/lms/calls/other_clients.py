@@ -41,7 +41,7 @@ class LocalClient(Client):
         self._http = HttpClient(timeout)
         self._wire = Wire(self._http.send)
         # Calls wait here, not in the server, so that the time limit starts with a free slot.
-        self._slots = threading.Semaphore(server.settings.slots)
+        self._slots = threading.Semaphore(server.slots)
 
     def prepare(self) -> None:
         """Start the server if it is not up.
@@ -86,7 +86,7 @@ class LocalClient(Client):
         extras = {**(request.config.extensions or {}), "cache_prompt": True}
         asked = replace(
             request,
-            model=f"{self.provider}:{self.server.settings.spec.name}",
+            model=f"{self.provider}:{self.server.spec.name}",
             config=replace(request.config, extensions=extras),
         )
         failed: lm15.LM15Error | None = None
