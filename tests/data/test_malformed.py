@@ -1,7 +1,4 @@
-"""Whatever is wrong with a file is one line that names the file, the record and the field.
-
-`tests/test_fuzz.py` tries many more files.
-"""
+"""Whatever is wrong with a file is one line that names the file, the record and the field."""
 
 import copy
 import os
@@ -113,18 +110,6 @@ def test_broken_corpus_files(dataset, corpus, says, write):
     assert bool(says) == bool(message)
     assert says in message
     assert not message or "corpus.json: record" in message
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("q.csv", "question,question,answer\nq1,q2,a\n", "two columns named 'question'; rename"),
-        ("q.tsv", "question\tquestion\tanswer\nq1\tq2\ta\n", "two columns named 'question'"),
-    ],
-)
-def test_what_stands_twice_is_refused(name, content, says, write):
-    files = {"data_file": write(content.encode(), name), "corpus_file": write(CORPUS, "c.json")}
-    assert says in refusal(DataSpec("jsonl", **files))
 
 
 #: Name, content, and whether it must be refused: a cut table may be a whole smaller one.

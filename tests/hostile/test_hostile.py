@@ -1,7 +1,7 @@
 """Hostile configs, runs, compiled programs and replies end in one clear line or in a result.
 
 No traceback, no hang, nothing lost. Each case is a change of something good, drawn from a seed;
-`tests/test_fuzz.py` and `tests/data/test_malformed.py` do it to data files.
+`tests/data/test_malformed.py` does it to data files.
 """
 
 import copy
@@ -35,7 +35,6 @@ from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from tests.experiments.scored_runs import CARD, four, make_run
 from tests.experiments.towns import World
-from tests.fuzzing import places
 from tests.retrievers.wire import serving
 from tests.runs import query, sign
 
@@ -91,6 +90,16 @@ def as_json(value: Any) -> bytes:
 
 def as_yaml(value: Any) -> bytes:
     return yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "surrogatepass")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON value."""
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
 
 
 def changed(good: Any, n: int, write: Callable[[Any], bytes] = as_json) -> Iterator[bytes]:
