@@ -9,8 +9,8 @@ import dspy
 import pytest
 
 import ragbench as rb
-from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
-from tests.fake_server import FakeServer, Fault, Hit, plausible
+from ragbench.errors import ConfigError
+from tests.fake_server import FakeServer, Hit, plausible
 from tests.kills import write_questions
 
 MODULE = """
@@ -171,27 +171,3 @@ def test_a_verdict_has_the_arms_and_the_looks_that_are_asked_for(shared: dict[st
     assert [look.questions for look in found.looks] == [2, 3]
     assert any(line == "arm zero-shot" for line in said)
     assert rb.verdict(**asked, margin=0.9).design.margin == 0.9
-
-
-def test_a_verdict_keeps_its_limits_over_attempts(shared: dict[str, Any]) -> None:
-    asked = {
-        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "on_message": lambda line: None,
-        "settings": {"train_limit": 3, "val_limit": 2},
-    }  # fmt: skip
-    for _ in range(2):
-        with pytest.raises(StoppedError, match="--max-calls 3"):
-            rb.verdict(**asked, limits=rb.Limits(calls=3))
-    with pytest.raises(ConfigError, match="seeds=0 is not allowed; give 1 or more"):
-        rb.verdict(**{**asked, "seeds": 0})
-
-
-def test_an_lm_that_is_down_is_an_error_and_not_a_run_of_few_questions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    with FakeServer(lambda hit: Fault("503")) as server, pytest.raises(LMUnavailableError):
-        rb.evaluate(
-            "vanilla", "jsonl", data_file=write_questions(tmp_path, 6), lm="openai/fake",
-            api_base=server.url, patience=0.1, cache=False, workers=4, out=tmp_path / "run",
-        )  # fmt: skip

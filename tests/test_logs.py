@@ -2,7 +2,6 @@
 
 import json
 import logging
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,23 +73,6 @@ def test_no_key_is_in_message_fields_or_traceback(
     assert "ValueError" in text
 
 
-def test_library_warnings_go_to_the_file_and_not_to_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs.quiet_libraries()
-    with logs.log_to(tmp_path / logs.LOG), warnings.catch_warnings():
-        warnings.simplefilter("always")
-        logging.captureWarnings(True)
-        logging.getLogger("dspy.predict").warning("DSPy thinks so")
-        logging.getLogger("httpx").info("GET /")
-        warnings.warn("numpy thinks so", UserWarning, stacklevel=1)
-    assert capsys.readouterr().err == ""
-    events = " ".join(row["event"] for row in lines(tmp_path))
-    assert "DSPy thinks so" in events
-    assert "numpy thinks so" in events
-    assert "GET /" not in events
-
-
 def test_terminal_shows_a_repeated_event_a_few_times_on_one_line_each(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -104,20 +86,6 @@ def test_terminal_shows_a_repeated_event_a_few_times_on_one_line_each(
     assert len(shown) == logs.SHOWN
     assert shown[0] == "warning: waits [2J 0 s (why 429)"
     assert "log alone" in shown[-1]
-
-
-@pytest.mark.parametrize(
-    ("error", "event"),
-    [(ValueError("x"), "stopped by an error"), (KeyboardInterrupt(), "interrupted")],
-)
-def test_how_it_ended_is_the_last_line_after_one_that_a_kill_cut_short(
-    tmp_path: Path, error: BaseException, event: str
-) -> None:
-    (tmp_path / logs.LOG).write_bytes(b'{"event": "cut sh')
-    with pytest.raises(type(error)), logs.log_to(tmp_path / logs.LOG):
-        raise error
-    torn, whole = (tmp_path / logs.LOG).read_text().splitlines()
-    assert (torn, json.loads(whole)["event"]) == ('{"event": "cut sh', event)
 
 
 @pytest.mark.parametrize("spoilt", ["folder", "link", "full disk"])

@@ -11,8 +11,6 @@ import ragbench as rb
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.lms import make_lm
-from ragbench.programs import PROGRAMS
-from ragbench.programs.external import keep_module
 from ragbench.retrievers import Corpus, Passage
 from tests.fake_server import FakeServer
 from tests.retrievers.wire import serving
@@ -53,12 +51,6 @@ def test_a_module_is_taken_as_a_class_or_an_instance(module: Any, server: FakeSe
     data = [dspy.Example(question="who?", answer="who?").with_inputs("question")]
     run = rb.evaluate(module, data=data, lm="openai/m", api_base=server.url)
     assert [record.answer for record in run.records] == ["who?"]
-
-
-def test_a_class_of_ragbench_is_its_program_and_another_is_refused() -> None:
-    assert keep_module(PROGRAMS.get("ircot")) == "ircot"
-    with pytest.raises(ConfigError, match="neither a name nor a DSPy module"):
-        keep_module(Counting)  # type: ignore[arg-type]
 
 
 class Found:

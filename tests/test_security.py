@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from ragbench.lms.specs import PROVIDERS, load_dotenv
 from ragbench.redact import _KEY_LIKE, redact
 from tests.cli.test_mistakes import run
 from tests.experiments.towns import World, write_towns
@@ -93,21 +92,6 @@ def test_traceback_of_a_defect_has_no_key(
     assert (code, out) == (1, "")
     assert "ZeroDivisionError" in err
     assert KEY not in err
-
-
-def test_template_names_every_key_and_holds_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = Path(__file__).resolve().parents[1]
-    lines = (root / ".env.example").read_text().splitlines()
-    named = {line.partition("=")[0]: line.partition("=")[2] for line in lines if "=" in line}
-    assert {names[0] for names in PROVIDERS.values()} <= set(named)
-    assert not any(value for name, value in named.items() if name.endswith("_KEY"))
-    assert ".env" in (root / ".gitignore").read_text().splitlines()
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    load_dotenv(root / ".env.example")
-    assert not os.environ.get("OPENAI_API_KEY")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
 class Evil:

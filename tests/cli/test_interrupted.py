@@ -5,7 +5,6 @@ the command is interrupted in the middle of its work, and not at the end of a ti
 """
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import pytest
 
 from ragbench.experiments.store import read_records
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
-from tests.kills import judge_job, script, start, timeless, write_questions
+from tests.kills import script, start, write_questions
 from tests.runs import record_rows
 
 N = 12
@@ -167,37 +166,6 @@ def test_others_end_in_one_line_too(command: str, place: Place) -> None:
     place.held.after(answered)
     program = [*place.common[:2], *place.common[4:], *LM, *place.lm, "--out", str(out)]
     place.interrupted(command, *program, *options, when=place.held_with(records, out))
-
-
-def test_score_keeps_the_replies_it_paid_for(place: Place) -> None:
-    argv = judge_job(place.folder, place.server.url, N).argv[2:]
-    place.held.after(5)
-    score = ["score", str(place.run), *argv, "--workers", "1"]
-    place.interrupted(*score, when=place.held_with(0))
-    place.held.after(10**6)
-    asked = len(place.server.hits)
-    place.end(place.start(*score))
-    assert len(place.server.hits) - asked == N - 5  # what was kept is not asked again
-    assert timeless(place.run / "scores.json").count('"not_asked": 0') == 1
-
-
-def test_where_no_file_may_grow_it_says_so_and_stops_asking(tmp_path: Path, place: Place) -> None:
-    """As on a full disk; `tests/disk` lets each call to a file fail."""
-    place.held.after(10**6)
-    out, asked = tmp_path / "run", len(place.server.hits)
-    argv = ["eval", *place.common, *LM, *place.lm, "--limit", "0", "--out", str(out)]
-    environment = {**os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(tmp_path / "c")}
-    done = subprocess.run(
-        [sys.executable, "-m", "ragbench", *argv], env=environment, capture_output=True, text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (80_000, 80_000)),
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "cannot write" in line
-    assert read_records(out).damaged == ()
-    assert len(place.server.hits) - asked < N, "more was asked than could be kept"
-    place.end(place.start(*argv))
-    assert len(read_records(out).finished) == N
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:

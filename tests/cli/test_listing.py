@@ -1,6 +1,5 @@
 """`list`, `show` and `--help` work for everything there is."""
 
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 from ragbench.cli.answering import eval_command
 from ragbench.cli.listing import KINDS
 from ragbench.cli.main import cli
-from ragbench.experiments.config import FLAT, load_config, make_config
+from ragbench.experiments.config import FLAT
 from ragbench.programs import PROGRAMS
 from tests.cli.test_mistakes import run
 
@@ -82,12 +81,6 @@ def test_show(words: str, lines: list[str], capsys: pytest.CaptureFixture[str]) 
     assert [line for line in lines if line not in out] == []
 
 
-def test_show_config_can_be_pasted_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(run(capsys, "show", "config", "ircot_full")[1])
-    mine = make_config({}, base=load_config(tmp_path / "mine.yaml"))
-    assert mine == make_config({}, base=load_config("ircot_full"))
-
-
 def test_the_docs_list_every_program_with_its_variants() -> None:
     text = (Path(__file__).parents[2] / "docs/programs.md").read_text("utf-8")
     table = text.partition("| program |")[2].partition("\n\n")[0].splitlines()[2:]
@@ -146,11 +139,3 @@ def test_one_word_is_one_thing() -> None:
               "verdict", "view")  # fmt: skip
     for name in scored:
         assert "--metric" in {flag for p in leaves(cli)[name].params for flag in p.opts}, name
-
-
-def test_a_shell_completes_commands_options_and_choices() -> None:
-    code = "import sys; sys.argv = ['ragbench']; from ragbench.cli.main import main; main()"
-    env = {**os.environ, "_RAGBENCH_COMPLETE": "bash_complete"}
-    env |= {"COMP_WORDS": "ragbench export --to p", "COMP_CWORD": "3"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["plain,parquet"]

@@ -1,7 +1,5 @@
 """Tables in every format and width, lists of runs, one question of a run."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -12,7 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
-from ragbench.experiments.report.table import Column, Table, print_table
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 
@@ -53,14 +50,6 @@ def test_json_is_one_document_with_numbers() -> None:
     assert row["em_low"] <= row["em"] <= row["em_high"]
     assert all(group["em"] is not None for group in found["groups"])
     assert {group["by"] for group in found["groups"]} >= {"kind of answer"}
-
-
-def test_csv_has_numbers_and_latex_its_own_signs() -> None:
-    [row] = csv.DictReader(io.StringIO(invoke(f"summarize {RUN} --format csv").stdout))
-    assert 0 <= float(row["em_low"]) <= float(row["em"]) <= 1
-    latex = invoke(f"summarize {RUN} --format latex").stdout
-    assert latex.startswith("\\begin{tabular}{lrrr")
-    assert "cost \\$" in latex
 
 
 def test_runs_lists_them_and_show_run_shows_a_question() -> None:
@@ -140,13 +129,3 @@ def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
     assert lines
     # A word that is longer than the terminal, as the folder in this model's name, stays whole.
     assert [line for line in lines if len(line) > 80 > len(max(line.split(), key=len)) + 20] == []
-
-
-@pytest.mark.parametrize(
-    ("usd", "shown"), [(0.0, "0.0000"), (0.00004, "0.000040"), (0.0123, "0.0123"), (250, "250.00")]
-)
-def test_a_small_cost_is_not_shown_as_none(
-    usd: float, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_table(Table("t", [Column("cost", kind="usd")], [{"cost": usd}]))
-    assert shown in capsys.readouterr().out

@@ -1,13 +1,17 @@
 """What a long command says while it works."""
 
+import io
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 
 import pytest
+from rich.console import Console
 
 from ragbench.cli import progress as module
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.record import Totals
 from tests.experiments.scored_runs import answered, make_run
 from tests.experiments.test_judge import fair
 from tests.fakes import ScriptedLM
@@ -30,6 +34,23 @@ def test_without_a_terminal_there_is_a_line_every_30_s_and_one_at_the_end(
         "answering 15/40, 0:50 left  30.0/min  $0.0150  EM 0.467  F1 0.500",
         "answering 30/40, 0:20 left  30.0/min  $0.0300  EM 0.500  F1 0.500",
         "answering 40/40  30.0/min  $0.0400  EM 0.500  F1 0.500",
+    ]
+
+
+def test_in_a_file_an_index_says_its_rate_and_what_it_will_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    progress = RunProgress("facts", Console(file=out, width=80))
+    for second, done in ((10, 5), (40, 20), (50, 25), (75, 50)):
+        now[0] = second
+        ledger = Namespace(billed=Totals(calls=2 * done, attempts=2 * done, cost_usd=0.01 * done))
+        monkeypatch.setattr("ragbench.ledger.current_ledger", lambda ledger=ledger: ledger)
+        progress.prepare(done, 100)
+    assert out.getvalue().splitlines() == [
+        "facts 20/100, 2:40 left  30.0/min  $0.2000  about $1.0000 in all",
+        "facts 50/100, 1:12 left  41.5/min  $0.5000  about $1.0000 in all",
     ]
 
 

@@ -33,15 +33,6 @@ def test_hotpotqa_distractor(write, hotpot):
     assert own[2].text == "This paragraph is in every question."
 
 
-def test_supporting_facts_without_a_sentence_are_kept_and_counted(write, hotpot):
-    hotpot[0]["supporting_facts"] += [["Thing 0", 9], ["Nowhere", 0]]
-    data = load_dataset(DataSpec("hotpotqa", data_file=write(hotpot)))
-    assert data.card["support_missing"] == 2
-    assert ("Thing 0", 9) in examples(data)["h0"].support
-    assert examples(data)["h0"].gold_pids == []  # one gold passage is unknown
-    assert data.card["questions_with_gold"] == 9
-
-
 def test_a_corpus_file_keeps_the_sentences_of_equal_contexts(write, hotpot):
     corpus = [{"title": t, "text": " ".join(x.strip() for x in s if x.strip())}
               for r in hotpot for t, s in r["context"]]  # fmt: skip
@@ -254,13 +245,3 @@ def test_excerpt_of_2wiki_over_its_pooled_corpus(shared_data):
     assert data.card["gold_exact"] == 376
     assert data.card["gold_matched_with_care"] == 113
     assert data.card["questions_with_gold"] == 489
-
-
-def test_excerpt_of_graphrag_bench(shared_data):
-    folder = shared_data / "graphrag_bench"
-    questions, corpus = folder / "medical_questions_300.json", folder / "medical_corpus.json"
-    data = load_dataset(DataSpec("graphrag_bench", data_file=questions, corpus_file=corpus))
-    assert data.card["duplicates_dropped"] == 5
-    assert sum(map(len, data.splits.values())) == 295
-    assert 250 < len(data.corpus) < 300  # a megabyte in chunks of about 4,000 characters
-    assert max(len(p.text) for p in data.corpus) < 4_400

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ragbench.cli.options import to_config
 from ragbench.data import DataSpec, load_dataset
 from ragbench.data.base import DATASETS
 from ragbench.errors import ConfigError, KnobError
@@ -96,18 +95,6 @@ def test_flat_and_nested_keys_are_the_same() -> None:
     assert make_config({"k": 3, "set": {"k": "3"}}).set == {"k": "3"}
 
 
-def test_eval_asks_a_file_whole_and_in_order(tmp_path: Path) -> None:
-    rows = [{"question": f"Question {i}?", "answer": i} for i in range(30)]
-    (tmp_path / "mine.json").write_text(json.dumps(rows))
-    (tmp_path / "corpus.json").write_text(json.dumps([{"title": "T", "text": "Text."}]))
-    own = {"data_file": tmp_path / "mine.json", "corpus_file": tmp_path / "corpus.json"}
-    for limit, n in ((None, 30), (3, 3)):
-        config = to_config(**own, limit=limit, whole=True)
-        assert (config.data.dataset, config.data.split) == ("jsonl", "all")
-        asked = load_dataset(config.data_spec()).select(config.data.split, config.data.limit)
-        assert [example.answers for example in asked] == [[str(i)] for i in range(n)]
-
-
 # -- what comes with the package -------------------------------------------------------------------
 
 
@@ -177,6 +164,7 @@ def test_a_shipped_program_is_of_the_program_as_it_is_now(name: str) -> None:
 SAME: list[dict[str, Any]] = [
     {}, {"k": 3}, {"set": {"k": "3", "variant": "spec"}}, {"lm": "local:qwen2.5-coder-0.5b"},
     {"adapter": "json"}, {"retriever": "bm25(k1=0.9)"}, {"retriever_set": {"b": "0.4"}},
+    {"setting": "distractor", "view": "paragraph", "fractions": "0.40,.2,0.4"},
     {"limit": 3, "workers": 1, "cache": False, "price": "in=1,out=2", "rpm": 5, "timeout": 9},
 ]  # fmt: skip
 OTHER: list[dict[str, Any]] = [
@@ -184,7 +172,7 @@ OTHER: list[dict[str, Any]] = [
     {"lm": "openai/gpt-4o-mini"}, {"api_base": "http://127.0.0.1:9/v1"},
     {"lm_for": {"answer": "openai/gpt-4o-mini"}}, {"retriever": "distracting"},
     {"retriever_set": {"b": 0.5}}, {"adapter": "chat"}, {"split": "train"}, {"votes": 3},
-    {"form": True}, {"temperature": 0.5}, {"reply_tokens": 100},
+    {"form": True}, {"temperature": 0.5}, {"reply_tokens": 100}, {"setting": "pooled"},
 ]  # fmt: skip
 
 

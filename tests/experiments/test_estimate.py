@@ -1,22 +1,16 @@
 """Estimates: what a run, its index and a judge really spend lies in what was printed before."""
 
-import io
 import random
 import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from ragbench.cli import progress as module
-from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compare.spending import index_cost, index_lines, whole_cost
-from ragbench.experiments.compile import compile_program
-from ragbench.experiments.config import CompileConfig, RunConfig, make_config
+from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.estimates import estimate_run
 from ragbench.experiments.report.tables import notes, run_table
 from ragbench.experiments.runs import evaluate, ready, reopen
@@ -28,11 +22,9 @@ from ragbench.experiments.score.scoring import (
     estimate_scoring,
     score_run,
 )
-from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers.knn import use_bank
 from ragbench.programs.wrappers import repair_form
-from ragbench.record import Totals
 from ragbench.retrievers import dense
 from ragbench.retrievers.lm_index import base as lm_index
 from tests.cli.test_mistakes import run as command
@@ -217,40 +209,3 @@ def test_a_stopped_index_shows_its_bill_and_lost_replies_are_told(indexing: Worl
     lost = evaluate(indexed(indexing, "linear_rag"))
     said = "the index lost unreadable_replies 40; the next run that makes it asks for them again"
     assert said in index_lines(lost)
-
-
-def test_a_compile_makes_the_index_before_the_first_question_and_shows_it(indexing: World) -> None:
-    shown: list[tuple[int, int]] = []
-    said: list[str] = []
-    watch = Watch()
-    watch.prepare = lambda done, total: shown.append((done, total))  # type: ignore[method-assign]
-    folder = compile_program(
-        indexed(indexing, "tree_rag", limit=None),
-        CompileConfig(out=indexing.folder / "out", train_limit=2, val_limit=2),
-        on_message=said.append,
-        watch=watch,
-    )
-    assert not any("cannot be rehearsed" in line for line in said), said
-    signatures = indexing.lm.signatures
-    summaries = signatures.count("Summarize")
-    assert summaries > 1
-    assert set(signatures[:summaries]) == {"Summarize"}
-    assert shown[-1] == (summaries, summaries)
-    billed = read_sidecar(folder).cost["billed"]
-    assert billed["preparation"]["calls"] == summaries
-    assert billed["all"]["calls"] == len(signatures)
-
-
-def test_a_file_gets_a_line_every_30_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    out, now = io.StringIO(), [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    progress = module.RunProgress("facts", Console(file=out, width=80))
-    for second, done in ((10, 5), (40, 20), (50, 25), (75, 50)):
-        now[0] = second
-        ledger = Namespace(billed=Totals(calls=2 * done, attempts=2 * done, cost_usd=0.01 * done))
-        monkeypatch.setattr("ragbench.ledger.current_ledger", lambda ledger=ledger: ledger)
-        progress.prepare(done, 100)
-    assert out.getvalue().splitlines() == [
-        "facts 20/100, 2:40 left  30.0/min  $0.2000  about $1.0000 in all",
-        "facts 50/100, 1:12 left  41.5/min  $0.5000  about $1.0000 in all",
-    ]

@@ -13,7 +13,6 @@ from ragbench.experiments.report.scores import errors_of
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.score.annotations import MOST_CLAIMS
 from ragbench.experiments.score.asking import Asking, read_journal
-from ragbench.experiments.score.judging import Judging
 from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
 from ragbench.experiments.store import read_records
 from ragbench.lms.calls import Limits, spending
@@ -61,14 +60,6 @@ def test_verdicts_fill_the_metric_and_every_denominator_once(folder: Folder) -> 
     assert [call["kind"] for call in calls] == ["judge"] * 3
     assert all(call["cost_usd"] > 0 for call in calls)
     assert score_run(run, ScoreRequest()).summary["judges"] == {"judge": found}
-
-
-def test_a_judge_that_rejects_exact_matches_is_reported(folder: Folder) -> None:
-    for script, rejected in ((lambda asked: {"verdict": "incorrect"}, 1), (fair, 0)):
-        found = judged(folder(), judge_of(script))
-        assert (found["exact_rejected"], found["exact"]) == (rejected, 1)
-        lines = Judging.describe("j", found)
-        assert any("rejects 1 of 1" in line for line in lines) == bool(rejected)
 
 
 @pytest.mark.parametrize("reply", ["I would say so", {"verdict": "mostly correct"}])
@@ -299,13 +290,6 @@ def test_a_model_decides_what_rules_cannot(
     assert (code, "  q2  In which country" in out) == (0, True)  # examples are shown
     code, _, err = command(capsys, "errors", str(run), "--batch")
     assert (code, "--judge" in err) == (2, True)
-
-
-@pytest.mark.parametrize("reply", ["hm", {"mistake": "bad luck"}, {}])
-def test_unreadable_reply_leaves_the_cause_undecided(folder: Folder, reply: Reply) -> None:
-    lm = judge_of(lambda asked: reply, schema=False)
-    assert causes(folder(answered("q3", "Sweden")), lm)["q3"] == ("reading/undecided", "model")
-    assert len(lm.asked) == 2
 
 
 def test_wrong_is_what_the_metric_or_the_judge_says(folder: Folder) -> None:

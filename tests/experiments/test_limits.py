@@ -1,6 +1,5 @@
 """Limits over whole commands: stopped in time, told truthfully, continued by a larger limit."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,23 +64,6 @@ def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:
     assert (whole.summary.scores, whole.summary.as_if.calls) == (alone.scores, alone.as_if.calls)
     cut = [r for r in record_rows(config.folder()) if r["failure"]]
     assert [(r["failure"]["boundary"], r["answer"]) for r in cut] == [("limit", None)]
-
-
-def test_a_hidden_refusal_is_no_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = world.config(out=world.folder / "run", workers=1)
-    program = type(ready(config).program)
-    solve: Callable[..., object] = program.solve
-
-    def hiding(self: object, trace: object) -> object:
-        try:
-            return solve(self, trace)
-        except Exception:
-            return trace.prediction("a guess", "answered")  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(program, "solve", hiding)
-    with limited(Limits(calls=3)):
-        found = evaluate(config)
-    assert found.progress.answered == len(found.records) == 3
 
 
 def test_price_that_is_not_known_is_refused_before_anything_is_spent(world: World) -> None:

@@ -13,7 +13,6 @@ import pytest
 from ragbench.experiments.report.page import make_board, make_server, page_of
 from ragbench.experiments.store import RunCard, Store
 from tests.experiments.scored_runs import CARD, answered, make_run
-from tests.experiments.studies import study
 from tests.metrics.records import call
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -149,20 +148,6 @@ def test_every_control_works_and_the_address_keeps_it(show: Open, runs: list[Pat
     cell.click()  # a failure filters the questions
     assert shown(again) >= int(cell.inner_text())
     assert "cause=" in again.url
-
-
-def test_the_keyboard_opens_a_question_and_a_long_list_grows(show: Open, tmp_path: Path) -> None:
-    page = show(study(tmp_path, questions=70))
-    rows = page.locator("#list tbody tr")
-    assert rows.count() < 70
-    for _ in range(6):
-        page.evaluate("document.querySelector('#list').scrollTop = 1e6")
-        page.wait_for_timeout(50)
-    assert rows.count() == 70
-    rows.last.locator("button").focus()  # its trace is in the second piece
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".sides")
-    assert "q=q00069" in page.url
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

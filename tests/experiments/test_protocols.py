@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragbench.errors import UnknownNameError
 from ragbench.experiments.score import scoring
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.protocols import apply, get_protocol, protocols
@@ -15,7 +14,6 @@ from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric, mean_interval
 from ragbench.metrics.judged import answer_correctness, rouge_l, statement_f1
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import CARD, answered, four, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
 
@@ -36,14 +34,6 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
     assert any(name in line for line in protocol.lines())
     aliases = [line for line in found["deviations"] if line.startswith("gold answers: this data")]
     assert len(aliases) == (protocol.golds == "first")
-
-
-def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = command(capsys, "show", "protocol", "arag")
-    assert (code, "LLM-Acc (judge_arag)  not_blank" in out, "source: A-RAG" in out) == (0, 1, 1)
-    assert command(capsys, "list", "protocols")[1].startswith("2wiki ")
-    with pytest.raises(UnknownNameError, match="did you mean arag"):
-        get_protocol("arg")
 
 
 def test_arag_divides_by_what_is_not_blank_and_linearrag_by_all() -> None:

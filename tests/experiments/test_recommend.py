@@ -10,13 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.artifacts import read_policy, write_policy
-from ragbench.experiments.config import make_config
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.experiments.store import read_records
-from ragbench.programs import PROGRAMS
 from ragbench.programs.routing import Candidate, Leaf, Policy, Router, decide, question_features
 from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.fake_server import FakeServer
@@ -109,21 +106,6 @@ def test_a_router_is_recommended_only_where_it_gains(tmp_path: Path) -> None:
     assert isinstance(read_policy(out).rule, Leaf)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["RUN"], "give two runs or more"),
-        (["RUN", "RUN", "--metric", "tokens"], "no measure of accuracy"),
-        (["RUN", "RUN", "--metric", "f2"], "no metric named 'f2'"),
-    ],
-)
-def test_a_mistake_is_named(tmp_path: Path, given: list[str], words: str) -> None:
-    [run] = make_runs(tmp_path, 3, {"vanilla": lambda comparison: 1.0})
-    said = ragbench("recommend", *(str(run.folder) if word == "RUN" else word for word in given))
-    assert said.startswith("failed")
-    assert words in said
-
-
 # -- the router ------------------------------------------------------------------------------------
 
 
@@ -150,31 +132,6 @@ def test_each_question_is_answered_by_the_program_of_the_rule() -> None:
     other, _, _ = ask(router, plausible, BOTH)
     assert other.steps[0].observation == "the other"
     assert other.steps[1].action != "route"
-
-
-@pytest.mark.parametrize(
-    "rule", [{"program": 2}, {**RULE, "feature": "mood"}, {**RULE, "at_least": float("nan")}]
-)
-def test_a_rule_that_makes_no_sense_is_no_policy(rule: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"rule|feature|finite|program"):
-        policy(rule=rule)
-
-
-def test_the_config_takes_router_and_policy_or_neither(tmp_path: Path) -> None:
-    path = tmp_path / "policy.json"
-    write_policy(policy(), path)
-    config = make_config({"policy": str(path)})
-    assert config.program == "router"
-    assert str(config.identity()["policy"]).startswith("sha256:")
-    assert "router" not in PROGRAMS.names()
-    for given in ({"program": "router"}, {"program": "ircot", "policy": str(path)}):
-        with pytest.raises(RagbenchError, match="go together"):
-            make_config(given)
-    with pytest.raises(ConfigError, match="give --policy"):
-        PROGRAMS.get("router")(shelf())
-    unknown = policy(rule={"program": 0}, programs=[Candidate(label="x", program="nosuch")])
-    with pytest.raises(RagbenchError, match="nosuch"):
-        Router(shelf(), unknown)
 
 
 def test_a_policy_is_learned_and_run_on_other_questions(tmp_path: Path, server: FakeServer) -> None:

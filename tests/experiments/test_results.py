@@ -127,24 +127,3 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     grouped = mean_interval(right, (0.0, 1.0), groups)
     assert headline_intervals(ran(*rows).records)["em"] == grouped != wanted
     assert headline_intervals(ran(rows[0]).records) == {}
-
-
-def test_every_column_by_group(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = {"calls": [call()] * 3, "path": {"calls": 3, "latency_s": 1.5}}
-    dear = answered("q3", "yes", ledger=ledger, latency_s=6.0, answers=["yes"], qtype="comparison")
-    run = ran(answered("q1", "Norway"), replace(failing("q2"), hops=3), dear)
-    code, out, _ = command(capsys, "summarize", str(run.folder), "--by-group")
-    assert code == 0
-    lines = out.split("\nresults by group of questions\n")[1].split("\n\n")[0].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    rows = {
-        (row[0], row[1]): dict(zip(cells[0], row, strict=True))
-        for row in cells
-        if len(row) == len(cells[0])
-    }
-    bridge, comparison = rows["question type", "bridge"], rows["question type", "comparison"]
-    assert (bridge["n"], bridge["failed"], bridge["EM"]) == ("2", "1", "0.500 [0.000, 1.000]")
-    assert (comparison["n"], comparison["EM"], comparison["calls"]) == ("1", "1.000", "3.0")
-    assert (comparison["path"], comparison["p50 s"]) == ("3.0", "6.0")
-    assert rows["hops", "3"]["EM"] == "0.000"  # the failed one has the worst
-    assert rows["kind of answer", "yes_no"]["n"] == "1"

@@ -11,7 +11,7 @@ import pytest
 from dspy.primitives.code_interpreter import CodeInterpreterError
 from dspy.utils.exceptions import AdapterParseError, LMServerError
 
-from ragbench.errors import DataError, LMSetupError, RunError, crossing
+from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.runs import Evaluation, Progress, ready, reopen
 from ragbench.experiments.runs.context import RunContext
@@ -26,7 +26,7 @@ from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
-from tests.runs import query, record_rows
+from tests.runs import record_rows
 
 Run = Callable[..., tuple[Evaluation, ScriptedLM]]
 
@@ -110,16 +110,6 @@ def test_summary_can_be_rebuilt_from_the_records(ran: Run) -> None:
     assert kept == before.to_dict()
 
 
-def test_a_record_changed_by_hand_is_told_and_its_question_asked_again(
-    ran: Run, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = ran()[0].folder
-    query(folder, "UPDATE records SET value = replace(value, 'Oslo', 'Rome') WHERE id = 1")
-    result, lm = ran()
-    assert "was damaged or changed after it was written" in caplog.text
-    assert (len(lm.asked), len(result.records)) == (1, 6)
-
-
 # -- failures --------------------------------------------------------------------------------------
 
 
@@ -142,15 +132,6 @@ class CursedError(Exception):
 )
 def test_class_of_the_error_names_the_boundary(error: Exception, boundary: str) -> None:
     assert classify(error).boundary == boundary
-
-
-def test_innermost_mark_counts_and_a_class_that_says_enough_wins() -> None:
-    with pytest.raises(LMSetupError) as search, crossing("tool"), crossing("retriever"):
-        raise LMSetupError("the embeddings server gave 2 vectors for 3 texts")
-    with pytest.raises(LMServerError) as sent, crossing("tool"):
-        raise LMServerError("500", model="m")
-    found = [classify(error.value).boundary for error in (search, sent)]
-    assert found == ["retriever", "provider"]
 
 
 def fail(*_: object, **__: object) -> None:

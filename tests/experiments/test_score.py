@@ -8,18 +8,9 @@ from typing import Any
 
 import pytest
 
-from ragbench.data import DataSpec, load_dataset
-from ragbench.errors import CompareError, RunError, UnknownNameError
-from ragbench.experiments.compare.paired import columns
-from ragbench.experiments.runs import reopen
-from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.score.annotations import MOST_TRIPLES, sentences_of
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
-from ragbench.ledger import OpenLedger
-from ragbench.metrics import get_metric
-from ragbench.record import CUT_OFF, Failure
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.metrics.records import failure, passage
@@ -50,28 +41,6 @@ def test_scores_add_up_but_for_questions_that_were_asked_again(tmp_path: Path) -
     kept = {qid: set(row["scores"]) for qid, row in scores(folder).items()}
     both = {"em", "recall@1"}
     assert kept == {"q1": {"em"}, "q2": both, "q3": both, "q4": {"em"}}
-
-
-def test_unknown_metric_and_a_folder_without_records_are_mistakes(tmp_path: Path) -> None:
-    cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
-    for folder, metrics, error, words in (
-        (make_run(tmp_path / "run", four()), ("recal",), UnknownNameError, "did you mean"),
-        (tmp_path, (), RunError, "not a run folder"),
-        (make_run(tmp_path / "empty", [cut]), (), RunError, "no records"),
-    ):
-        with pytest.raises(error, match=words):
-            score_run(folder, ScoreRequest(metrics=metrics))
-
-
-def test_commands_print_safely(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evil = answered("q5", "[red]\x1b[31mSweden[/red]")
-    folder = str(make_run(tmp_path / "run", [*four(), evil]))
-    code, out, _ = command(capsys, "score", folder, "--protocol", "hotpotqa")
-    assert (code, "| em " in out) == (0, True)
-    code, out, _ = command(capsys, "errors", folder, "--show", "2")
-    assert (code, "reading" in out, "[red]" in out, "\x1b" in out) == (0, True, True, False)
-    code, _, err = command(capsys, "errors", folder, "--cause", "readin")
-    assert (code, "did you mean reading" in err) == (2, True)
 
 
 # -- sentences and triples -------------------------------------------------------------------------
@@ -123,15 +92,6 @@ def test_attribution_gives_support_and_joint_marked_and_kept(tmp_path: Path) -> 
     assert attributed(cited, lm)["support_kinds"] == {"cited": 1}
     attributed(folder, lm)
     assert len(lm.asked) == 3
-
-
-@pytest.mark.parametrize("used", [[0], [1, 99]])
-def test_a_number_that_no_sentence_has_is_unscored(tmp_path: Path, used: list[int]) -> None:
-    lm = reader(used=used)
-    found = attributed(make_run(tmp_path / "run", [answered("q1", "Norway")]), lm)
-    assert "sp_f1" not in found["scores"]
-    why = found["judges"]["attribution"]["unscored_because"]
-    assert (why, len(lm.asked)) == ({"a number that no sentence has": 1}, 2)
 
 
 def test_sentences_of_a_chunk_are_the_facts_that_it_holds() -> None:
@@ -188,34 +148,3 @@ def test_unusable_triples_are_counted_and_earn_nothing(
     }  # fmt: skip
     assert official["joint_f1"]["mean"] == 0.5
     assert any("1 answers name none" in text for text in found["protocol"]["deviations"])
-
-
-def test_triples_are_asked_for_where_there_are_passages_and_no_own_ones(tmp_path: Path) -> None:
-    own = told("q1", facts=[["Oslo", "country", "Norway"], "Oslo lies in Norway."])
-    prose = told("q2", facts=[{"statement": "Oslo lies in Norway."}])
-    rows = [own, prose, told("q3", pids=()), answered("q4", "Norway")]
-    folder, lm = make_run(tmp_path / "run", rows, **DATA), reader(lambda _: GOLD)
-    kinds = attributed(folder, lm, "2wiki")["evidence_kinds"]
-    assert sum("triples" in asked.fields for asked in lm.asked) == 1
-    assert kinds == {"cited": 1, "attributed": 1}
-    found = {qid: row["scores"]["evidence_recall"] for qid, row in scores(folder).items()}
-    assert found == {"q1": pytest.approx(1 / 3), "q2": 1.0, "q3": None, "q4": None}
-
-
-def test_triples_of_two_models_are_not_compared(tmp_path: Path) -> None:
-    for name in "ab":
-        attributed(make_run(tmp_path / name, [told("q1")], **DATA), reader(name=name))
-    a, b = (reopen(tmp_path / name) for name in "ab")
-    with pytest.raises(CompareError, match="by scripted/a and by scripted/b"):
-        columns([a], [b], "joint_f1", ["q1"])
-
-
-def test_gold_triples_of_real_questions_score_themselves(shared_data: Path) -> None:
-    files = shared_data / "2wikimultihopqa"
-    questions, corpus = files / "questions_500.json", files / "corpus.json"
-    spec = DataSpec("2wikimultihopqa", setting="pooled", data_file=questions, corpus_file=corpus)
-    for example in load_dataset(spec).splits["test"][:50]:
-        bare = make_record(example, None, OpenLedger(), latency_s=0.0)
-        named = replace(bare, answer="x", attributed_triples=bare.extra["evidences"])
-        assert get_metric("evidence_em").score(named) == 1.0
-        assert get_metric("evidence_em").score(replace(bare, answer="x")) is None
