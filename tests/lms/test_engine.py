@@ -1,5 +1,6 @@
 """The metered engine over a real HTTP server: what is retried, filed, priced and refused."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -22,12 +23,10 @@ def fails_first(kind: str, times: int = 1, **details: Any) -> Script:
     return lambda hit: Fault(kind, **details) if hit.number <= times else plausible(hit)
 
 
-@pytest.mark.parametrize(
-    "kind", ["429", "500", "503", "reset", "truncated", "html", "empty", "wrong"]
-)
+@pytest.mark.parametrize("kind", ["429", "500", "reset", "truncated", "html", "empty", "wrong"])
 def test_a_passing_fault_is_tried_again_and_the_attempts_are_filed(kind: str) -> None:
     with FakeServer(fails_first(kind, 2)) as server, open_ledger() as ledger:
-        assert ask(lm_at(server)) == "some answer"
+        assert ask(lm_at(server, retries=0 if kind == "429" else 4)) == "some answer"
     call = ledger.calls[0]
     assert (len(ledger.calls), call.attempts, call.error) == (1, 3, None)
     assert len(server.hits) == 3
@@ -42,6 +41,7 @@ def test_a_passing_fault_is_tried_again_and_the_attempts_are_filed(kind: str) ->
     [
         ("503", dspy.LMServerError, 3),
         ("reset", dspy.LMTransportError, 3),
+        ("hang", dspy.LMTimeoutError, 2),  # costs one time limit twice at most
         ("400", dspy.LMInvalidRequestError, 1),
         ("401", dspy.LMAuthError, 1),
         ("402", dspy.LMBillingError, 1),
@@ -56,26 +56,11 @@ def test_a_lasting_fault_is_filed_with_its_class(
         open_ledger() as ledger,
         pytest.raises(error),
     ):
-        ask(lm_at(server, retries=2))
+        ask(lm_at(server, retries=2, timeout=0.3 if kind == "hang" else 60.0))
     call = ledger.calls[0]
     assert (call.error, call.attempts, call.prompt_tokens) == (error.__name__, attempts, 0)
     assert len(server.hits) == attempts
     assert ledger.as_if.failed == 1
-
-
-def test_rejections_use_up_no_retries() -> None:
-    with FakeServer(fails_first("429", 6)) as server, open_ledger() as ledger:
-        assert ask(lm_at(server, retries=0)) == "some answer"
-    assert ledger.calls[0].attempts == len(server.hits) == 7
-
-
-def test_a_hung_server_costs_one_time_limit_twice_at_most() -> None:
-    script = lambda hit: Fault("hang", seconds=20)  # noqa: E731
-    with FakeServer(script) as server, open_ledger() as ledger, pytest.raises(dspy.LMTimeoutError):
-        ask(lm_at(server, timeout=0.3))
-    assert ledger.calls[0].error == "LMTimeoutError"
-    assert ledger.calls[0].attempts == 2
-    assert 0.5 < ledger.calls[0].latency_s < 10
 
 
 def test_retry_after_is_kept_to_and_other_waits_grow_with_seeded_jitter(
@@ -143,48 +128,33 @@ def test_a_cached_re_run_bills_nothing_and_shows_the_same_as_if(tmp_path: Path) 
     )
 
 
-def test_rollouts_have_seeds_of_their_own() -> None:
-    with FakeServer() as server:
-        lm = lm_at(server, seed=5)
-        ask(lm)
-        ask(lm.copy(rollout_id=2, temperature=1.0))
-        with dspy.context(lm=lm, adapter=make_adapter("chat")):
-            dspy.Predict("question -> answer", rollout_id=3, temperature=1.0)(question="x")
-        assert [hit.body.get("seed") for hit in server.hits] == [5, 7, 8]
-
-
-def test_async_calls_are_filed_too() -> None:
-    import asyncio
-
-    async def main() -> Ledger:
-        with open_ledger() as ledger, dspy.context(lm=lm, adapter=make_adapter("chat")):
-            predict = dspy.Predict("question -> answer")
-            await asyncio.gather(*(predict.acall(question=str(n)) for n in range(5)))
-        return ledger
-
-    with FakeServer() as server:
-        lm = lm_at(server)
-        ledger = asyncio.run(main())
-    assert [call.error for call in ledger.calls] == [None] * 5
-
-
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
         (lambda s: make_lm("openai/fake", api_base="http://127.0.0.1:9/v1"), "cannot reach"),
         (lambda s: make_lm("openai/other", api_base=s.url), "has no model 'other'; it has fake"),
-        (lambda s: make_lm("groq/llama", price="in=1,out=1"), "GROQ_API_KEY"),
     ],
 )
-def test_check_names_the_cure(
-    broken: Callable[[FakeServer], RagbenchLM], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+def test_check_names_the_cure(broken: Callable[[FakeServer], RagbenchLM], message: str) -> None:
     with FakeServer(models=("fake",)) as server:
         with pytest.raises(LMSetupError, match=message) as caught:
             broken(server).check()
         make_lm("openai/fake", api_base=server.url).check()
     assert "\n" not in str(caught.value)
+
+
+def test_calls_of_async_code_are_filed_and_rollouts_have_seeds_of_their_own() -> None:
+    async def main(predict: dspy.Predict) -> None:
+        await asyncio.gather(*(predict.acall(question=str(n)) for n in range(5)))
+
+    with FakeServer() as server, open_ledger() as ledger:
+        lm = lm_at(server, seed=5)
+        ask(lm.copy(rollout_id=2, temperature=1.0))
+        with dspy.context(lm=lm, adapter=make_adapter("chat")):
+            dspy.Predict("question -> answer", rollout_id=3, temperature=1.0)(question="x")
+            asyncio.run(main(dspy.Predict("question -> answer")))
+        assert [hit.body.get("seed") for hit in server.hits] == [7, 8, *[5] * 5]
+    assert [call.error for call in ledger.calls] == [None] * 7
 
 
 def test_the_key_comes_from_the_environment_and_is_shown_nowhere(

@@ -14,11 +14,10 @@ import pytest
 
 from ragbench import stopping
 from ragbench.context import Deadline, current, use
-from ragbench.errors import LMSetupError
 from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.calls import CallRefusedError, Limits, QuestionTimeoutError, spending
-from tests.fake_server import FakeServer, Fault, Hit
+from tests.fake_server import FakeServer, Fault
 from tests.retrievers.wire import serving
 
 KEY = "sk-key/of+the\"test'0123456789"
@@ -61,24 +60,6 @@ def test_a_call_is_sent_priced_and_filed(spec: str) -> None:
     assert call.cost_usd == pytest.approx((hit.prompt_tokens + 2 * 2) / 1e6)
 
 
-def test_a_refusal_for_the_rate_is_tried_again_and_a_bad_request_is_not() -> None:
-    def script(hit: Hit) -> str | Fault:
-        if "bad" in hit.prompt:
-            return Fault("400")
-        return Fault("429", retry_after=0.01) if hit.number == 1 else "Paris"
-
-    with FakeServer(script) as server, open_ledger() as ledger:
-        lm = make_lm(SPECS[0], api_base=server.url, cache=False)
-        assert lm("Which city?") == ["Paris"]
-        with pytest.raises(dspy.LMInvalidRequestError):
-            lm("a bad one")
-    assert [(c.attempts, c.error) for c in ledger.calls] == [
-        (2, None),
-        (1, "LMInvalidRequestError"),
-    ]
-    assert len(server.hits) == 3
-
-
 def test_limits_the_questions_time_and_a_stop_hold() -> None:
     with FakeServer(lambda hit: Fault("hang") if "slow" in hit.prompt else "Paris") as server:
         lm = make_lm(SPECS[0], api_base=server.url, cache=False, retries=0)
@@ -93,24 +74,6 @@ def test_limits_the_questions_time_and_a_stop_hold() -> None:
         with pytest.raises(CallRefusedError):
             lm("three")
     assert len(server.hits) == 2
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ("cohere/command-r", "cohere needs COHERE_API_KEY in the environment"),
-        ("azure/mine", r"AZURE_API_BASE \(or --api-base\) and .*AZURE_API_KEY"),
-        ("nebius/x", "nebius needs NEBIUS_API_KEY"),
-    ],
-)
-def test_a_missing_key_is_named_before_anything_is_sent(
-    spec: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COHERE_API_KEY")
-    with pytest.raises(LMSetupError, match=words):
-        make_lm(spec).check()
-    for own in ("bedrock/anthropic.claude-3-haiku-20240307-v1:0", "vertex_ai/gemini-2.5-flash"):
-        make_lm(own).check()  # they have credentials, not keys
 
 
 CLAUDE = "anthropic.claude-3-haiku-20240307-v1:0"
@@ -191,16 +154,11 @@ def ask(reply: dict[str, Any]) -> tuple[Any, OpenLedger]:
 @pytest.mark.parametrize(
     "reply",
     [
-        anthropic(),
         anthropic(stop="pause_turn"),
         anthropic(None, 7),
-        anthropic({"type": "text", "text": None}),
         anthropic(SAID, type="error", error={"message": "Overloaded"}),
-        gemini(),
         gemini(None),
         gemini(candidates=[]),
-        gemini(candidates=[None]),
-        gemini(candidates=[{"finishReason": "OTHER"}]),
         gemini({"text": "Paris"}, error={"code": 503}),
     ],
 )
@@ -210,21 +168,22 @@ def test_a_reply_without_content_is_an_error_of_the_server(reply: Any) -> None:
     assert [call.error for call in ledger.calls] == ["LMServerError"]
 
 
-@pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
-def test_an_ending_for_length_or_a_refusal_needs_no_content(stop: str) -> None:
-    found, ledger = ask(anthropic(stop=stop))
-    assert found == [""]
-    assert ledger.calls[0].error is None
+def test_an_ending_for_length_needs_no_content_and_a_blocked_answer_is_billed() -> None:
+    found, ledger = ask(anthropic(stop="max_tokens"))
+    assert (found, ledger.calls[0].error) == ([""], None)
+    found, ledger = ask(gemini(stop="SAFETY"))
+    assert isinstance(found, dspy.LMInvalidRequestError)
+    [call] = ledger.calls
+    assert call.failed is not None
+    assert (call.failed.prompt_tokens, call.failed.completion_tokens) == (10, 3)
 
 
 @pytest.mark.parametrize(
     "reply",
     [
         anthropic(SAID, usage={**COUNTS, "cache_read_input_tokens": 10**15}),
-        gemini({"text": "Paris"}, usageMetadata={"promptTokenCount": -1}),
         gemini({"text": "Paris"}, usageMetadata={"promptTokenCount": "ten"}),
         gemini({"text": "Paris"}, usageMetadata={**GEMINI_COUNTS, "thoughtsTokenCount": 10**20}),
-        gemini({"text": "Paris"}, usageMetadata={**GEMINI_COUNTS, "cachedContentTokenCount": 999}),
     ],
 )
 def test_token_counts_that_cannot_be_are_estimated(reply: Any) -> None:
@@ -249,11 +208,3 @@ def test_no_part_of_a_reply_keeps_an_echoed_key(reply: Any) -> None:
     text = json.dumps(ask(reply)[0], default=str)
     assert "[ANTHROPIC_API_KEY]" in text or "[GEMINI_API_KEY]" in text
     assert "0123456789" not in text
-
-
-def test_what_gemini_bills_for_a_blocked_answer_is_counted() -> None:
-    found, ledger = ask(gemini(stop="SAFETY"))
-    assert isinstance(found, dspy.LMInvalidRequestError)
-    [call] = ledger.calls
-    assert call.failed is not None
-    assert (call.failed.prompt_tokens, call.failed.completion_tokens) == (10, 3)

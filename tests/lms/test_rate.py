@@ -5,7 +5,6 @@ import itertools
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -30,35 +29,19 @@ def bucket(limit: float, holds: float) -> Takes:
     return takes
 
 
-def window(limit: int) -> Takes:
-    """A server that takes `limit` calls in each second of the clock."""
-    taken: dict[int, int] = {}
-
-    def takes(now: float) -> bool:
-        taken[int(now)] = taken.get(int(now), 0) + 1
-        return taken[int(now)] <= limit
-
-    return takes
-
-
 def by_chance(share: float, seed: int) -> Takes:
     """A server that rejects this share of calls."""
     chance = random.Random(seed)
     return lambda now: chance.random() >= share
 
 
-@dataclass
-class Outcome:
-    seconds: float
-    answered: int
-    rejected: int
-    rate: Rate
-
-
 def played(
     takes: Takes, n: int, *, workers: int = 64, latency: float = 0.1, no_after: float = 0.01
-) -> Outcome:
-    """`n` calls of so many workers, a rejection after `no_after`, in time that is made up."""
+) -> tuple[float, int, Rate]:
+    """How long `n` calls of so many workers take till all are answered, and how many rejections.
+
+    A rejection comes after `no_after`; the time is made up.
+    """
     rate, queue = Rate(math.inf), list[tuple[Started, int]]()
     jitter, order = random.Random(0), itertools.count()
     events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -109,38 +92,27 @@ def played(
     while events:
         now, _, do = heapq.heappop(events)
         do(now)
-    return Outcome(now, answered, rejected, rate)
+    assert answered == n
+    return now, rejected, rate
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.2])
-@pytest.mark.parametrize("latency", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("latency", [0.1, 1.0])
 def test_chance_rejections_cost_less_than_twice_the_time(share: float, latency: float) -> None:
-    without = played(by_chance(0.0, 0), 1000, latency=latency).seconds
+    without, _, _ = played(by_chance(0.0, 0), 1000, latency=latency)
     outcomes = [played(by_chance(share, seed), 1000, latency=latency) for seed in range(20)]
-    assert {one.answered for one in outcomes} == {1000}
-    assert [one.rate.per_second for one in outcomes] == [None] * 20  # none took it for a limit
-    assert sum(one.seconds for one in outcomes) / 20 < 2 * without
+    assert [rate.per_second for _, _, rate in outcomes] == [None] * 20  # none took it for a limit
+    assert sum(seconds for seconds, _, _ in outcomes) / 20 < 2 * without
 
 
-def test_a_cluster_by_chance_is_got_over() -> None:
-    without = played(by_chance(0.0, 0), 5000).seconds
-    for seed in range(8, 11):  # the tenth once took a thousand times the time
-        assert played(by_chance(0.2, seed), 5000).seconds < 4 * without
-
-
-@pytest.mark.parametrize(
-    "takes", [lambda: bucket(50, 50), lambda: bucket(50, 5), lambda: window(50)]
-)
-@pytest.mark.parametrize(
-    ("latency", "no_after"), [(0.02, 0.01), (0.3, 0.01), (1.0, 0.01), (0.1, 0.1), (0.3, 0.2)]
-)
+@pytest.mark.parametrize("holds", [50, 5])
+@pytest.mark.parametrize(("latency", "no_after"), [(0.02, 0.01), (1.0, 0.01), (0.3, 0.2)])
 def test_a_true_limit_rejects_few_calls_and_is_used(
-    takes: Callable[[], Takes], latency: float, no_after: float
+    holds: int, latency: float, no_after: float
 ) -> None:
-    outcome = played(takes(), 1500, latency=latency, no_after=no_after)
-    assert outcome.answered == 1500
-    assert outcome.rejected < 150
-    assert outcome.seconds < 1.5 * 30
+    seconds, rejected, _ = played(bucket(50, holds), 1500, latency=latency, no_after=no_after)
+    assert rejected < 150
+    assert seconds < 1.5 * 30
 
 
 def test_hours_of_peace_after_a_limit_are_no_error() -> None:
@@ -156,21 +128,13 @@ def test_hours_of_peace_after_a_limit_are_no_error() -> None:
     assert rate.per_second > before
 
 
-def test_a_few_calls_a_minute_are_found_too() -> None:
-    outcome = played(bucket(10 / 60, 10), 60, workers=16)
-    assert outcome.answered == 60
-    assert outcome.rejected < 60
-    assert outcome.seconds < 1.2 * 300
-
-
 def test_a_lower_and_a_higher_limit_are_found_soon() -> None:
     low, high = bucket(10, 10), bucket(200, 200)
     fast = bucket(50, 50)
     takes = lambda now: (fast if now < 20 else low if now < 60 else high)(now)  # noqa: E731
-    outcome = played(takes, 3000, latency=0.3)
-    assert outcome.answered == 3000
-    assert outcome.rejected < 300
-    assert outcome.seconds < 100
+    seconds, rejected, _ = played(takes, 3000, latency=0.3)
+    assert rejected < 300
+    assert seconds < 100
 
 
 def test_limits_that_a_person_sets_space_the_calls() -> None:

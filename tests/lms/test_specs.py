@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import dspy
 import pytest
 
 from ragbench.errors import LMSetupError
@@ -17,28 +16,19 @@ from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
 @pytest.mark.parametrize(
     ("spec", "settings", "message"),
     [
-        ("", {}, "malformed LM spec ''"),
         ("gpt-4o", {}, "malformed LM spec 'gpt-4o'"),
         ("openai/", {}, "malformed"),
-        ("/x", {}, "malformed"),
         ("opnai/gpt-4o", {}, "did you mean openai"),
-        ("mistal/x", {}, "did you mean mistral"),
         ("nowhere/x", {}, "no LM provider 'nowhere'"),
         ("local:qwen", {}, "choose from qwen2.5-coder-0.5b"),
         ("local:/no/such.gguf", {}, "no GGUF file"),
         ("local:minilm-int8", {}, "no local model"),
         ("local", {"api_base": "http://127.0.0.1:1/v1"}, "leave out api_base"),
-        ("openai/x", {"api_base": "127.0.0.1:8000"}, "malformed api_base"),
-        ("openai/x", {"api_base": "http://"}, "malformed api_base"),
         ("openai/x", {"api_base": "http://host:99999/v1"}, "malformed api_base"),
         ("openai/x", {"api_base": "http://me:secret@host/v1"}, "holds a password"),
-        ("local", {"price": "cheap"}, "not understood"),
         ("local", {"price": "in=1"}, "not understood"),
-        ("local", {"price": "in=-1,out=1"}, "not understood"),
         ("local", {"price": "in=nan,out=1"}, "not understood"),
-        ("local", {"slots": 0}, "slots=0"),
         ("local", {"context": 8}, "context=8"),
-        ("local", {"timeout": 0}, "timeout=0"),
         ("local", {"timeout": math.nan}, "timeout=nan"),
         (5, {}, "5 is no LM spec"),
     ],
@@ -55,46 +45,23 @@ def test_a_mistake_is_one_line_that_names_it(
 
 SPECS = [
     "local",
-    "local:qwen2.5-coder-1.5b",
     "openai/gpt-4.1-mini",
-    "openai/gpt-5-mini",
     "anthropic/claude-sonnet-4-5",
     "gemini/gemini-2.5-flash",
-    "groq/llama-3.3-70b-versatile",
     "ollama_chat/llama3.1:8b",
     "hosted_vllm/Qwen/Qwen2.5-7B-Instruct",
     "openrouter/meta-llama/llama-3.1-8b-instruct",
-    "deepseek/deepseek-chat",
-    "xai/grok-3",
-    "moonshot/kimi-k2",
 ]
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_every_form_makes_an_lm_without_starting_or_sending_anything(spec: str) -> None:
-    lm = make_lm(spec)
-    assert isinstance(lm, dspy.LM)
-    assert lm.num_retries == 0
-
-
-def test_what_goes_into_the_cache_tells_models_and_servers_apart() -> None:
-    names = [make_lm(spec).model for spec in SPECS]
-    names += [
-        make_lm("openai/gpt-4.1-mini", api_base=base).model
-        for base in ("http://a:1/v1", "http://b:1/v1", "http://a:2/v1", "http://a:1/other/v1")
-    ]
-    assert len(set(names)) == len(names)
-
-
-def test_capabilities_are_declared_where_they_are_known() -> None:
-    def enforces(spec: str, **settings: Any) -> bool:
-        return bool(make_lm(spec, **settings).supports_response_schema)
-
-    assert enforces("local")
-    assert enforces("openai/gpt-4.1-mini")
-    assert enforces("hosted_vllm/anything")
-    assert not enforces("openai/anything", api_base="http://a:1/v1")
-    assert enforces("openai/anything", api_base="http://a:1/v1", schema=True)
+def test_every_form_makes_an_lm_that_names_its_model_and_server_and_what_it_enforces() -> None:
+    bases = ("http://a:1/v1", "http://b:1/v1", "http://a:2/v1", "http://a:1/other/v1")
+    made = [*map(make_lm, SPECS), *(make_lm("openai/gpt-4.1-mini", api_base=at) for at in bases)]
+    assert len({lm.model for lm in made}) == len(made)
+    known = {lm.model: lm.supports_response_schema for lm in made}
+    assert known["openai/gpt-4.1-mini"]
+    assert not known["openai/gpt-4.1-mini@a:1/v1"]
+    assert make_lm("openai/anything", api_base=bases[0], schema=True).supports_response_schema
 
 
 def test_reasoning_models_are_sent_no_temperature_and_room_for_reasoning() -> None:
@@ -169,7 +136,19 @@ def test_a_spec_can_name_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_spec("novita/x") is not None  # a provider in little use
 
 
-def test_a_missing_key_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GROQ_API_KEY", raising=False)
-    with pytest.raises(LMSetupError, match=r"the teacher \(groq/llama\): groq needs a key: set"):
-        make_lm("groq/llama", price="in=1,out=1").check("the teacher")
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("groq/llama", r"the teacher \(groq/llama\): groq needs a key: set"),
+        ("cohere/command-r", "cohere needs COHERE_API_KEY in the environment"),
+        ("azure/mine", r"AZURE_API_BASE \(or --api-base\) and .*AZURE_API_KEY"),
+    ],
+)
+def test_a_missing_key_says_whose_it_is(
+    spec: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GROQ_API_KEY", "COHERE_API_KEY", "CO_API_KEY", "AZURE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(LMSetupError, match=words):
+        make_lm(spec, price="in=1,out=1").check("the teacher")
+    make_lm("vertex_ai/gemini-2.5-flash").check()  # which has credentials, not keys

@@ -1,15 +1,11 @@
-"""What a hostile or sick server can do on the wire: no key leaves, and no call hangs.
-
-Replies that are no completion, that redirect, echo the key, or count tokens that cannot be.
-"""
+"""What a hostile or sick server can do on the wire: no key leaves, and no call hangs."""
 
 import gzip
 import json
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, nullcontext
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +19,8 @@ from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import open_ledger
 from ragbench.lms import configure_cache, make_lm
 from ragbench.lms.calls import Retries, Service, services
-from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.fake_server import FakeServer, Fault, Script, plausible
+from tests.retrievers.wire import listening
 from tests.wire import ask, lm_at
 
 #: One model by the HTTP client, one that LiteLLM reaches by OpenAI's package, one by its own.
@@ -42,19 +39,14 @@ def lm_of(spec: str, server: FakeServer, **settings: Any) -> dspy.LM:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("status", ["301", "307"])
-def test_no_key_follows_a_redirect(spec: str, status: str) -> None:
+def test_no_key_follows_a_redirect_and_interim_replies_are_passed_over(spec: str) -> None:
     with FakeServer(lambda hit: "the other host's answer") as other:
         away = (("Location", f"{other.url}/chat/completions"),)
-        with FakeServer(lambda hit: Fault(status, headers=away)) as server:
+        with FakeServer(lambda hit: Fault("307", headers=away)) as server:
             with pytest.raises(dspy.LMError, match="redirects"):
                 lm_of(spec, server)("Where?")
             assert len(server.hits) == 1
         assert other.hits == []
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_interim_replies_are_passed_over(spec: str) -> None:
     with FakeServer(lambda hit: Fault("interim")) as server, open_ledger() as ledger:
         assert lm_of(spec, server)("Where?") == ["half an answer"]
     assert [call.attempts for call in ledger.calls] == [1]
@@ -71,7 +63,7 @@ def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("kind", ["drip", "frames", "headers", "hang"])
+@pytest.mark.parametrize("kind", ["drip", "frames", "headers", "hang", "huge"])
 def test_a_reply_is_there_in_time_or_the_call_has_failed(spec: str, kind: str) -> None:
     with FakeServer(lambda hit: Fault(kind)) as server:
         lm = lm_of(spec, server, timeout=1.0)
@@ -79,12 +71,6 @@ def test_a_reply_is_there_in_time_or_the_call_has_failed(spec: str, kind: str) -
         with pytest.raises(dspy.LMError):
             lm("Where?")
         assert time.monotonic() - start < 15  # the server would go on for minutes
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_reply_without_end_is_not_read(spec: str) -> None:
-    with FakeServer(lambda hit: Fault("huge")) as server, pytest.raises(dspy.LMError):
-        lm_of(spec, server)("Where?")
 
 
 @pytest.mark.parametrize("key", ["sk-\udcff\udcfe", "sk-ключ", "sk-\n"])
@@ -109,39 +95,26 @@ def message(**parts: Any) -> dict[str, Any]:
     return {"choices": [choice]}
 
 
-PROBABILITIES = message(content="x")
-PROBABILITIES["choices"][0]["logprobs"] = {
-    "content": [{"token": None, "logprob": 0.5, "top_logprobs": 7}]
-}
-
-NO_COMPLETIONS: dict[str, Fault] = {
-    "nothing": Fault("body", json={}),
-    "an error": Fault("body", json={"error": {"message": "overloaded"}}),
-    "an error text": Fault("body", json={"error": "overloaded"}),
-    "no choices": Fault("changed", json={"choices": None}),
-    "a choice without a message": Fault("changed", json={"choices": [{"finish_reason": "stop"}]}),
-    "a message without content": Fault("changed", json=message()),
-    "content that is null": Fault("changed", json=message(content=None)),
-    "content without a text": Fault("changed", json=message(content=[None, 1])),
-    "tool calls that are none": Fault("changed", json=message(content=None, tool_calls=[None])),
-    "a refusal that is a number": Fault("changed", json=message(content="x", refusal=5)),
-    "content that is a number": Fault("changed", json=message(content=7)),
-    "probabilities of another shape": Fault("changed", json=PROBABILITIES),
-    "an error for an ending": Fault(
-        "changed",
-        json={"choices": [{"finish_reason": "error", "message": {"content": "half a sen"}}]},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", NO_COMPLETIONS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("body", json={"error": "overloaded"}),
+        Fault("changed", json={"choices": None}),
+        Fault("changed", json={"choices": [{"finish_reason": "stop"}]}),
+        Fault("changed", json=message(content=None)),
+        Fault("changed", json=message(content=[None, 1])),
+        Fault("changed", json=message(content=None, tool_calls=[None])),
+        Fault("changed", json=message(content="x", refusal=5)),
+        Fault(
+            "changed", json={"choices": [{"finish_reason": "error", "message": {"content": "x"}}]}
+        ),
+    ],
+)
 def test_what_is_no_completion_fails_the_call_is_never_cached_and_is_tried_again(
-    name: str, tmp_path: Path
+    fault: Fault, tmp_path: Path
 ) -> None:
-    def script(hit: Hit) -> str | Fault:
-        return NO_COMPLETIONS[name] if hit.number <= 2 else plausible(hit)
-
     configure_cache(tmp_path)
+    script: Script = lambda hit: fault if hit.number <= 2 else plausible(hit)  # noqa: E731
     with FakeServer(script) as server, open_ledger() as ledger:
         with pytest.raises(dspy.LMServerError):
             ask(lm_at(server, cache=True, retries=0))
@@ -157,7 +130,6 @@ def test_what_is_no_completion_fails_the_call_is_never_cached_and_is_tried_again
     [
         message(content=None, refusal="I must not."),
         {"choices": [{"finish_reason": "length", "message": {"content": None}}]},
-        {"choices": [{"finish_reason": "content_filter", "message": {"content": None}}]},
     ],
 )
 def test_a_completion_without_a_text_is_one(reply: dict[str, Any]) -> None:
@@ -170,14 +142,9 @@ def test_a_completion_without_a_text_is_one(reply: dict[str, Any]) -> None:
     "usage",
     [
         {"prompt_tokens": -5, "completion_tokens": 3},
-        {"prompt_tokens": 1.5, "completion_tokens": 3},
-        {"prompt_tokens": float("nan"), "completion_tokens": 3},
-        {"prompt_tokens": "many", "completion_tokens": "few"},
-        {"prompt_tokens": 0, "completion_tokens": 3},
+        {"prompt_tokens": "many", "completion_tokens": float("nan")},
         {"prompt_tokens": 500_000_000, "completion_tokens": 500_000_000},
-        {"prompt_tokens": 10**20, "completion_tokens": 2**63},
         ["no", "object"],
-        7,
     ],
 )
 def test_token_counts_that_cannot_be_true_are_estimated_and_nothing_is_paid_twice(
@@ -192,13 +159,11 @@ def test_token_counts_that_cannot_be_true_are_estimated_and_nothing_is_paid_twic
 
 
 @contextmanager
-def raw_server(head: str, body: bytes = b"", got: list[Any] | None = None) -> Iterator[str]:
+def raw_server(head: str, body: bytes = b"") -> Iterator[str]:
     """A server that answers everything by this status line with headers, and this body."""
 
     class Handler(BaseHTTPRequestHandler):
         def reply(self) -> None:
-            if got is not None:
-                got.append(dict(self.headers))
             self.rfile.read(int(self.headers["Content-Length"] or 0))  # or the close is a reset
             self.wfile.write(head.encode() + b"\r\nConnection: close\r\n\r\n" + body)
             self.close_connection = True
@@ -208,62 +173,37 @@ def raw_server(head: str, body: bytes = b"", got: list[Any] | None = None) -> It
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.parametrize("status", [302, 308])
-def test_keys_are_not_sent_on_by_a_redirect(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
-    got: list[Any] = []
-    with (
-        raw_server("HTTP/1.1 200 OK", b'{"data": []}', got) as elsewhere,
-        raw_server(f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}/models") as url,
-    ):
-        lm = make_lm("openai/fake", api_base=url, cache=False)
-        with pytest.raises(LMSetupError, match="redirects"):
-            lm.check()
-        with pytest.raises(dspy.LMInvalidRequestError, match="redirects"):
-            lm("Where?")
-    assert got == []
+    with listening(Handler) as address:
+        yield f"{address}/v1"
 
 
 @pytest.mark.parametrize(
-    ("head", "body"),
+    ("head", "body", "said"),
     [
-        ("HTTP/1.1 200 OK", b"x" * 5_000_000),
-        ("HTTP/1.1 200 OK", b"[" * 200_000),
-        ("HTTP/1.1 200 OK", b'{"data": [7]}'),
-        ("HTTP/1.1 200 OK", b""),
-        ("HTTP/1.1 abc", b""),
-        ("no HTTP at all", b""),
-        ("HTTP/1.1 200 OK\r\nContent-Encoding: br", b"x"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 50", b"short"),
+        ("HTTP/1.1 308 Moved\r\nLocation: http://127.0.0.1:9/v1/models", b"", "redirects"),
+        ("HTTP/1.1 200 OK", b"[" * 200_000, ""),
+        ("HTTP/1.1 200 OK", b'{"data": [7]}', ""),
+        ("no HTTP at all", b"", "cannot reach"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 50", b"short", "cannot reach"),
     ],
 )
-def test_the_check_of_models_ends_in_one_line_or_none(head: str, body: bytes) -> None:
-    with raw_server(head, body) as url:
-        said: list[str] = []
-        try:
-            make_lm("openai/fake", api_base=url, cache=False).check()
-        except LMSetupError as error:
-            said.append(str(error))
-        assert "\n" not in "".join(said)
+def test_the_check_of_models_ends_in_one_line_or_none(head: str, body: bytes, said: str) -> None:
+    expected = pytest.raises(LMSetupError, match=f"{said}.*$") if said else nullcontext()
+    with raw_server(head, body) as url, expected as caught:
+        make_lm("openai/fake", api_base=url, cache=False).check()
+    assert caught is None or "\n" not in str(caught.value)
 
 
-def test_compression_has_a_bound() -> None:
-    bomb = gzip.compress(b" " * 100_000_000)
-    twice = gzip.compress(bomb)
-    for coding, body in (("gzip", bomb), ("gzip, gzip", twice)):
-        with raw_server(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}", body) as url:
-            lm = make_lm("openai/fake", api_base=url, cache=False, retries=0)
-            with pytest.raises(dspy.LMTransportError):
-                lm("Where?")
+@pytest.mark.parametrize("times", [1, 2])
+def test_compression_has_a_bound(times: int) -> None:
+    body = b" " * 100_000_000
+    for _ in range(times):
+        body = gzip.compress(body)
+    coding = ", ".join(["gzip"] * times)
+    with raw_server(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}", body) as url:
+        lm = make_lm("openai/fake", api_base=url, cache=False, retries=0)
+        with pytest.raises(dspy.LMTransportError):
+            lm("Where?")
 
 
 @pytest.mark.parametrize("written", ["plain", "json", "url"])
