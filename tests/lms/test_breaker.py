@@ -14,9 +14,8 @@ from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.experiments.store import read_records
 from ragbench.lms.calls import Attempt, Reply, Scope, caller as breakers
 from ragbench.lms.calls.caller import IN_A_ROW, Breaker
-from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.fake_server import FakeServer, Fault, plausible
 from tests.kills import write_questions
-from tests.runs import record_rows
 
 GONE = lm15.TransportError("connection refused")
 FORBIDDEN = lm15.AuthError("no", status=403)
@@ -161,17 +160,3 @@ def test_an_outage_that_lasts_shows_what_there_is(tmp_path: Path) -> None:
     assert code == 4
     assert re.search(r"10 of 30 answered, 1\d cut off, \d+ not asked", said)
     assert "has been down for" in said.rpartition("\n")[2]
-
-
-@pytest.mark.usefixtures("settings")
-def test_an_outage_pauses_the_run_and_fails_no_question(tmp_path: Path) -> None:
-    def script(hit: Hit) -> str | Fault:
-        return Fault("503") if 8 < hit.number <= 22 else plausible(hit)
-
-    with FakeServer(script) as server:
-        code, said = evaluate(tmp_path, server)
-    assert code == 0, said
-    rows = record_rows(tmp_path / "run")
-    assert len(rows) == 30
-    assert not any(row["failure"] for row in rows)
-    assert sum(call["attempts"] for row in rows for call in row["ledger"]["calls"]) == 44

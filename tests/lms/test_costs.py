@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
@@ -87,10 +88,8 @@ def test_anthropic_counts_its_cache_apart_and_writing_to_it_costs_more(
     "fault",
     [
         Fault("500", json={"usage": USAGE}),
-        Fault("body", json={"choices": [], "usage": USAGE}),
         Fault("body", json={"choices": [{"message": 7}], "usage": USAGE}),
     ],
-    ids=["error with usage", "no choices", "unreadable"],
 )
 def test_an_attempt_that_failed_is_filed_with_what_its_reply_says_it_took(fault: Fault) -> None:
     script: Script = lambda hit: fault if hit.number <= 2 else plausible(hit)  # noqa: E731
@@ -104,10 +103,6 @@ def test_an_attempt_that_failed_is_filed_with_what_its_reply_says_it_took(fault:
     assert ledger.billed.failed_tokens == 2200
     assert ledger.billed.cost_usd == pytest.approx((call.cost_usd or 0) + 0.0024)
     assert spent.total.cost == pytest.approx(ledger.billed.cost_usd)
-
-
-def test_a_call_that_failed_for_good_has_no_tokens_as_if_but_was_billed() -> None:
-    fault = Fault("500", json={"usage": USAGE})
     failing = pytest.raises(dspy.LMServerError)
     with FakeServer(lambda hit: fault) as server, open_ledger() as ledger, failing:
         ask(lm_at(server, retries=1, price=PRICE))
@@ -115,22 +110,16 @@ def test_a_call_that_failed_for_good_has_no_tokens_as_if_but_was_billed() -> Non
     assert (ledger.billed.tokens, ledger.billed.attempts) == (2200, 2)
 
 
-@pytest.mark.parametrize("usage", [None, [], {"prompt_tokens": "many"}, {"prompt_tokens": 2**70}])
-def test_an_error_that_tells_no_tokens_was_billed_nothing_that_is_known(usage: object) -> None:
-    faults = iter([Fault("500", json={"usage": usage}), Fault("500"), Fault("reset")])
+@pytest.mark.parametrize("usage", [[], {"prompt_tokens": "many"}, {"prompt_tokens": 2**70}])
+def test_what_no_reply_tells_was_billed_nothing_known_and_makes_a_sum_unknown(usage: Any) -> None:
+    faults = iter([Fault("500", json={"usage": usage}), Fault("reset")])
     with FakeServer(lambda hit: next(faults, None) or plausible(hit)) as server:
         (call,) = asked(lm_at(server)).calls
-    assert (call.failed, call.attempts) == (None, 4)
-
-
-def test_a_call_that_is_kept_comes_back_and_one_unknown_price_makes_a_sum_unknown() -> None:
-    new = Call("m", cost_usd=0.5, paid_usd=0.2, cache_read_tokens=3,
-               failed=FailedAttempts(7, 1, 0.1))  # fmt: skip
-    assert parse_call(json.loads(json.dumps(asdict(new)))) == new
-    assert billed([new]).cost_usd == pytest.approx(0.3)
-    unknown = Call("m", failed=FailedAttempts(7, 1, None), cost_usd=0.5)
-    assert billed([unknown, new]).cost_usd is None
-    assert (billed([unknown]) + billed([new])).cost_usd is None
+    assert (call.failed, call.attempts) == (None, 3)
+    known = Call("m", cost_usd=0.5, paid_usd=0.2, failed=FailedAttempts(7, 1, 0.1))
+    assert parse_call(json.loads(json.dumps(asdict(known)))) == known
+    assert billed([known]).cost_usd == pytest.approx(0.3)
+    assert (billed([call]) + billed([known])).cost_usd is None
 
 
 def test_limits_count_what_earlier_processes_paid_and_lost_on_failed_attempts() -> None:
