@@ -23,8 +23,12 @@ from numpy.typing import NDArray
 from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.metrics.stats.betting import anytime_p
 from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
-from ragbench.metrics.stats.corrections import corrected_best
-from ragbench.metrics.stats.estimates import estimate_difference, estimate_mean, mean_interval
+from ragbench.metrics.stats.estimates import (
+    corrected_best,
+    estimate_difference,
+    estimate_mean,
+    mean_interval,
+)
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator

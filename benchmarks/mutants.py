@@ -66,7 +66,7 @@ MUTANTS = [
            "changed = 0.0", COMPARED),
     Mutant(STATS + "power.py", "square = variance + seen**2", "square = variance", COMPARED),
     Mutant(STATS + "power.py", "POWER = 0.8", "POWER = 0.5", COMPARED),
-    Mutant(STATS + "corrections.py", "x[int((x @ counts).argmax()), left]", "x.max(axis=0)[left]",
+    Mutant(STATS + "estimates.py", "x[int((x @ counts).argmax()), left]", "x.max(axis=0)[left]",
            COMPARED),
     Mutant(STATS + "comparison.py", "(len(p_values) - rank)", "len(p_values)", COMPARED),
     # What a comparison says.

@@ -34,10 +34,11 @@ from ragbench.metrics.stats.comparison import (
     compare_scores,
     correct,
 )
-from ragbench.metrics.stats.corrections import Best, corrected_best
 from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS,
+    Best,
     Interval,
+    corrected_best,
     estimate_mean,
     mean_interval,
     paired_interval,

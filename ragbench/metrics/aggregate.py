@@ -71,7 +71,6 @@ def score_columns(
 
 
 def _means(records: Sequence[Record], columns: Columns) -> dict[str, dict[str, Any]]:
-    """By metric the mean, the number of records that have it, and its 95 % interval."""
     found = {}
     for name, column in columns.items():
         pairs = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]

@@ -58,7 +58,6 @@ class Cause:
 
     @property
     def name(self) -> str:
-        """Level and kind, as `reading/partial`."""
         return f"{self.level}/{self.kind}"
 
 
@@ -226,5 +225,4 @@ _DIGITS = {
 
 
 def _holds(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether `wanted` (not empty) is a run of `words`."""
     return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(words)} "

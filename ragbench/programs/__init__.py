@@ -5,7 +5,6 @@ A new one is a module or a folder of its own, and one import line here.
 
 from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import PROGRAMS, RAGProgram
-from ragbench.programs.direct import DirectRAG
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG
 from ragbench.programs.ircot import IRCoT
@@ -21,7 +20,7 @@ from ragbench.programs.rlm_repl.program import RLMRepl
 from ragbench.programs.routing import Router
 from ragbench.programs.self_rag import SelfRAG
 from ragbench.programs.tree_rag import RAPTOR, TreeRAG
-from ragbench.programs.vanilla import VanillaRAG
+from ragbench.programs.vanilla import DirectRAG, VanillaRAG
 from ragbench.programs.workflow.adaptive_rag import AdaptiveRAG
 from ragbench.programs.workflow.crag import CRAG
 from ragbench.programs.workflow.faithful_rag import FaithfulRAG

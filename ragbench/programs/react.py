@@ -46,7 +46,6 @@ class ReActKnobs(ProgramKnobs):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tools in use."""
         return ("search", "lookup") if self.lookup else ("search",)
 
 

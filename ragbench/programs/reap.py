@@ -176,7 +176,6 @@ class REAP(RAGProgram[REAPKnobs]):
     # -- spec
 
     def _by_rounds(self, done: Progress) -> core.StopReason:
-        """Search and read until the facts suffice, nothing is left to look up, or the limit."""
         missing: list[str] = []
         queries: list[str] = []
         for _ in range(self.knobs.max_rounds):
@@ -278,7 +277,6 @@ class REAP(RAGProgram[REAPKnobs]):
     def _advance(
         self, done: Progress, last: Sequence[Known], *, sample: int
     ) -> tuple[list[signatures.PlanAction], bool]:
-        """Change the plan; its next actions, and whether the facts are said to suffice."""
         failed = any(fact.level != "direct" for fact in last)
         repair = getattr(self, "repair", None) if failed else None
         reply = done.trace.ask(
@@ -321,7 +319,7 @@ class REAP(RAGProgram[REAPKnobs]):
 
         An action for an unknown requirement keeps its query, which then is its requirement's text.
         """
-        count, most = done.trace.count, self.knobs.max_actions
+        most = self.knobs.max_actions
         texts = {task.id: task.question for task in done.plan}
         tried = set(map(question_key, done.searched))
         chosen: list[LookUp] = []
@@ -329,15 +327,11 @@ class REAP(RAGProgram[REAPKnobs]):
             for query in filled(action.query, done.facts, most=most):
                 key = question_key(query)
                 if key in tried:
-                    count("repeated_query")
+                    done.trace.count("repeated_query")
                 elif key:
                     tried.add(key)
-                    if action.requirement_id not in texts:
-                        count("unknown_requirement")
-                    text = explained(texts.get(action.requirement_id, query), done.facts)
+                    text = texts.get(action.requirement_id, query)
                     chosen.append(LookUp(action.requirement_id, text, query))
-        if len(chosen) > most:
-            count("cut_actions", len(chosen) - most)
         return chosen[:most]
 
     def _looked_up(self, done: Progress, wanted: Sequence[LookUp]) -> list[Known]:
@@ -384,31 +378,16 @@ def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
     match = _PLACEHOLDER.search(text)
     if match is None:
         return [" ".join(text.split())]
+    stated = [f.statement.rstrip(". ") for f in facts if f.requirement == match[1]]
     forks = [
         fork
-        for value in _stated(match[1], facts) or [""]
+        for value in stated or [""]
         for fork in filled(text[: match.start()] + value + text[match.end() :], facts, most=most)
     ]
     return forks[:most]
 
 
-def explained(text: str, facts: Sequence[Known]) -> str:
-    """`text`, followed by all that is known of each {id} in it; one of which nothing is goes.
-
-    A statement in the place of its {id} would make no sentence, as a query need not be.
-    """
-    known = {match[1]: _stated(match[1], facts) for match in _PLACEHOLDER.finditer(text)}
-    plain = _PLACEHOLDER.sub(lambda match: match[0] if known[match[1]] else "", text)
-    notes = [f"{{{of}}}: {'; '.join(said)}" for of, said in known.items() if said]
-    return " ".join(f"{plain} ({', '.join(notes)})".split() if notes else plain.split())
-
-
-def _stated(requirement: str, facts: Sequence[Known]) -> list[str]:
-    return [f.statement.rstrip(". ") for f in facts if f.requirement == requirement]
-
-
 def _listed(plan: Sequence[signatures.SubTask]) -> list[str]:
-    """The requirements as a planner sees them, one line each."""
     return [
         f"{task.id}: {task.question}"
         + (f" (after {', '.join(task.depends_on)})" if task.depends_on else "")

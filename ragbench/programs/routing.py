@@ -223,7 +223,6 @@ class Router(RAGProgram):
 
     @classmethod
     def resolve_knobs(cls, given: Mapping[str, Any]) -> Any:
-        """No knobs; raises `KnobError` where one is given."""
         return resolve(RouterKnobs, "router (the knobs of its programs are in its policy)", given)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:

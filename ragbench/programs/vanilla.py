@@ -1,17 +1,33 @@
-"""Retrieve once, read once: the standard baseline (Lewis et al. 2020, arXiv:2005.11401, prompted).
+"""The baselines: an answer from memory, and to retrieve once and read once.
 
-The variant `naive_rag` is the baseline of A-RAG (Du et al. 2026): five chunks of about 1,000
-tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
+`direct` is the floor of every comparison, `vanilla` what Lewis et al. 2020 (arXiv:2005.11401) do,
+prompted. The variant `naive_rag` is the baseline of A-RAG (Du et al. 2026): five chunks of about
+1,000 tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
 """
 
 import dspy
 from pydantic import Field
 
 from ragbench.errors import ConfigError
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Dense, Distracting, Progress, Retriever
-from ragbench.signatures import AnswerFromContext
+from ragbench.signatures import AnswerFromContext, DirectAnswer
+
+
+@PROGRAMS.register("direct")
+class DirectRAG(RAGProgram):
+    """Answer from memory."""
+
+    name, family, calls = "direct", "baseline", "1"
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.answer = predict(DirectAnswer)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        answer = trace.answer(self.answer, last=True)
+        return trace.prediction(answer, "answered")
 
 
 class VanillaKnobs(ProgramKnobs):

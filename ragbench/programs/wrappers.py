@@ -103,7 +103,6 @@ class FormRepaired(Around):
     """Ask another program and make its answer bare."""
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The inner program's prediction, with the bare answer; a change is counted."""
         prediction = self.inner(question=question)
         bare = bare_answer(str(prediction.answer), question)
         if bare != prediction.answer:
@@ -149,7 +148,6 @@ class Voting(Around):
         self.more = frozenset(more)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The prediction of the winning vote, with the steps and searches of all."""
         votes = self.many if question in self.more else self.few
         cast = fan_out(lambda number: self._vote(question, number), range(votes))
         given = [p for p in cast if p.answer != NO_ANSWER]

@@ -18,7 +18,7 @@ from ragbench.metrics.stats.comparison import (
     holm,
     is_equivalent,
 )
-from ragbench.metrics.stats.corrections import corrected_best
+from ragbench.metrics.stats.estimates import corrected_best
 from ragbench.metrics.stats.power import PlannedTest, t_power
 
 

@@ -42,7 +42,6 @@ class Interval:
     level: float = 0.95
 
     def excludes_zero(self) -> bool:
-        """Whether it lies wholly on one side of 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -73,7 +72,6 @@ class MeanEstimate:
         return Interval(low, high, level)
 
     def p_value(self, null: float = 0.0) -> float:
-        """The two-sided p-value of the mean being `null`."""
         off = abs(self.centre - null)
         if off < 1e-12:
             return 1.0
@@ -222,3 +220,39 @@ def estimate_difference(
         df=max(min(len(arm) - 1.0 for arm in seeded), (own + of_seeds) ** 2 / spread),
         of_seeds=of_seeds,
     )
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of `candidates`: its mean as seen, and with the luck of being chosen taken off."""
+
+    index: int
+    seen: float
+    corrected: float
+    interval: Interval
+    candidates: int
+
+
+def corrected_best(scores: ArrayLike, *, seed: int = 0, resamples: int = 1000) -> Best:
+    """The best row of `scores` `(candidates, questions)`, higher is better; the first of equals.
+
+    The best of several candidates looks better than it is. That is taken off by bootstrap bias
+    correction (Tsamardinos, Greasidou and Borboudakis 2018, Machine Learning 107,
+    arXiv:1708.07180): choose on resampled questions, score on those that were not drawn.
+    ValueError where there is no candidate, or fewer than two questions.
+    """
+    x = np.asarray(scores, dtype=np.float64)
+    if x.ndim != 2 or not len(x) or x.shape[1] < 2:
+        raise ValueError(f"scores must be candidates by two or more questions, not {x.shape}")
+    rng, n = np.random.default_rng(seed), x.shape[1]
+    unseen = []
+    for _ in range(resamples):
+        counts = np.bincount(rng.integers(n, size=n), minlength=n)
+        if (left := counts == 0).any():
+            unseen.append(x[int((x @ counts).argmax()), left].mean())
+    means = np.asarray(unseen)
+    index = int(x.mean(axis=1).argmax())
+    seen = float(x[index].mean())
+    low, high = np.quantile(means, [0.025, 0.975])
+    corrected = min(seen, float(means.mean()))
+    return Best(index, seen, corrected, Interval(float(low), float(high)), len(x))

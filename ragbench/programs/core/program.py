@@ -169,11 +169,9 @@ class RAGProgram(dspy.Module, Generic[K]):
         return NO_ANSWER
 
     def shown(self, passages: Sequence[Passage]) -> list[str]:
-        """`passages` as a prompt shows them, `context_tokens` of them."""
         return render(passages, max_tokens=self.knobs.context_tokens)
 
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
-        """The answer of `reader` to the question, which sees `passages`."""
         return trace.answer(reader, last=True, context=self.shown(passages))
 
     # -- what only some programs have

@@ -20,7 +20,6 @@ class ToolUse(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The arguments as the prompt and the record have them."""
         return "; ".join(map(shown_text, self.arguments.values()))
 
 

@@ -80,7 +80,6 @@ class Toolbox:
         raise NotImplementedError
 
     def use(self, use: ToolUse) -> Seen:
-        """What the tool shows; advice where it does not exist or is given nothing."""
         tool = self.tools.get(use.tool)
         if tool is None:
             known = ", ".join(self.tools)
@@ -164,7 +163,6 @@ class ToolLoop:
         return list(dict.fromkeys(step.thought for step in self.done if step.thought))
 
     def run(self) -> tuple[str, StopReason]:
-        """The answer, blank if there is none yet, and why the turns ended."""
         try:
             return self._run()
         except BudgetSpentError:
@@ -240,7 +238,6 @@ class ToolLoop:
         return text
 
     def turn(self, done: Sequence[Done], left: int) -> Turn:
-        """The next turn, after what was `done`, of those that are `left`."""
         if self.native:
             reply = self._converse(done)
             text = tool_steps.argument_text(reply.answer)

@@ -87,7 +87,6 @@ class Log:
     pending: PendingCalls = field(default_factory=PendingCalls)
 
     def note(self, step: Step) -> None:
-        """Add `step`, made by the calls since the last one."""
         self.steps.append(replace(step, calls=(*step.calls, *self.pending.take())))
 
     def add(self, passages: Sequence[Passage], search: Search) -> None:
@@ -133,7 +132,6 @@ class Trace:
 
     @property
     def passages(self) -> list[Passage]:
-        """Every passage seen, once each, in the order first seen."""
         return list({**self.root.seen, **self._log.seen}.values())
 
     def ask(
@@ -272,7 +270,6 @@ class Trace:
         return results
 
     def step(self, action: str, *, of: Iterable[Passage] = (), **fields: Any) -> None:
-        """Note one step, `of` these passages; see `Step` for the fields."""
         self._log.note(Step(action, **{"pids": tuple(p.pid for p in of), **fields}))
 
     def count(self, event: str, n: int = 1) -> None:

@@ -62,7 +62,6 @@ class LookedUp:
     searched: bool = True
 
     def line(self, labels: Sequence[str]) -> str:
-        """The look-up as the answer's prompt tells it: its findings, its passages' `labels`."""
         values = "; ".join(f"{name} = {', '.join(given)}" for name, given in self.values.items())
         text = f"{self.node.id}: {' / '.join(self.queries)}" + (f" -> {values}" if values else "")
         return text + (f" [{', '.join(labels)}]" if labels else "")

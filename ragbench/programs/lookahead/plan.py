@@ -116,7 +116,6 @@ class PlanGraph:
         return tuple(dict.fromkeys(found))
 
     def lines(self) -> list[str]:
-        """One line a look-up: id, query, what it waits for, what it finds out."""
         return [
             f"{node.id}: {node.query}"
             + (f" (after {', '.join(node.depends_on)})" if node.depends_on else "")

@@ -130,7 +130,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return trace.answer(self.answer, last=True, context=context, **plan)
 
     def _planned(self, run: Run) -> PlanGraph:
-        """The plan that the drafts agree on; without one, the question itself."""
         trace = run.trace
         try:
             drafts = trace.fan_out(lambda n: self._drafted(trace, n), range(self.knobs.samples))
@@ -154,7 +153,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             return None
 
     def within_budget(self, graph: PlanGraph) -> tuple[PlanGraph, dict[str, float]]:
-        """What the pruner leaves of `graph`, and the utilities by which it chose."""
         knobs = self.knobs
         weights = knobs.w_confidence, knobs.w_novelty, knobs.w_hop
         return plans.prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
@@ -216,7 +214,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return done
 
     def _best(self, trace: Trace, item: LookedUp) -> tuple[Passage, ...]:
-        """The passages of `item` by the reranker's scores, best first."""
         reranker = make_reranker(self.knobs.rerank)
         if reranker is None or len(item.passages) < 2:
             return item.passages

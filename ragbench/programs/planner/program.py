@@ -82,7 +82,6 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return trace.answer(self.synthesize, last=True, **shown)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
-        """Whether to retrieve, and the question's type; blank if that is not known."""
         if self.knobs.gate != "ask":
             return self.knobs.gate == "always", ""
         unsure = {"retrieve": True, "question_type": ""}
@@ -144,7 +143,6 @@ class Exploration:
 
     @property
     def settled(self) -> bool:
-        """Whether the root has an answer of enough confidence, or each of its parts has one."""
         root, parts = self.tree.root, self.tree.children(self.tree.root)
         if root.status == "solved" and root.confidence >= self.knobs.stop_confidence:
             return True
@@ -267,7 +265,6 @@ class Exploration:
 
 
 def _offering(knobs: PlannerKnobs) -> type[dspy.Signature]:
-    """The choice among the actions that the knobs leave."""
     off = {"ROLLOUT": knobs.rollout, "BACKTRACK": knobs.backtrack}
     offered = {
         name: does for name, does in signatures.PLANNER_ACTIONS.items() if off.get(name, True)

@@ -55,7 +55,6 @@ class SubQuestion(TreeNode):
 
     @property
     def note(self) -> str:
-        """What is known of the node: "question: answer"."""
         return f"{(self.filled or self.question).rstrip(' ?')}: {self.answer}"
 
     @property
@@ -79,7 +78,6 @@ class Tree:
         return self.nodes[ROOT]
 
     def node(self, node_id: str) -> SubQuestion:
-        """The node called `node_id`; the active one if there is none."""
         return self.nodes.get(node_id.strip(), self.nodes[self.active])
 
     def children(self, node: SubQuestion) -> list[SubQuestion]:

@@ -127,8 +127,8 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 result = f"Error: {error}"
             if calls.provider_error is not None:  # whatever the code made of it
                 raise calls.provider_error
-            submitted = result.output if isinstance(result, FinalOutput) else None
-            shown = _shown(result, self.knobs.output_chars)
+            submitted = result.output if isinstance(result, FinalOutput) else result
+            shown = str(submitted or "(nothing was printed)")
             trace.step("code", input=code, thought=str(reply.reasoning or ""), observation=shown)
             turns.append(f"Turn {len(turns) + 1}. {reply.reasoning}\n{code}\nshowed:\n{shown}")
             if isinstance(result, FinalOutput):
@@ -230,12 +230,3 @@ def _told(function: Callable[..., Any]) -> str:
     """The function as the prompt names it."""
     arguments = [name for name in function.__annotations__ if name != "return"]
     return f"{function.__name__}({', '.join(arguments)}): {function.__doc__}"
-
-
-def _shown(result: Any, limit: int) -> str:
-    """What a block printed, in so many characters; what is submitted is shown as it is."""
-    text = str(result.output if isinstance(result, FinalOutput) else result or "")
-    if len(text) <= limit:
-        return text or "(nothing was printed)"
-    half = limit // 2
-    return f"{text[:half]}\n... [{len(text) - 2 * half:,} characters left out] ...\n{text[-half:]}"

@@ -132,7 +132,6 @@ class Worker:
         self.session: MontySession | None = None
 
     def run(self) -> None:
-        """Answer blocks until the standard input ends."""
         with self.pool:
             for line in sys.stdin:
                 self._send(self._block(json.loads(line)))

@@ -73,7 +73,6 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         return passages
 
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
-        """What is searched with: clues, surrogate questions, and the question itself."""
         most, written = self.knobs.max_queries, []
         known: dict[str, Any] = {"memory": memory}
         if self.knobs.memory:

@@ -89,7 +89,6 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         return trace.prediction(best.answer, reason, passages=list(seen.values()))
 
     def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, QueryAction]]) -> list[Node]:
-        """The children of nodes by actions: their queries at once, then their answers."""
         affordable = trace.budget.calls_left // 2
         if affordable < len(jobs):
             trace.count("cut_by_budget", len(jobs) - affordable)
@@ -107,7 +106,6 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         return trace.fan_out(lambda node: self._answered(trace, node), grown)
 
     def _refined(self, trace: Trace, node: Node, action: QueryAction) -> str:
-        """The query that `action` makes of what `node` has read; the question where it is blank."""
         context, kind = self.shown(node.passages), QUERY_ACTIONS[action]
         reply = trace.ask(self.refine, otherwise={"query": ""}, context=context, kind=kind)
         return " ".join(str(reply.query).split()) or trace.question
