@@ -67,7 +67,7 @@ def compiled_command(folder: Path) -> None:
 
     `shipped` lists those that come with ragbench.
     """
-    from ragbench.experiments.report.compiled import print_programs
+    from ragbench.experiments.report.sweep import print_programs
 
     print_programs(SHIPPED_FOLDER if str(folder) == SHIPPED else folder)
 
@@ -205,7 +205,7 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     train. Give the same command again to continue, or with more --trials to search further. Use a
     result with `ragbench eval --compiled FOLDER`, on the test split.
     """
-    from ragbench.experiments.report.compiled import print_tuned
+    from ragbench.experiments.report.sweep import print_tuned
     from ragbench.experiments.runs import limited
     from ragbench.experiments.tune import estimate_tune, tune, tune_folder
 

@@ -143,7 +143,7 @@ def main() -> None:
 def _said(error: Exception) -> int:
     """Say in a line what ended the command; the exit code. What nobody foresaw has a traceback."""
     from ragbench.errors import RagbenchError, StoppedError, missing_extra
-    from ragbench.experiments.report.table import say
+    from ragbench.experiments.report.table import printable, say
 
     if isinstance(error, ImportError):
         error = missing_extra(error) or error
@@ -159,7 +159,7 @@ def _said(error: Exception) -> int:
         import traceback
 
         for each in "".join(traceback.format_exception(error)).splitlines():
-            click.echo(visible(redact(each)), err=True)
+            click.echo(printable(redact(each)), err=True)
         click.echo("this is a bug in ragbench; finished work is kept", err=True)
         return 1
     say("error: " * (not isinstance(error, StoppedError)) + one_line(line), err=True)
@@ -193,12 +193,9 @@ def _leave(code: int) -> NoReturn:
 
 def one_line(text: str) -> str:
     """`text` on one line, without control characters and keys, its middle left out if long."""
-    line = visible(" ".join(redact(text).split()))
+    from ragbench.experiments.report.table import printable
+
+    line = printable(" ".join(redact(text).split()))
     return (
         line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
     )
-
-
-def visible(text: str) -> str:
-    """`text` with a blank for each control character, line ends too: nothing moves the cursor."""
-    return "".join(c if c.isprintable() else " " for c in text)

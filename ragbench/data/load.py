@@ -162,7 +162,7 @@ def assemble(
     `pool` and of the items, each content once. ConfigError for a setting and a view that do not go
     together, DataError where there are no questions or two with one id.
     """
-    gathered, examples, support_missing = Pool(pool), list[dspy.Example](), 0
+    gathered, examples = Pool(pool), list[dspy.Example]()
     rows, assigned = dict[str, Row](), dict[str, Split]()
     contexts: dict[str, tuple[int, ...]] = {}
     for item in items:
@@ -175,7 +175,6 @@ def assemble(
         examples.append(example)
         if row.split is not None:
             assigned[example.qid] = row.split
-        support_missing += _missing_support(example, item.passages)
         places = dict.fromkeys(map(gathered.add, item.passages))
         contexts.setdefault(example.question, tuple(places))
     if not examples:
@@ -213,7 +212,6 @@ def assemble(
         "splits_disjoint_by": disjoint,
         "sharing_passages_dropped": overlapping,
         "clusters": len({example.cluster for example in examples}),
-        "support_missing": support_missing,
         "passages": len(searched),
         "questions_with_gold": sum(bool(example.gold_pids) for example in kept),
     }
@@ -234,15 +232,6 @@ def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
             "use --setting pooled or leave the corpus file out"
         )
     return setting
-
-
-def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
-    """How many supporting facts point to no sentence of the question's passages."""
-    lengths: dict[str, int] = {}
-    for passage in passages:
-        lengths[passage.title] = max(lengths.get(passage.title, 0), len(passage.sentences))
-    facts = example.support if passages else ()
-    return sum(not 0 <= index < lengths.get(title, 0) for title, index in facts)
 
 
 def _chunk_view(

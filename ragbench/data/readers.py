@@ -314,15 +314,8 @@ def _check_names(path: Path, names: Iterable[str]) -> None:
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
-            raise DataError(f"{where}: the JSON ends in the middle; is the file whole?") from None
-        place = f"line {error.lineno}, column {error.colno}"
-        raise DataError(f"{where}: not JSON at {place} ({error.msg})") from None
-    except RecursionError:
-        raise DataError(f"{where}: the JSON is nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise DataError(f"{where}: not JSON ({error})") from None
+    except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
+        raise DataError(f"{where}: not whole JSON ({_first_line(error)})") from None
 
 
 @contextlib.contextmanager

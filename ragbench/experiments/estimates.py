@@ -133,13 +133,6 @@ def usd(amount: float) -> str:
     return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
 
 
-def duration(seconds: float) -> str:
-    """`seconds` in the unit that a person would choose."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
     """What answering the questions takes that have no record yet, or `afresh`, all of them."""
     finished = set() if afresh else read_records(run_context.config.folder()).finished

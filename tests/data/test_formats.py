@@ -229,7 +229,6 @@ def test_excerpt_of_hotpotqa(shared_data):
     assert Counter(e.qtype for e in found) == {"bridge": 78, "comparison": 22}
     assert len(data.corpus) == len({p.pid for p in data.corpus}) == 994
     assert Counter(len(c) for c in data.corpus.contexts.values()) == {10: 99, 4: 1}
-    assert data.card["support_missing"] == 0
     by_pid = {p.pid: p for p in data.corpus}
     for example in found:
         assert {by_pid[pid].title for pid in example.gold_pids} == {t for t, _ in example.support}

@@ -37,14 +37,14 @@ def refusal(spec: DataSpec) -> str:
         (b"  \n ", "is empty"),
         (b"\xff\xfe[]", "not UTF-8"),
         (b"[{\x00}]", "NUL"),
-        (b"hello", "not JSON"),
-        (b'[{"question": "a', "ends in the middle"),
+        (b"hello", "not whole JSON"),
+        (b'[{"question": "a', "not whole JSON"),
         (b"[]", "empty"),
         (b'{"data": []}', "list of records"),
         (b"[null]", "must be an object, not null"),
         (b"[{}]", "is missing"),
-        (b"[" * 100_000, "nested"),
-        (b"[" + b"9" * 5000 + b"]", "not JSON"),
+        (b"[" * 100_000, "not whole JSON"),
+        (b"[" + b"9" * 5000 + b"]", "not whole JSON"),
     ],
 )
 def test_broken_files(tmp_path, content, says):

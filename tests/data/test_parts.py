@@ -183,10 +183,7 @@ def test_chunks_hold_every_sentence_once_and_in_order(lengths, limit):
             assert (paragraph.title, index) in chunked.alignment[pid]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [("0.5,0.5,0.5", "sum to 1"), ("nan,0.5,0.5", "at least 0"), ("0.5,0.5", "three numbers")],
-)
-def test_fractions_that_are_none(text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+@pytest.mark.parametrize("text", ["0.5,0.5,0.5", "nan,0.5,0.5", "0.5,0.5", "1,-1,1", "a,b,c"])
+def test_fractions_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="sum to 1"):
         parse_fractions(text)

@@ -13,7 +13,7 @@ from ragbench.experiments import compile as compiling
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
 from ragbench.experiments.compile import compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.report.compiled import print_programs
+from ragbench.experiments.report.sweep import print_programs
 from ragbench.experiments.runs import context as setup, evaluate
 from tests.fake_server import FakeServer, Fault
 from tests.kills import script, write_questions

@@ -68,7 +68,7 @@ def test_what_differs_is_the_last_to_go() -> None:
             for n, name in enumerate(("vanilla", "ircot"))]  # fmt: skip
     lines = on_terminal(Table("runs", columns, rows), 40).splitlines()
     assert "vanilla" in lines[2]
-    assert " ".join(lines[4:]).startswith("left out for the width: data (hotpotqahotpotqa")
+    assert " ".join(lines[4:]).startswith("left out for the width: data (--wide")
 
 
 @pytest.mark.parametrize("format", FORMATS)

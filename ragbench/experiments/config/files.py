@@ -11,9 +11,6 @@ import yaml
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.model import merge, nest
 
-#: The most that a config file may have: far above any real one.
-MAX_BYTES = 1_000_000
-
 
 def load_config(name: str | Path) -> dict[str, Any]:
     """The fields that a config file sets, nested, `inherits:` followed.
@@ -61,11 +58,7 @@ def _read(name: str, folder: Path) -> tuple[Path, str]:
     shipped = next((place for place in places if place.is_file()), places[0])
     try:
         if path.is_file():
-            with path.open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
-            if len(content) > MAX_BYTES:
-                raise ConfigError(f"config {name!r} is larger than {MAX_BYTES:,} bytes")
-            return path, content.decode("utf-8")
+            return path, path.read_text("utf-8")
         if re.fullmatch(r"[\w.-]+", name) and shipped.is_file():
             return Path(str(shipped)), shipped.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

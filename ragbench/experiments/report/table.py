@@ -208,8 +208,7 @@ def on_terminal(table: Table, room: int) -> str:
             return _blocks(table, room)
         gone = max(droppable, key=lambda c: (_same(table, c), c.drop))
         columns.remove(gone)
-        value = f" ({gone.cell(table.rows[0])[:40]})" if _same(table, gone) else ""
-        left_out.append(gone.heading + value)
+        left_out.append(gone.heading)
     cells = _cells(table, columns)
     lines = _aligned(cells, _fit(cells, room), [c.kind == "text" for c in columns])
     note = f"left out for the width: {', '.join(left_out)} (--wide shows all)"

@@ -23,10 +23,9 @@ from ragbench.experiments.runs import (
     RunContext,
     evaluate,
     ready,
-    reopen,
     same_retrieval,
 )
-from ragbench.experiments.store import is_run, locked, write_json
+from ragbench.experiments.store import locked, write_json
 from ragbench.experiments.sweep.spec import Cell, Sweep
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits, spending, stopped_by
@@ -124,11 +123,6 @@ def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
         for number, cell in enumerate(sweep.cells):
             outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
             _write(Swept(sweep, outcomes, ()))
-        # What is compared and written is read from the run folders.
-        outcomes = [
-            replace(one, run=reopen(one.cell.folder) if is_run(one.cell.folder) else None)
-            for one in outcomes
-        ]
         swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), stopped_by())
         _write(swept)
         return swept

@@ -20,7 +20,7 @@ from ragbench.experiments.compare.paired import (
 )
 from ragbench.experiments.recommend import SPENDING, advise
 from ragbench.experiments.report.comparison import compared
-from ragbench.experiments.report.compiled import validated
+from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import (
     EVIDENCE,
