@@ -12,7 +12,6 @@ import ragbench.cli.answering
 import ragbench.cli.compiling
 import ragbench.cli.main
 import ragbench.cli.progress
-import ragbench.cli.scoring
 import ragbench.experiments.report.scores
 import ragbench.experiments.report.sweep  # noqa: F401
 from ragbench.data.base import DATASETS

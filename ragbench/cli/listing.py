@@ -59,7 +59,7 @@ def show_command(kind: str, name: str, qid: str | None) -> None:
     for a run's table of questions; all else is text.
     """
     if kind == "run":
-        from ragbench.experiments.report.trace import print_run
+        from ragbench.experiments.report.tables import print_run
 
         print_run(Path(name), qid)
         return

@@ -33,7 +33,7 @@ COMMANDS = {
     "data": ("listing", "Fetch published data sets into the cache."),
     "demo": ("results", "Show the page of a few recorded runs; needs no model."),
     "doctor": ("results", "Check run folders for damage."),
-    "errors": ("scoring", "Explain wrong answers, with examples."),
+    "errors": ("answering", "Explain wrong answers, with examples."),
     "eval": ("answering", "Run a program over questions and print the table."),
     "export": ("results", "Write runs for pandas and other tools."),
     "import": ("answering", "Make a run of another system's predictions."),
@@ -44,7 +44,7 @@ COMMANDS = {
     "report": ("results", "Write runs as one HTML page, with charts and traces."),
     "retrieve": ("searching", "Measure retrievers alone, without an LM."),
     "runs": ("results", "List the runs in a folder."),
-    "score": ("scoring", "Add scores to finished runs; judge their answers."),
+    "score": ("answering", "Add scores to finished runs; judge their answers."),
     "search": ("searching", "Search a data set's passages with a retriever."),
     "show": ("listing", "Show one program, retriever, metric, config or run."),
     "summarize": ("results", "Print the table of runs from their records."),
@@ -97,11 +97,7 @@ class LazyGroup(click.Group):
         """As click does; 1 without a word where nobody reads the output any more (`| head`)."""
         try:
             return super().invoke(ctx)
-        except (BrokenPipeError, SystemExit) as error:  # Rich makes a SystemExit of it
-            if not isinstance(error, BrokenPipeError) and not isinstance(
-                error.__context__, BrokenPipeError
-            ):
-                raise
+        except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere
             ctx.exit(1)
 

@@ -1,6 +1,6 @@
 """Data sets: a loader each, one shape for all (`base.Dataset`), seeded splits.
 
-A new data set is one module in `loaders` that registers its loader, and one line there.
+A new data set is one function in `loaders` that registers itself as its loader.
 """
 
 from ragbench.data.base import (

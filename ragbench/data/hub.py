@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError, needs_extra
 from ragbench.paths import cache_root, make_folder
 
-#: Seconds in which the hub must answer at all.
-PROBE_TIMEOUT_S = 5.0
 SUMS = "SHA256SUMS"
 _CORPUS = "corpus.json"
 
@@ -184,15 +181,9 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
     with needs_extra(f"{source.repo} of the hub"):  # slow to import, and only the hub needs them
         import datasets
         import huggingface_hub
-        from huggingface_hub.errors import HfHubHTTPError
 
     work = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        if not huggingface_hub.constants.HF_HUB_OFFLINE:
-            # The client's own retries take 25 s before they give up. Where the hub answers with an
-            # error, the real request says what is wrong.
-            with suppress(HfHubHTTPError):
-                huggingface_hub.HfApi().dataset_info(source.repo, timeout=PROBE_TIMEOUT_S)
         for name, kept in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
             if name:
                 file = name.format(config=config)

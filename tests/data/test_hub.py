@@ -26,7 +26,7 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("nobody is there")
 
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", nothing)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", nothing)
     monkeypatch.setattr(datasets, "load_dataset", nothing)
 
 
@@ -40,7 +40,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             datasets.Dataset.from_list(rows).to_parquet(parts[name])
         local = READ("parquet", data_files=parts, cache_dir=str(tmp_path / "hub"))
         monkeypatch.setattr(datasets, "load_dataset", lambda repo, config: local)
-        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *a, **k: None)
         known = {name: str(path) for name, path in (files or {}).items()}
         monkeypatch.setattr(
             huggingface_hub,

@@ -1,16 +1,31 @@
-"""Your own questions: the `jsonl` layout, described in docs/data.md."""
+"""Your own questions (the `jsonl` layout, in docs/data.md), BEIR's folders, and chunked data sets.
 
+BEIR is Thakur et al. 2021, arXiv:2104.08663: a folder of queries, corpus and qrels. Chunked sets
+come with chunks or whole documents instead of paragraphs.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
 
-from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
+from ragbench.data.base import DATASETS, Dataset, DataSpec, Split, make_example
+from ragbench.data.hub import hub_corpus
 from ragbench.data.load import Item, assemble, detect_layout, question_files, rows_of
 from ragbench.data.loaders.gold import Titles
-from ragbench.data.passages import CorpusRecord, Pool, read_corpus
+from ragbench.data.passages import (
+    CorpusRecord,
+    Pool,
+    from_text,
+    need_corpus,
+    read_chunks,
+    read_corpus,
+)
 from ragbench.data.readers import (
+    Answer,
     Answers,
     Id,
     NonBlank,
@@ -20,9 +35,13 @@ from ragbench.data.readers import (
     as_answers,
     decoded,
     fail,
+    read_rows,
     validate,
 )
+from ragbench.errors import ConfigError, DataError
 from ragbench.retrievers import Corpus, Passage
+
+_QRELS: Mapping[str, Split] = {"train": "train", "dev": "validation", "test": "test"}
 
 
 class CustomRecord(Record):
@@ -62,7 +81,7 @@ def load_documents(spec: DataSpec) -> Dataset:
 def load_jsonl(spec: DataSpec) -> Dataset:
     """Your own questions, with passages of their own or a corpus file; named by their file."""
     corpus = None if spec.corpus_file is None else read_corpus(spec)
-    items = list(_items(spec, corpus))
+    items = list(_own_items(spec, corpus))
     searched = corpus is not None or any(item.passages for item in items)
     layouts = {*map(detect_layout, question_files(spec).values())}
     if not searched and spec.setting is None and layouts <= {"jsonl", None}:
@@ -71,7 +90,7 @@ def load_jsonl(spec: DataSpec) -> Dataset:
     return replace(made, name=spec.title, layout=spec.dataset)
 
 
-def _items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
+def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
     lookup = _gold_in(corpus or ())
     pool = Pool()
     for number, row in enumerate(rows_of(spec), start=1):
@@ -111,3 +130,138 @@ def _gold_in(passages: Sequence[Passage]) -> Callable[[Row, str], str]:
         return titled.pid
 
     return pid
+
+
+class _Answered(Record):
+    answer: Answers = ()
+    answers: Answers = ()
+
+
+class QueryRecord(Record):
+    """A line of `queries.jsonl`; HotpotQA's keep their answer in `metadata`."""
+
+    id: Id = Field(validation_alias="_id")
+    text: NonBlank
+    metadata: _Answered = _Answered()
+
+
+class Judgement(Record):
+    """A line of a qrels file; a passage with a score above 0 is relevant."""
+
+    query: Id = Field(validation_alias="query-id")
+    passage: Id = Field(validation_alias="corpus-id")
+    score: float
+
+
+@DATASETS.register("beir")
+def load_beir(spec: DataSpec) -> Dataset:
+    """BEIR's layout, for `ragbench retrieve`; `eval` needs answers, which few of its sets have."""
+    folder = spec.data_file
+    if folder is None or not (folder / "queries.jsonl").is_file():
+        raise DataError(
+            "beir needs a folder with queries.jsonl, corpus.jsonl and qrels: "
+            f"pass --data-file FOLDER, not {folder}"
+        )
+    spec = replace(spec, corpus_file=spec.corpus_file or folder / "corpus.jsonl")
+    corpus = Corpus(read_corpus(spec))
+    return assemble(spec, _judged_items(folder, corpus.positions), corpus=corpus.passages)
+
+
+def _judged_items(folder: Path, known: Mapping[str, Any]) -> Iterator[Item]:
+    """The judged queries; gold passages count only where the corpus has all of them."""
+    gold: dict[str, list[str]] = defaultdict(list)
+    splits: dict[str, Split] = {}
+    for name, split in _QRELS.items():
+        path = folder / "qrels" / f"{name}.tsv"
+        for row in read_rows(path) if path.exists() else ():
+            judged = validate(Judgement, row)
+            if judged.score > 0:
+                gold[judged.query].append(judged.passage)
+                splits[judged.query] = split
+    if not gold:
+        raise DataError(f"{folder}: holds no relevance judgements (qrels/train, dev or test.tsv)")
+    for row in read_rows(folder / "queries.jsonl"):
+        record = validate(QueryRecord, row)
+        if record.id not in gold:
+            continue
+        pids = gold[record.id]
+        example = make_example(
+            qid=record.id,
+            question=record.text,
+            answers=[*record.metadata.answer, *record.metadata.answers],
+            gold_pids=pids if all(pid in known for pid in pids) else (),
+        )
+        yield Item(row._replace(split=splits[record.id]), example)
+
+
+class QuestionRecord(Record):
+    """A question without passages of its own."""
+
+    renamed = True
+
+    id: Id = Field(validation_alias=AliasChoices("id", "qid", "_id"))
+    question: NonBlank
+    answer: Answers = Field(min_length=1)
+    answer_aliases: tuple[Answer, ...] = ()
+    question_type: Text = Field("", validation_alias=AliasChoices("question_type", "type"))
+    source: Text = ""
+
+
+class DocumentRecord(Record):
+    """A whole document of GraphRAG-Bench."""
+
+    corpus_name: NonBlank
+    context: NonBlank
+
+
+@DATASETS.register("graphrag_bench")
+def load_graphrag_bench(spec: DataSpec) -> Dataset:
+    """GraphRAG-Bench: medical and novel questions of four types with long answers.
+
+    Source: Xiang et al. 2025, arXiv:2506.05690. Its documents are cut into chunks here, and no
+    question says which passages are gold.
+    """
+    spec = _as_chunks(spec)
+    records = (validate(DocumentRecord, row) for row in read_rows(need_corpus(spec)))
+    documents = [from_text(record.corpus_name, record.context) for record in records]
+    return assemble(spec, _chunked_items(spec), corpus=documents)
+
+
+@DATASETS.register("arag")
+def load_arag(spec: DataSpec) -> Dataset:
+    """The A-RAG and LinearRAG layout: questions.json and the fixed-length chunks.json.
+
+    Chunks have neither titles nor sentence ids, so no support metric can be computed on them.
+    """
+    spec = _as_chunks(spec)
+    chunks = read_chunks(need_corpus(spec))
+    # assemble() takes paragraphs; these are chunks already, so the view is set afterwards.
+    data = assemble(replace(spec, view=None, setting="pooled"), _chunked_items(spec), corpus=chunks)
+    return replace(data, corpus=Corpus(data.corpus.passages, view="chunk"))
+
+
+def _chunked_items(spec: DataSpec) -> Iterator[Item]:
+    """The questions; an id that several sources use is prefixed with the source."""
+    rows = [(row, validate(QuestionRecord, row)) for row in rows_of(spec)]
+    uses = Counter(record.id for _, record in rows)
+    for row, record in rows:
+        is_shared = uses[record.id] > 1 and record.source
+        example = make_example(
+            qid=f"{record.source}::{record.id}" if is_shared else record.id,
+            question=record.question,
+            answers=[*record.answer, *record.answer_aliases],
+            qtype=record.question_type,
+            source=record.source,
+        )
+        yield Item(row, example)
+
+
+def _as_chunks(spec: DataSpec) -> DataSpec:
+    if spec.view == "paragraph":
+        raise ConfigError(f"{spec.dataset} has no paragraphs; use --view chunk")
+    if spec.setting == "distractor":
+        raise ConfigError(
+            f"{spec.dataset} has no passages per question; leave --setting out or use pooled"
+        )
+    corpus = spec.corpus_file or (hub_corpus(spec) if spec.hub else None)
+    return replace(spec, view="chunk", corpus_file=corpus)

@@ -128,12 +128,13 @@ def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
         return swept
 
 
+@dataclass
 class _Runner:
     """Runs cells; remembers the compiles that failed, so that cells that share one try it once."""
 
-    def __init__(self, watch: Watch, benches: Benches) -> None:
-        self._watch, self._benches = watch, benches
-        self._broken: dict[Path | None, str] = {}
+    watch: Watch
+    benches: Benches
+    broken: dict[Path | None, str] = field(default_factory=dict)
 
     def run(self, cell: Cell, title: str) -> Outcome:
         outcome = self._outcome(cell, title)
@@ -142,15 +143,15 @@ class _Runner:
             summary = outcome.run.summary
             means = (f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in HEADLINE)
             words = f", {summary.n} questions, {', '.join(means)}, {summary.failed} failed"
-        self._watch.say(f"{title}: {outcome.state}{words}")
+        self.watch.say(f"{title}: {outcome.state}{words}")
         return outcome
 
     def _outcome(self, cell: Cell, title: str) -> Outcome:
         try:
             with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
-                run_context = self._benches.build(cell)
+                run_context = self.benches.build(cell)
                 self._compile(cell, run_context)
-                run = evaluate(cell.config, like=run_context, watch=self._watch, title=title)
+                run = evaluate(cell.config, like=run_context, watch=self.watch, title=title)
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
@@ -166,18 +167,17 @@ class _Runner:
     def _compile(self, cell: Cell, run_context: RunContext) -> None:
         if cell.settings is None:
             return
-        if cell.program in self._broken:
-            raise RunError(self._broken[cell.program])
-        watch = self._watch
+        if cell.program in self.broken:
+            raise RunError(self.broken[cell.program])
         try:
             compile_program(
-                _as_it_is(cell), cell.settings, on_message=lambda line: watch.say(f"  {line}"),
-                like=run_context, watch=watch,
+                _as_it_is(cell), cell.settings, like=run_context, watch=self.watch,
+                on_message=lambda line: self.watch.say(f"  {line}"),
             )  # fmt: skip
         except StoppedError:
             raise
         except Exception as error:
-            self._broken[cell.program] = f"its compile failed: {_reason(error)}"
+            self.broken[cell.program] = f"its compile failed: {_reason(error)}"
             raise
 
 
