@@ -1,6 +1,7 @@
 """`ragbench eval`, `ask` and `import` make answers; `score` and `errors` judge and explain them."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,22 +105,29 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
 
     Without QUESTION, questions are read line by line from standard input until its end.
     """
-    from ragbench.experiments.ask import answer_one, open_context, over_documents, pooled
+    from ragbench.data import make_example
+    from ragbench.experiments.artifacts import load_artefact
     from ragbench.experiments.report.tables import print_trace
-    from ragbench.experiments.runs import limited
+    from ragbench.experiments.runs import ask, build, limited
 
     limits = shared.take_limits(options)
-    config = shared.to_config(**options)
+    # A question of the user's own has no passages filed under it.
+    config = shared.to_config(**options).but(setting="pooled")
     if docs is not None:
-        config = over_documents(config, docs)
+        config = config.but(dataset="documents", corpus_file=docs, data_file=None, hub=False)
     with limited(limits):
-        run_context = open_context(pooled(config))
+        run_context = build(config, no_questions=config.data.dataset == "documents")
+        if config.compiled is not None:
+            load_artefact(config.compiled, run_context.program)
         run_context.check_lms()
         data = run_context.dataset
         passages = f"{len(data.corpus):,} passages"
         say(f"searching {docs or data.name}: {passages}, {config.retriever.name}")
         for line in filter(None, map(str.strip, sys.stdin if question is None else [question])):
-            print_trace(answer_one(run_context, line))
+            example = make_example(qid="asked", question=line, answers=[""])
+            with run_context.active():
+                record = ask(run_context.program, example)
+            print_trace(replace(record, answers=[], scores={}))
 
 
 @command(

@@ -109,19 +109,13 @@ def search_command(query: str, k: int, **options: Any) -> None:
     start = time.perf_counter()
     hits = retriever.search(query, k=k)
     elapsed = 1000 * (time.perf_counter() - start)
-    if for_machines():
-        columns = (Column("rank", kind="count"), Column("score", kind="number"), Column("pid"),
-                   Column("title"), Column("text"))  # fmt: skip
-        rows = [
-            {"rank": rank, "score": hit.score, "pid": hit.pid, "title": hit.title, "text": hit.text}
-            for rank, hit in enumerate(hits, start=1)
-        ]
-        print_table(Table("passages", columns, rows))
-    else:
-        for rank, hit in enumerate(hits, start=1):
-            text = hit.text if len(hit.text) <= 300 else f"{hit.text[:300]} ..."
-            title = f"  {hit.title}" if hit.title else ""
-            say(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}", f"   {text}")
+    columns = (Column("rank", kind="count"), Column("score", kind="number"),
+               Column("pid", drop=1), Column("title"), Column("text", most=300))  # fmt: skip
+    rows = [
+        {"rank": rank, "score": hit.score, "pid": hit.pid, "title": hit.title, "text": hit.text}
+        for rank, hit in enumerate(hits, start=1)
+    ]
+    print_table(Table("passages", columns, rows))
     say(f"{len(hits)} of {len(corpus)} passages by {config.retriever.name} in {elapsed:.1f} ms")
 
 

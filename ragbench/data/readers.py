@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
@@ -75,15 +75,6 @@ def as_answers(value: Any) -> Any:
     if value is None:
         return ()
     return value if isinstance(value, list | tuple) else (value,)
-
-
-def same_length(columns: Iterable[Sequence[Any]], names: Iterable[str]) -> Sequence[Sequence[Any]]:
-    """`columns`, which are called `names`; ValueError where they differ in length."""
-    kept = list(columns)
-    if len({len(column) for column in kept}) > 1:
-        sizes = (f"{len(column)} of {name}" for column, name in zip(kept, names, strict=True))
-        raise ValueError(f"has {' and '.join(sizes)}, which must be as many")
-    return kept
 
 
 _Plain = Annotated[StrictStr, AfterValidator(_printable)]

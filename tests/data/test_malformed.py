@@ -73,7 +73,7 @@ DROPPED = object()
         ("hotpotqa", {"context": []}, "has no passages of its own"),
         ("hotpotqa", {"supporting_facts": [["T", True]]}, "field 'supporting_facts.0.1'"),
         ("hotpotqa", {"context": {"title": ["T", "U"], "sentences": [["s."]]}},
-         "2 of title and 1 of sentences, which must be as many"),
+         "field 'context': zip() argument 2 is shorter than argument 1"),
         ("hotpotqa", {"_id": "h0"}, "'h0' is the id of"),
         ("jsonl", {"answers": [], "answer": None}, "field 'answers': is missing or empty"),
         ("jsonl", {"gold": ["nothing"]}, "'nothing' is neither the id nor the title"),

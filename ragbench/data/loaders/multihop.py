@@ -19,17 +19,7 @@ from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.load import Item, assemble, rows_of
 from ragbench.data.loaders.gold import Titles
 from ragbench.data.passages import from_sentences, from_text, read_corpus
-from ragbench.data.readers import (
-    Id,
-    NonBlank,
-    Record,
-    Row,
-    Text,
-    fail,
-    read_rows,
-    same_length,
-    validate,
-)
+from ragbench.data.readers import Id, NonBlank, Record, Row, Text, fail, read_rows, validate
 from ragbench.errors import ConfigError, DataError
 from ragbench.retrievers import Corpus, Passage
 
@@ -37,8 +27,8 @@ from ragbench.retrievers import Corpus, Passage
 def _rows(value: Any) -> Any:
     """Columns, as the hub may hold a list of objects, turned back into objects."""
     if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
-        columns = zip(*same_length(value.values(), value), strict=True)
-        return [dict(zip(value, row, strict=True)) for row in columns]
+        rows = zip(*value.values(), strict=True)
+        return [dict(zip(value, row, strict=True)) for row in rows]
     return value
 
 
