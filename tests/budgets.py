@@ -5,7 +5,7 @@ Used by a test with a few runs and by `benchmarks/budget_runs.py` with many.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ragbench.experiments.config import make_config
@@ -72,7 +72,7 @@ def random_run(folder: Path, seed: int, like: RunContext | None = None) -> Outco
                 # Retries follow at once; faults at random are no rate limit and no outage.
                 caller = bench.lm.metered.caller
                 caller.breaker = caller.rate = None
-                caller.retries = replace(caller.retries, base_s=0.0)
+                caller.base_s = 0.0
                 done = run(bench)
     sizes = {
         "calls": [1.0 for _ in server.hits],

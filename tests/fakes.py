@@ -28,9 +28,9 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from pydantic import BaseModel
 
 from ragbench.context import current
-from ragbench.lms.calls import Client, Retries
+from ragbench.lms.calls import Caller, Client
 from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
-from ragbench.lms.prices import parse_price
+from ragbench.lms.prices import Pricing, parse_price
 
 Reply = Mapping[str, Any] | str | Exception
 
@@ -93,12 +93,11 @@ class ScriptedLM(RagbenchLM):
         params = Capabilities().params | ({"response_format"} if schema else set())
         engine = MeteredEngine(
             client,
-            f"scripted/{name}",
-            pricing=parse_price(price) if price else None,
-            retries=Retries(limit=retries, base_s=0.0),
+            caller := Caller(f"scripted/{name}", retries=retries),
+            pricing=parse_price(price) if price else Pricing(),
             capabilities=Capabilities(response_schema=schema, params=params),
         )
-        self.client = client
+        self.client, caller.base_s = client, 0.0
         super().__init__(engine, cache=cache, **{"temperature": 0.0, "max_tokens": 512, **settings})
 
     @property

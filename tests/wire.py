@@ -1,6 +1,5 @@
 """An LM of a fake server, and a question to it."""
 
-from dataclasses import replace
 from typing import Any
 
 import dspy
@@ -21,5 +20,5 @@ def ask(lm: dspy.LM, question: str = "Where?") -> str:
 def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
     """A model of `server` that is not cached, and waits for nothing before it tries again."""
     lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
-    lm.metered.caller.retries = replace(lm.metered.caller.retries, base_s=0.0)
+    lm.metered.caller.base_s = 0.0
     return lm

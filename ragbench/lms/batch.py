@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ragbench.errors import LMSetupError, RunError, needs_extra
-from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, CallRefusedError, HostedClient, Retries
+from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Caller, CallRefusedError, HostedClient
 from ragbench.lms.calls.http import HttpReply
 from ragbench.lms.lm import MeteredEngine, RagbenchLM
 from ragbench.lms.specs import HostedSpec
@@ -102,11 +102,10 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
         )
     made = MeteredEngine(
         BatchClient(client.spec),
-        engine.identity,
+        # A batch was reserved as a whole when it was sent.
+        Caller(engine.identity, retries=0, reserves=False),
         pricing=engine.pricing.times(BATCH_DISCOUNT),
         capabilities=engine.capabilities,
-        retries=Retries(limit=0),
-        reserves=False,  # a batch was reserved as a whole when it was sent
     )
     copied = lm.copy(engine=made, cache=False)
     assert isinstance(copied, RagbenchLM)

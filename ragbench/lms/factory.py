@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import dspy
 
@@ -16,9 +15,9 @@ from ragbench.lms.calls import (
     PATIENCE_S,
     UNBOUNDED_REPLY,
     Breaker,
+    Caller,
     Client,
     HostedClient,
-    Retries,
     shared_rate_limit,
 )
 from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalClient
@@ -90,23 +89,21 @@ def make_lm(
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
-    again = Retries(limit=retries, seed=seed or 0)
     given = parse_price(price) if price else None
     if spec.startswith(PREFIX):
-        return _of_object(spec, cache, given, again)
+        return _of_object(spec, cache, given, retries, seed)
     parsed = parse_spec(spec, api_base=api_base)
+    identity = _local_identity(parsed) if isinstance(parsed, LocalSpec) else parsed.identity()
+    caller = Caller(
+        identity, retries=retries, seed=seed or 0, breaker=Breaker(identity, patience=patience)
+    )
     if isinstance(parsed, LocalSpec):
         if rpm or tpm:
             raise LMSetupError(f"{spec!r} runs here and takes no limits; leave out rpm and tpm")
-        identity = _local_identity(parsed)
         server = shared_server(parsed, slots=slots, context=context)
+        own = LocalClient(server, timeout=timeout or LOCAL_TIMEOUT_S)
         engine = MeteredEngine(
-            LocalClient(server, timeout=timeout or LOCAL_TIMEOUT_S),
-            identity,
-            pricing=given or NO_PRICE,
-            retries=again,
-            capabilities=_LOCAL_CAPABILITIES,
-            breaker=Breaker(identity, patience=patience),
+            own, caller, pricing=given or NO_PRICE, capabilities=_LOCAL_CAPABILITIES
         )
         limit = max_tokens or LOCAL_MAX_TOKENS
         return RagbenchLM(
@@ -114,34 +111,25 @@ def make_lm(
         )
     kind = LiteLLMClient if parsed.by_litellm else HostedClient
     client: Client = kind(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
-    rate = shared_rate_limit(
+    caller.rate = shared_rate_limit(
         parsed.provider, parsed.model, api_base=parsed.api_base or "", key=parsed.key() or ""
     )
-    rate.limit(rpm=rpm, tpm=tpm)
+    caller.rate.limit(rpm=rpm, tpm=tpm)
     # A server given by its address may bill anything, whatever its model is called.
     listed = Pricing({} if parsed.api_base else map_entry(client.provider, parsed.model))
-    engine = MeteredEngine(
-        client,
-        parsed.identity(),
-        pricing=given or listed,
-        retries=again,
-        capabilities=_hosted_capabilities(parsed, schema),
-        breaker=Breaker(parsed.identity(), patience=patience),
-        rate=rate,
-    )
+    able = _hosted_capabilities(parsed, schema)
+    engine = MeteredEngine(client, caller, pricing=given or listed, capabilities=able)
     if _OPENAI_REASONING.match(engine.identity.rpartition("/")[2].lower()):
         # These take no temperature, and their budget must hold the reasoning too.
         return RagbenchLM(engine, cache=cache, max_tokens=max(max_tokens or 0, UNBOUNDED_REPLY))
-    settings: dict[str, Any] = {
-        "temperature": temperature,
-        "max_tokens": max_tokens or HOSTED_MAX_TOKENS,
-    }
-    if seed is not None and "seed" in engine.supported_params:
-        settings["seed"] = seed
-    return RagbenchLM(engine, cache=cache, **settings)
+    seeded = {"seed": seed} if seed is not None and "seed" in able.params else {}
+    limit = max_tokens or HOSTED_MAX_TOKENS
+    return RagbenchLM(engine, temperature=temperature, max_tokens=limit, cache=cache, **seeded)
 
 
-def _of_object(spec: str, cache: bool, price: Pricing | None, again: Retries) -> RagbenchLM:
+def _of_object(
+    spec: str, cache: bool, price: Pricing | None, retries: int, seed: int | None
+) -> RagbenchLM:
     """A metered LM whose every call the object that `spec` names answers."""
     lm = given_lm(spec)
     if isinstance(lm, RagbenchLM):
@@ -150,13 +138,14 @@ def _of_object(spec: str, cache: bool, price: Pricing | None, again: Retries) ->
     own_server = any(lm.kwargs.get(name) for name in ("api_base", "base_url"))
     engine = MeteredEngine(
         GivenClient(lm),
-        spec,
+        Caller(spec, retries=retries, seed=seed or 0, breaker=Breaker(spec)),
         pricing=price or Pricing({} if own_server else map_entry(provider, model)),
-        retries=again,
         capabilities=_capabilities(lm),
-        breaker=Breaker(spec),
     )
-    return RagbenchLM(engine, cache=cache, **{"max_tokens": HOSTED_MAX_TOKENS, **sampling_of(lm)})
+    longest = lm.kwargs.get("max_completion_tokens") or lm.kwargs.get("max_tokens")
+    stated = {**lm.kwargs, "max_tokens": longest or HOSTED_MAX_TOKENS}
+    settings = {name: stated[name] for name in _SAMPLING if stated.get(name) is not None}
+    return RagbenchLM(engine, cache=cache, **settings)
 
 
 def _local_identity(spec: LocalSpec) -> str:
@@ -218,10 +207,3 @@ def given_lm(spec: str) -> dspy.BaseLM:
             "read from a file; give a spec such as openai/gpt-4o-mini"
         )
     return _given[spec]
-
-
-def sampling_of(lm: dspy.BaseLM) -> dict[str, Any]:
-    """The settings of `lm` that each request states."""
-    given = {**lm.kwargs, "max_tokens": lm.kwargs.get("max_completion_tokens")
-             or lm.kwargs.get("max_tokens")}  # fmt: skip
-    return {name: given[name] for name in _SAMPLING if given.get(name) is not None}

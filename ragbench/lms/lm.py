@@ -22,17 +22,7 @@ from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, ServerEr
 from ragbench.errors import LMSetupError, RagbenchError
 from ragbench.kept import KeptRows
 from ragbench.ledger import count, current_ledger, file_lm_call
-from ragbench.lms.calls import (
-    UNBOUNDED_REPLY,
-    Amount,
-    Answered,
-    Breaker,
-    Caller,
-    Client,
-    RateLimit,
-    Reply,
-    Retries,
-)
+from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Answered, Caller, Client, Reply
 from ragbench.lms.prices import Pricing
 from ragbench.paths import cache_root
 from ragbench.record import FailedAttempts
@@ -62,23 +52,10 @@ class MeteredEngine:
     """A DSPy engine over a `Client`: every call goes through a `Caller`, is priced and filed."""
 
     def __init__(
-        self,
-        client: Client,
-        identity: str,
-        *,
-        pricing: Pricing | None = None,
-        retries: Retries | None = None,
-        capabilities: Capabilities | None = None,
-        breaker: Breaker | None = None,
-        rate: RateLimit | None = None,
-        reserves: bool = True,
+        self, client: Client, caller: Caller, *, pricing: Pricing, capabilities: Capabilities
     ) -> None:
-        self.client, self.identity = client, identity
-        self.pricing = pricing or Pricing()
-        self.caller = Caller(
-            identity, retries=retries or Retries(), breaker=breaker, rate=rate, reserves=reserves
-        )
-        self.capabilities = can = capabilities or Capabilities()
+        self.client, self.caller, self.identity = client, caller, caller.model
+        self.pricing, self.capabilities = pricing, (can := capabilities)
         self.supports_response_schema = can.response_schema
         self.supports_function_calling = can.function_calling
         self.supports_reasoning = can.reasoning

@@ -41,7 +41,7 @@ def test_the_next_call_is_refused_until_the_next_question() -> None:
 def test_a_call_under_way_or_a_wait_for_the_next_is_broken_off(fault: str, retries: int) -> None:
     with FakeServer(lambda hit: Fault(fault)) as server, open_ledger() as ledger:
         lm = make_lm("openai/fake", api_base=server.url, cache=False, retries=retries)
-        lm.metered.caller.retries = replace(lm.metered.caller.retries, base_s=60.0)
+        lm.metered.caller.base_s = 60.0
         start = time.monotonic()
         with question(0.3), pytest.raises(QuestionTimeoutError):
             lm("first")

@@ -14,8 +14,8 @@ from ragbench.lms.calls import (
     Amount,
     LimitReachedError,
     Limits,
+    Scope,
     check_price,
-    reserved,
     spending,
     stop,
     stopped_by,
@@ -77,10 +77,11 @@ def test_many_threads_never_pass_a_limit(limits: Limits, unit: str) -> None:
 
 def test_time_is_a_limit() -> None:
     with spending(Limits(minutes=1)) as spent:
-        with reserved(Amount()):
+        with Scope.current().reserved(Amount()):
             spent._start -= 61.0
         assert stopped_by() == "--max-minutes 1"
-        with pytest.raises(LimitReachedError, match="--max-minutes"), reserved(Amount()):
+        refused = pytest.raises(LimitReachedError, match="--max-minutes")
+        with refused, Scope.current().reserved(Amount()):
             pass
 
 

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import open_ledger
 from ragbench.lms import configure_cache, make_lm
-from ragbench.lms.calls import Retries, Service, services
+from ragbench.lms.calls import Caller, Service, services
 from tests.fake_server import FakeServer, Fault, Script, plausible
 from tests.retrievers.wire import listening
 from tests.wire import ask, lm_at
@@ -53,7 +54,7 @@ def test_no_key_follows_a_redirect_and_interim_replies_are_passed_over(spec: str
 
 
 def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "Retries", lambda: Retries(limit=0))
+    monkeypatch.setattr(services, "Caller", partial(Caller, retries=0))
     with FakeServer(lambda hit: Fault("drip")) as server:
         at = services.Server("openai", "m", server.url, "OPENAI_API_KEY")
         service = Service("embedder", at, model="m", kind="embed")

@@ -5,13 +5,12 @@ See `qdrant_wire` for what stands in the place of a server.
 
 import sys
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
 from ragbench.errors import DataError, LMSetupError, LMUnavailableError, MissingExtraError
-from ragbench.lms.calls import Retries, services
+from ragbench.lms.calls import Caller
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
@@ -30,7 +29,7 @@ KEY = "canary 9f3a harbour"
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts follow each other without a wait."""
-    monkeypatch.setattr(services, "Retries", partial(Retries, base_s=0.0))
+    monkeypatch.setattr(Caller, "base_s", 0.0)
     monkeypatch.setenv("QDRANT_API_KEY", KEY)
 
 

@@ -24,7 +24,7 @@ from ragbench.lms.batch import (
     service_of,
     took,
 )
-from ragbench.lms.calls import Amount, CallRefusedError, Reservation, reserved, room
+from ragbench.lms.calls import Amount, CallRefusedError, Reservation, Scope, room
 
 #: Both take more: 50,000 requests and 200 MB (OpenAI), 100,000 and 256 MB (Anthropic).
 _MOST_ITEMS, _MOST_BYTES = 10_000, 90_000_000
@@ -101,7 +101,7 @@ class BatchRunner:
             return []
         chosen, amount = self._next_batch(waiting)
         try:
-            with reserved(amount) as reservation:
+            with Scope.current().reserved(amount) as reservation:
                 items = list(chosen.values())
                 batch = {"id": self.service.submit(items), "keys": [item.key for item in items]}
                 self._note("submitted", **batch, tasks=list(chosen))

@@ -1,6 +1,6 @@
 """Calls to servers of models: sent, limited, tried again and counted."""
 
-from ragbench.lms.calls.caller import PATIENCE_S, Answered, Breaker, Caller, Retries
+from ragbench.lms.calls.caller import PATIENCE_S, Answered, Breaker, Caller
 from ragbench.lms.calls.client import Client, HostedClient
 from ragbench.lms.calls.http import HttpRequest
 from ragbench.lms.calls.limits import (
@@ -19,7 +19,6 @@ from ragbench.lms.calls.limits import (
     active,
     check_price,
     question_time,
-    reserved,
     room,
     spending,
     stop,

@@ -35,7 +35,7 @@ from ragbench.lms.calls.limits import (
     stopped_by,
 )
 from ragbench.lms.calls.rate import RateLimit
-from ragbench.logs import fields, get
+from ragbench.logs import get
 from ragbench.record import FailedAttempts
 from ragbench.redact import redact
 
@@ -56,20 +56,6 @@ PATIENCE_S = 600.0
 _log = get(__name__)
 
 
-@dataclass(frozen=True)
-class Retries:
-    """How often and after how long a failed attempt is made again.
-
-    Overload and lost connections are tried again `limit` times, a time-out once: each costs a whole
-    time limit. Rejections (HTTP 429) are not counted where a rate limit spaces the calls. The wait
-    doubles from `base_s` with seeded jitter, and is no shorter than a server's Retry-After.
-    """
-
-    limit: int = 4
-    base_s: float = 1.0
-    seed: int = 0
-
-
 @dataclass
 class Answered(Generic[Value]):
     """What came of a call after so many attempts; `latency_s` with all retries and waits.
@@ -84,20 +70,27 @@ class Answered(Generic[Value]):
 
 
 class Caller:
-    """Makes calls to `model`; thread-safe. `reserves` is false where others reserved for it."""
+    """Makes calls to `model`; thread-safe. `reserves` is false where others reserved for it.
+
+    Overload and lost connections are tried again `retries` times, a time-out once: each costs a
+    whole time limit. Rejections (HTTP 429) are not counted where a rate limit spaces the calls. The
+    wait doubles from `base_s` with seeded jitter, and is no shorter than a server's Retry-After.
+    """
+
+    base_s = 1.0
 
     def __init__(
         self,
         model: str,
         *,
-        retries: Retries,
+        retries: int = 4,
+        seed: int = 0,
         breaker: Breaker | None = None,
         rate: RateLimit | None = None,
         reserves: bool = True,
     ) -> None:
         self.model, self.retries, self.breaker, self.rate = model, retries, breaker, rate
-        self.reserves = reserves
-        self.random = random.Random(retries.seed)
+        self.reserves, self.random = reserves, random.Random(seed)
 
     def call(
         self,
@@ -124,11 +117,6 @@ class Caller:
         failed: FailedAttempts | None = None
         last: Exception | None = None
 
-        def log(event: str, seconds: float) -> None:
-            error = f"{type(last).__name__}: {last}"[:500]
-            about = {"model": self.model, "attempt": sent, "error": error}
-            _log.info(event, extra=fields(**about, seconds=round(seconds, 3)))
-
         try:
             while True:
                 try:
@@ -147,19 +135,16 @@ class Caller:
                         wait = min(REJECTED_S * 2.0 ** min(rejected, 20), LONGEST_WAIT_S)
                     else:
                         counted += 1
-                        wait = self.retries.base_s * 2.0 ** (counted - 1)
+                        wait = self.base_s * 2.0 ** (counted - 1)
                         if not self._tries_again(error, counted):
                             raise
                     after = (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0
                     jitter = self.random.random()
-                    wait = max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter)
-                    log("waiting to try again", wait)
-                    scope.sleep(wait)
+                    scope.sleep(max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter))
         except Exception as error:
             if last is not None:
                 seconds = time.perf_counter() - start
                 file_failure(last, attempts=sent, latency_s=seconds, failed=failed)
-                log("call failed", seconds)
             if error is last:
                 scope.check_time()  # what broke off the last attempt is no fault of the server
             raise
@@ -194,8 +179,7 @@ class Caller:
 
     def _tries_again(self, error: Exception, counted: int) -> bool:
         """Whether a further attempt follows `counted` ones that failed, the last with `error`."""
-        limit = self.retries.limit
-        most = min(limit, 1) if isinstance(error, lm15.TimeoutError) else limit
+        most = min(self.retries, 1) if isinstance(error, lm15.TimeoutError) else self.retries
         waits = (getattr(error, "retry_after", None) or 0.0) <= LONGEST_RETRY_S
         return isinstance(error, TRANSIENT) and counted <= most and waits
 

@@ -10,7 +10,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dspy import lm15
@@ -135,7 +134,7 @@ class HostedClient(Client):
     def __init__(
         self, spec: HostedSpec, *, timeout: float, send: Callable[[Any], HttpReply] | None = None
     ) -> None:
-        self.spec, self._timeout = spec, timeout
+        self.spec = spec
         self._http = HttpClient(timeout)
         self._wire = Wire(send or self._http.send)
         base, provider = spec.api_base, _ROUTES.get(spec.provider, spec.provider)
@@ -151,10 +150,6 @@ class HostedClient(Client):
         )
         self._route = f"{provider}:{spec.model}"
         self.provider = self._wire.provider = str(self._router.resolve(self._route).provider)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process takes the key from its own environment."""
-        return partial(type(self), timeout=self._timeout), (self.spec,)
 
     def complete(self, request: Request) -> Response:
         return self._wire.complete(self._router, replace(request, model=self._route))

@@ -73,10 +73,6 @@ class HttpClient:
         self._pools: dict[tuple[int, str], httpcore.ConnectionPool] = {}
         finalize(self, _close_all, self._pools)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens connections of its own."""
-        return type(self), (self.timeout_s,)
-
     def send(self, request: Any) -> HttpReply:
         """The whole reply, also where it is an error.
 

@@ -373,13 +373,6 @@ class Attempt:
 
 
 @contextmanager
-def reserved(asked: Amount) -> Iterator[Reservation]:
-    """`Scope.reserved` for what begins now, such as a batch of calls."""
-    with Scope.current().reserved(asked) as reservation:
-        yield reservation
-
-
-@contextmanager
 def question_time() -> Iterator[None]:
     """Give the question that is answered inside the block the time that is set, if any is.
 

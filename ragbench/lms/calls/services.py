@@ -12,15 +12,7 @@ from dspy.lm15 import LM15Error, OpenAIChatLM
 
 from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import file_call
-from ragbench.lms.calls.caller import (
-    PATIENCE_S,
-    TRANSIENT,
-    Answered,
-    Breaker,
-    Caller,
-    Retries,
-    reason,
-)
+from ragbench.lms.calls.caller import PATIENCE_S, TRANSIENT, Answered, Breaker, Caller, reason
 from ragbench.lms.calls.http import HttpClient, HttpRequest, request_of
 from ragbench.lms.calls.limits import Amount, Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
@@ -72,7 +64,7 @@ class ServerCalls:
         self._http = HttpClient(timeout or TIMEOUT_S, max_bytes=MAX_REPLY_BYTES)
         key = self._server.key_variable
         self._breaker = Breaker(self.name, patience=patience, key_variable=key)
-        self._caller = Caller(self.name, retries=Retries(), breaker=self._breaker, rate=self._rate)
+        self._caller = Caller(self.name, breaker=self._breaker, rate=self._rate)
 
     def make(
         self,
