@@ -99,8 +99,9 @@ def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path
     assert (front({}), again.asked) == (quiet, [])
 
 
-def test_of_equal_trials_one_is_kept(world: World) -> None:
+def test_one_objective_gives_up_early_on_bad_trials(world: World) -> None:
     tuned = search(world, objectives=("f1",), trials=10, space={"k": "1:8"})
+    assert tuned.pruned > 0
     assert len(tuned.front) == 1, "of equals one is kept"
     assert tuned.front[0].values["f1"] >= tuned.default.values["f1"]
     assert tuned.front[0].n == 8
@@ -166,7 +167,7 @@ def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:
     "over",
     [
         {"space": {"k": "1:3"}},  # three combinations are soon used up
-        {"objectives": ("f1",)},
+        {"objectives": ("f1",)},  # bad trials are given up
     ],
 )
 def test_what_is_spent_lies_in_the_estimate(world: World, over: dict[str, Any]) -> None:

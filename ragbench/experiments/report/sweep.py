@@ -168,7 +168,8 @@ def print_tuned(tuned: Tuned) -> None:
         Column("knobs", drop=1),
     ]
     print_table(Table("front", columns, rows))
-    say(f"{tuned.trials} trials; no other trial beats one of these on every objective")
+    given_up = f", {tuned.pruned} pruned" if tuned.pruned else ""
+    say(f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective")
     if best := tuned.best:
         say(
             f"the best {names[0]} of {best.candidates} looks like {best.seen:.4g}; without the "

@@ -79,15 +79,16 @@ class Search:
         config = context.config.but(set=resolved, out=self.folder / "trials" / digest[:10])
         return replace(context, config=config, program=kind(context.retriever, **config.set))
 
-    def ask(self, knobs: Mapping[str, Any]) -> Point:
-        """What the combination comes to; asks the questions not asked yet.
+    def ask(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
+        """What the combination comes to over the first `n` questions; asks those not asked yet.
 
         KnobError for knobs that do not go together, StoppedError at a limit of spending.
         """
-        done = run(self.made(knobs), watch=self.watch, title="")
+        examples = self.run_context.examples[:n]
+        done = run(replace(self.made(knobs), examples=examples), watch=self.watch, title="")
         if done.stopped_by:
             raise StoppedError(f"{done.stopped_by} within a trial")
-        failures = [record.failure for record in self._records(knobs)]
+        failures = [record.failure for record in self._records(knobs, n)]
         # A prompt too long is the knobs' doing, and a bad score; an LM that is down is neither.
         too_long = ContextWindowExceededError.__name__
         down = [f for f in failures if f and f.boundary == "provider" and f.error != too_long]
@@ -96,11 +97,11 @@ class Search:
                 f"every question failed by the LM ({down[0].message[:160]}); when it answers, "
                 "give the same command again"
             )
-        return self.point(knobs)
+        return self.point(knobs, n)
 
-    def point(self, knobs: Mapping[str, Any]) -> Point:
+    def point(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
         """What the records of a combination come to."""
-        records = self._records(knobs)
+        records = self._records(knobs, n)
         return Point(
             knobs=knobs,
             scores={name: _each(name, records) for name in self.settings.objectives},
@@ -110,9 +111,9 @@ class Search:
             clusters=usable_clusters([cluster_of(record) for record in records]),
         )
 
-    def _records(self, knobs: Mapping[str, Any]) -> list[Record]:
+    def _records(self, knobs: Mapping[str, Any], n: int | None) -> list[Record]:
         kept = read_records(self.made(knobs).config.folder())
-        return [kept[e.qid] for e in self.run_context.examples if e.qid in kept]
+        return [kept[e.qid] for e in self.run_context.examples[:n] if e.qid in kept]
 
 
 def _each(name: str, records: Sequence[Record]) -> list[float]:

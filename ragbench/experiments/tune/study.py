@@ -58,8 +58,8 @@ from ragbench.metrics import (
 from ragbench.record import billed, total
 
 ASKED, STUDY, FRONT = "tune.json", "study.db", "front"
-#: Trials whose knobs depend on no result.
-STARTUP = 8
+#: Trials whose knobs depend on no result, and those that are not given up early.
+STARTUP, NEVER_PRUNED = 8, 4
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Tuned:
     front: Sequence[Point]
     default: Point
     trials: int
+    pruned: int
     #: The best of all complete trials by the first objective, without the luck of the choice.
     best: Best | None = None
     stopped: str = ""  # what ended the search before all trials, where a limit did
@@ -130,6 +131,7 @@ def _study(search: Search) -> optuna.Study:
         storage=f"sqlite:///{search.folder / STUDY}",
         load_if_exists=True,
         directions=["maximize" if is_rising(n) else "minimize" for n in search.settings.objectives],
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),
     )
     for trial in _in_state(study, TrialState.RUNNING):  # a kill cut it off
         study.tell(trial.number, state=TrialState.FAIL)
@@ -144,26 +146,34 @@ def _study(search: Search) -> optuna.Study:
 
 
 def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
-    seed = search.settings.tune_seed * 100_003 + number
+    settings, n = search.settings, len(search.run_context.examples)
+    seed = settings.tune_seed * 100_003 + number
     study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
     trial = study.ask(search.space)
+    # With one objective a bad trial is given up after a quarter or half of the questions.
+    rungs = sorted({max(1, n // 4), max(1, n // 2), n}) if len(settings.objectives) == 1 else [n]
     try:
-        point = search.ask(trial.params)
+        for rung in rungs:
+            point = search.ask(trial.params, rung)
+            if len(rungs) > 1:
+                trial.report(point.values[settings.objectives[0]], rung)
+                if rung < n and trial.should_prune():
+                    return study.tell(trial, state=TrialState.PRUNED)
     except KnobError as error:
         trial.set_user_attr("refused", str(error))
         return study.tell(trial, state=TrialState.FAIL)
-    return study.tell(trial, [point.values[name] for name in search.settings.objectives])
+    return study.tell(trial, [point.values[name] for name in settings.objectives])
 
 
-def _in_state(study: optuna.Study, state: TrialState) -> list[FrozenTrial]:
-    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=[state])
+def _in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
+    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=states)
     return found
 
 
 def _told(study: optuna.Study) -> int:
     """Trials that came to an end by themselves; one that was cut off does not count."""
     refused = ("refused" in trial.user_attrs for trial in _in_state(study, TrialState.FAIL))
-    return len(_in_state(study, TrialState.COMPLETE)) + sum(refused)
+    return len(_in_state(study, TrialState.COMPLETE, TrialState.PRUNED)) + sum(refused)
 
 
 def _asked(search: Search) -> dict[str, Any]:
@@ -182,7 +192,7 @@ def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
     if trial.state == TrialState.COMPLETE:
         pairs = zip(settings.objectives, trial.values, strict=True)
         return ", ".join(f"{name} {value:.4g}" for name, value in pairs) + f" ({knobs})"
-    return f"not allowed ({knobs})"
+    return f"{'given up early' if trial.state == TrialState.PRUNED else 'not allowed'} ({knobs})"
 
 
 def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
@@ -202,7 +212,8 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
         save_point(search, points[number], default, folder=folder, number=number)
         front.append(replace(points[number], folder=folder))
     best = best_of_all(list(points.values()), first)
-    return Tuned(search.folder, front, default, _told(study), best)
+    pruned = len(_in_state(study, TrialState.PRUNED))
+    return Tuned(search.folder, front, default, _told(study), pruned, best)
 
 
 def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
@@ -303,7 +314,8 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     """What the trials still to come are expected to spend; asks no server.
 
     No trial is taken to be dearer than the dearest of three: the knobs as given, all at the lower
-    end of their range, all at the upper one. A combination that comes again costs nothing.
+    end of their range, all at the upper one. It may cost nothing: a combination that comes again is
+    not asked again, and a poor one is given up early.
     """
     search, done = prepare(config, settings, SILENT), 0
     path = search.folder / STUDY
