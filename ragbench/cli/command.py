@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,13 +86,7 @@ def option(*names: str, group: str = "", **settings: Any) -> Callable[[F], F]:
 
 def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
     """One decorator that adds all `options`, in their order."""
-
-    def decorate(function: F) -> F:
-        for each in reversed(options):
-            function = each(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda made, each: each(made), reversed(options), function)
 
 
 def runs_argument(function: F) -> F:

@@ -8,12 +8,12 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragbench.data.readers import is_streamed
+from ragbench.data.readers import STREAMED
 from ragbench.errors import DataError
 from ragbench.retrievers import IndexStore, Passage, PassageSource, digest_line
 
@@ -97,13 +97,12 @@ class _Positions(Mapping[str, int]):
 
 def is_large(path: Path) -> bool:
     """Whether the passages of `path` are better left on disk, and its format can be streamed."""
-    return is_streamed(path) and path.is_file() and path.stat().st_size >= LARGE_BYTES
+    streamed = path.suffix.lower() in STREAMED
+    return streamed and path.is_file() and path.stat().st_size >= LARGE_BYTES
 
 
-def stored_passages(
-    path: Path, keep_ids: bool, passages: Callable[[], Iterable[Passage]]
-) -> PassageFile:
-    """The passages of `path` in the index store; `passages` is called where they are not there yet.
+def stored_passages(path: Path, keep_ids: bool, passages: Iterable[Passage]) -> PassageFile:
+    """The passages of `path` in the index store; `passages` are read if they are not there yet.
 
     The copy is found again by the file's inode, size and times, so that the file is not read.
     DataError where a record is malformed, or the store cannot be written.
@@ -114,7 +113,7 @@ def stored_passages(
 
     def write(folder: Path) -> tuple[int, str]:
         log.warning("copying the passages of %s into the index store, once", path)
-        return write_passages(folder, passages())
+        return write_passages(folder, passages)
 
     return PassageFile(IndexStore().corpus_folder(key, write))
 

@@ -5,7 +5,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -176,7 +175,9 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
             for chunk in cut_chunks([from_text(title, text)], max_tokens=spec.passage_tokens)[0]
         ).passages
     if is_large(path):
-        return stored_passages(path, keep_ids, partial(stream_corpus, path, keep_ids))
+        records = ((row, validate(CorpusRecord, row)) for row in read_rows(path))
+        passages = (record.passage(row, keep_id=keep_ids) for row, record in records)
+        return stored_passages(path, keep_ids, passages)
     boundaries = {(passage.title, passage.text): passage for passage in known}
     pool = Pool()
     for row in _corpus_rows(path):
@@ -192,12 +193,6 @@ def need_corpus(spec: DataSpec) -> Path:
     if spec.corpus_file is None:
         raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
     return spec.corpus_file
-
-
-def stream_corpus(path: Path, keep_ids: bool) -> Iterator[Passage]:
-    """The passages of a file of records, one by one."""
-    for row in read_rows(path):
-        yield validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
 
 
 def _corpus_rows(path: Path) -> Iterator[Row]:

@@ -29,6 +29,8 @@ from ragbench.errors import DataError, needs_extra
 
 _LINES = {".jsonl", ".ndjson"}
 _TABLES = {".csv": ",", ".tsv": "\t"}
+#: Endings of the files that `read_rows` reads piece by piece.
+STREAMED = frozenset({*_LINES, *_TABLES, ".parquet"})
 _ROWS_AT_ONCE = 5_000
 #: Characters of a message: what it quotes may be of any length.
 _LONGEST = 500
@@ -194,11 +196,6 @@ def read_rows(path: Path) -> Iterator[Row]:
         yield row
     if empty:
         raise DataError(f"{path}: is empty: it holds no record")
-
-
-def is_streamed(path: Path) -> bool:
-    """Whether `read_rows` reads a file of this ending piece by piece."""
-    return path.suffix.lower() in {*_LINES, *_TABLES, ".parquet"}
 
 
 def read_json(path: Path) -> Any:

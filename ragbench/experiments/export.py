@@ -19,7 +19,7 @@ from ragbench.experiments.store import check_output, write_whole
 from ragbench.metrics import get_metric
 from ragbench.record import Record
 
-Kind = Literal["text", "texts", "integer", "number", "boolean"]
+Kind = Literal["text", "texts", "integer", "number", "boolean", "json"]
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ COLUMNS = (
     Column("billed_cost_usd", "number", lambda run, r: r.ledger.billed.cost_usd),
     Column("failed_calls", "integer", lambda run, r: r.ledger.as_if.failed),
     Column("latency_s", "number", lambda run, r: r.latency_s),
-    Column("counts", "text", lambda run, r: json.dumps(r.counts, default=str)),
-    Column("extra", "text", lambda run, r: json.dumps(r.extra, ensure_ascii=False, default=str)),
+    Column("counts", "json", lambda run, r: json.dumps(r.counts, default=str)),
+    Column("extra", "json", lambda run, r: json.dumps(r.extra, ensure_ascii=False, default=str)),
 )
 
 
@@ -163,6 +163,7 @@ def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
         "integer": pa.int64(),
         "number": pa.float64(),
         "boolean": pa.bool_(),
+        "json": pa.string(),
     }
     schema = pa.schema([(name, types[kind]) for name, kind in columns_of(runs).items()])
     table = pa.Table.from_pylist(list(rows_of(runs)), schema=schema)
