@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.experiments.compare.spending import PayBack, saved
-from ragbench.metrics.stats.betting import anytime_p
 from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
 from ragbench.metrics.stats.estimates import (
+    anytime_p,
     corrected_best,
     estimate_difference,
     estimate_mean,

@@ -63,8 +63,11 @@ class Cause:
 
 def cause_of(record: Record) -> Cause | None:
     """The cause of a wrong answer; None where the answer is right (exact match)."""
+    if record.failure is not None:
+        kind = record.failure.boundary
+        return Cause("control", "budget" if kind == "limit" else kind, record.failure.error)
     if record.failed:
-        return _failure(record)
+        return Cause("control", "program", "no answer")
     if best_of_answer(exact_match)(record):
         return None
     if cause := _wrong_form(record):
@@ -76,13 +79,6 @@ def cause_of(record: Record) -> Cause | None:
     if _is_no_answer(record.answer_text):
         return Cause("control", "gave_up", "no answer, though all gold passages were there")
     return _bad_gold(record) or _reading(record)
-
-
-def _failure(record: Record) -> Cause:
-    if record.failure is None:
-        return Cause("control", "program", "no answer")
-    boundary = record.failure.boundary
-    return Cause("control", "budget" if boundary == "limit" else boundary, record.failure.error)
 
 
 def _wrong_form(record: Record) -> Cause | None:
@@ -122,7 +118,10 @@ def _missing(record: Record) -> Cause | None:
     seen = set(union(record)) | {passage.pid for passage in record.passages}
     gold = record.gold_pids
     if not gold:
-        if answer_kind(record.answers[0]) == "yes_no" or _answer_seen(record):
+        texts = [loose_words(f"{p.title} {p.text}") for p in record.passages]
+        wanted = list(map(loose_words, record.answers))
+        found = any(_holds(text, answer) for answer in wanted for text in texts)
+        if found or answer_kind(record.answers[0]) == "yes_no":
             return None
         return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
     n_seen = sum(pid in seen for pid in gold)
@@ -130,7 +129,9 @@ def _missing(record: Record) -> Cause | None:
         return None
     hop = n_seen + 1
     detail = f"{n_seen} of {len(gold)} gold passages"
-    if _looped(record):
+    repeats = sum(search.cached for search in record.searches)
+    often = repeats >= 2 and 2 * repeats >= len(record.searches)
+    if record.stop_reason == "no_progress" or often:
         return Cause("control", "loop", f"{detail}; the same searches again", hop)
     names = _missing_names(record, hop)
     reached = [name for name in names if _is_named(name, record)]
@@ -138,12 +139,6 @@ def _missing(record: Record) -> Cause | None:
         return Cause("retrieval", "never_in_reach", f"{detail}; nothing named {names[0]!r}", hop)
     named = f"; {reached[0]!r} was named" if reached else ""
     return Cause("retrieval", "not_retrieved", detail + named, hop)
-
-
-def _looped(record: Record) -> bool:
-    searches = record.searches
-    repeats = sum(search.cached for search in searches)
-    return record.stop_reason == "no_progress" or (repeats >= 2 and 2 * repeats >= len(searches))
 
 
 def _missing_names(record: Record, hop: int) -> list[str]:
@@ -188,11 +183,6 @@ def _reading(record: Record) -> Cause:
     if kind == wanted_kind:
         return Cause("reading", "same_type", f"another {kind.replace('_', ' or ')}")
     return Cause("reading", "other_type", f"{kind} for {wanted_kind}".replace("_", " or "))
-
-
-def _answer_seen(record: Record) -> bool:
-    texts = [loose_words(f"{p.title} {p.text}") for p in record.passages]
-    return any(_holds(text, loose_words(answer)) for answer in record.answers for text in texts)
 
 
 def _is_no_answer(answer: str) -> bool:

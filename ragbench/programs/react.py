@@ -253,23 +253,19 @@ class StepTree:
         for (path, n), turn in zip(asked, turns, strict=False):
             name = f"{path.name}.{n + 1}".lstrip(".")
             if turn.uses:
-                siblings = [other.uses[0] for of, _, other in kept if of is path]
-                if self._is_new(turn.uses[0], [*siblings, *(step.use for step in path.done)]):
-                    kept.append((path, name, turn))
-                else:
+                use, others = turn.uses[0], [step.use for step in path.done]
+                others += [other.uses[0] for of, _, other in kept if of is path]
+                likeness = (core.jaccard(use.shown, o.shown) for o in others if o.tool == use.tool)
+                if max(likeness, default=0.0) >= ALIKE:
                     self.trace.count("pruned_similar")
+                else:
+                    kept.append((path, name, turn))
             elif not turn.unreadable:
                 self._finish(path, name, turn)
         room = max(self.knobs.width - len(self.answers), 0)
         if len(kept) > room:
             self.trace.count("pruned_width", len(kept) - room)
         return [self._extended(*step) for step in kept[:room]]
-
-    def _is_new(self, use: tools.ToolUse, others: Sequence[tools.ToolUse]) -> bool:
-        return not any(
-            use.tool == other.tool and core.jaccard(use.shown, other.shown) >= ALIKE
-            for other in others
-        )
 
     def _finish(self, path: Path, name: str, turn: tools.Turn) -> None:
         if turn.answer in {step.observation for step in path.done}:  # a copy is no answer

@@ -12,7 +12,7 @@ paper and the departures are in docs/programs.md.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import dspy
 from pydantic import Field
@@ -21,7 +21,7 @@ from ragbench import signatures
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.programs.core.confidence import Label, ask_probabilities, grader, labels_of
+from ragbench.programs.core.confidence import Label, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
 
@@ -31,7 +31,7 @@ Probabilities = dict[Label, float]
 UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
 _LABELS = {
     "retrieve": (True, False),
-    **{field: labels_of(signatures.CritiquedAnswer, field) for field in UNREADABLE},
+    **{f: get_args(signatures.CritiquedAnswer.output_fields[f].annotation) for f in UNREADABLE},
 }
 
 

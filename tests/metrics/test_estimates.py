@@ -8,11 +8,12 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from ragbench.metrics.stats.betting import anytime_interval, anytime_p
 from ragbench.metrics.stats.comparison import Method, compare_scores
 from ragbench.metrics.stats.estimates import (
     Interval,
     MeanEstimate,
+    anytime_interval,
+    anytime_p,
     cluster_sums,
     difference_bounds,
     estimate_difference,

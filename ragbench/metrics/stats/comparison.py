@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ragbench.errors import CompareError
-from ragbench.metrics.stats.betting import anytime_interval, anytime_p
 from ragbench.metrics.stats.estimates import (
     Bounds,
     Floats,
     Interval,
     MeanEstimate,
+    anytime_interval,
+    anytime_p,
     cluster_sums,
     difference_bounds,
     estimate_difference,

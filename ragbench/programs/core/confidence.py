@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import dspy
 
@@ -34,12 +34,6 @@ def grader(signature: type[dspy.Signature], source: Weighing) -> dspy.Module:
     bare = signature.delete("confidence") if "confidence" in signature.fields else signature
     asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if source == "logprob" else {}
     return predict(bare, like=signature, **asked)
-
-
-def labels_of(signature: type[dspy.Signature], field: str) -> tuple[Label, ...]:
-    """The labels that `field` may take."""
-    annotation = signature.output_fields[field].annotation
-    return (True, False) if annotation is bool else get_args(annotation)
 
 
 def ask_probabilities(

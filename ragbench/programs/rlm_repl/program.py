@@ -78,8 +78,13 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         if knobs.variant == "tools":
             functions += [calls.search, calls.read]
         sandbox = Sandbox(limits, {function.__name__: function for function in functions})
+        told = [
+            f"{f.__name__}({', '.join(name for name in f.__annotations__ if name != 'return')}): "
+            f"{f.__doc__}"
+            for f in functions
+        ]
         variables = f"context: a list of {described}"
-        environment = [variables, rules(limits), *map(_told, functions)]
+        environment = [variables, rules(limits), *told]
         answer: str
         reason: StopReason
         try:
@@ -224,9 +229,3 @@ class _Functions:
         text = str(reply["text"] if isinstance(reply, dict) else reply)
         self.trace.step("sub", input=prompt, observation=text)
         return text
-
-
-def _told(function: Callable[..., Any]) -> str:
-    """The function as the prompt names it."""
-    arguments = [name for name in function.__annotations__ if name != "return"]
-    return f"{function.__name__}({', '.join(arguments)}): {function.__doc__}"

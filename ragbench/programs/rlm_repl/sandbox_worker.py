@@ -14,7 +14,7 @@ import datetime
 import json
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from pydantic_monty import (
@@ -134,7 +134,7 @@ class Worker:
     def run(self) -> None:
         with self.pool:
             for line in sys.stdin:
-                self._send(self._block(json.loads(line)))
+                print(_dump(self._block(json.loads(line))), flush=True)
 
     def _block(self, block: Mapping[str, Any]) -> dict[str, Any]:
         """The reply to one block: what was printed, and the result, submission or error."""
@@ -178,7 +178,9 @@ class Worker:
             reset = isinstance(error.exception(), _EXHAUSTED)
             if reset:
                 self._drop()
-            return {"error": _cut(error.display("type-msg")), "reset": reset}
+            text = error.display("type-msg")
+            mark = " ..." * (len(text) > _ERROR_CHARS)
+            return {"error": text[:_ERROR_CHARS] + mark, "reset": reset}
         return {"result": self._shown(result)}
 
     def _shown(self, result: Any) -> str | None:
@@ -218,21 +220,9 @@ class Worker:
             self.session.__exit__(None, None, None)
         self.session = None
 
-    @staticmethod
-    def _send(message: Mapping[str, Any]) -> None:
-        print(_dump(message), flush=True)
-
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, default=_as_json)
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, set | frozenset) else str(value)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _ERROR_CHARS else text[:_ERROR_CHARS] + " ..."
+    return json.dumps(value, default=lambda v: list(v) if isinstance(v, Set) else str(v))
 
 
 if __name__ == "__main__":
