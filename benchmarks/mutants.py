@@ -188,7 +188,7 @@ def _run(folder: Path, tests: Sequence[str]) -> None:
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--noconftest", "-p", "no:xdist"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         os._exit(int(pytest.main([*options, "-o", "addopts=", "-o", "filterwarnings=", *tests])))
 
 

@@ -155,19 +155,3 @@ def test_the_examples_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.Monkey
         assert len(server.hits) > 10
     assert len(names["frame"]) == 4
     assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
-
-
-def test_a_verdict_has_the_arms_and_the_looks_that_are_asked_for(shared: dict[str, Any]) -> None:
-    said: list[str] = []
-    asked = {
-        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "cache": True,
-        "on_message": said.append,
-        "settings": {"train_limit": 3, "val_limit": 2}, "equal_cost": False,
-        "metrics": ["em"],
-    }  # fmt: skip
-    found = rb.verdict(**asked, max_questions=3)
-    assert set(found.arms) == {"zero-shot", "form", "compiled", "compiled-form"}
-    assert found.design.metrics == ("em",)
-    assert [look.questions for look in found.looks] == [2, 3]
-    assert any(line == "arm zero-shot" for line in said)
-    assert rb.verdict(**asked, margin=0.9).design.margin == 0.9

@@ -55,14 +55,6 @@ def test_answers_passages_and_spending_are_those_of_the_file() -> None:
     assert "right without its evidence" not in result.stderr
 
 
-def test_an_empty_answer_is_a_failed_question_and_its_spending_counts() -> None:
-    rows = [{"id": q["id"], "answer": q["answer"], "tokens": 7} for q in QUESTIONS]
-    rows[2]["answer"] = ""
-    records = imported(rows)
-    assert [record.failed for record in records] == [False, False, True, False, False]
-    assert sum(record.ledger.as_if.tokens for record in records) == 35
-
-
 def test_the_official_prediction_file_gives_the_official_scores() -> None:
     official = {
         "answer": {"q0": "Land 0", "q1": "the land 1", "q2": "Land 3"},
@@ -100,9 +92,7 @@ OFFICIAL = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}}
     [
         ([{"id": "q99", "answer": "x"}], "none of its 1 predictions is of the 5 questions asked"),
         ([{"id": "q0", "answer": "x", "tokens": -5}], "field 'tokens': Input should be greater"),
-        ([{"id": "q0", "answer": "x", "calls": 10**12}], "field 'calls': Input should be less"),
         ([{"id": "q0", "answer": "x", "supporting_facts": [["Town 0"]]}], "supporting_facts.0.1"),
-        ({**OFFICIAL, "sp": {"q0": 5}}, "supporting_facts"),
         ({**OFFICIAL, "sp": {"q0": [["Town 0"]]}}, "supporting_facts"),
     ],
 )

@@ -1,6 +1,5 @@
 """What was paid for and is kept in SQLite files, where a file cannot be used."""
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -41,15 +40,4 @@ def test_a_file_that_cannot_be_used_is_told_once_and_set_aside(
     rows.put({b"a": b"1", b"b": b"2"})
     assert rows.get([b"b"]) == {b"b": b"2"}
     assert [record.message.count("kept.sqlite cannot be used") for record in caplog.records] == [1]
-    rows.close()
-
-
-def test_a_file_that_fails_in_the_middle_loses_nothing_that_is_written_now(tmp_path: Path) -> None:
-    path = tmp_path / "kept.sqlite"
-    rows = KeptRows(path)
-    rows.put({b"a": b"1"})
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("DROP TABLE kept")
-    rows.put({b"b": b"2"})
-    assert rows.get([b"b"]) == {b"b": b"2"}
     rows.close()

@@ -73,22 +73,7 @@ def test_no_key_is_in_message_fields_or_traceback(
     assert "ValueError" in text
 
 
-def test_terminal_shows_a_repeated_event_a_few_times_on_one_line_each(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    logs.to_terminal()
-    logs.to_terminal()
-    log = logs.get("ragbench.test")
-    for number in range(10):
-        log.warning("waits\x1b[2J\n%d s", number, extra=logs.fields(why="429"))
-    log.info("not for the terminal")
-    shown = capsys.readouterr().err.splitlines()
-    assert len(shown) == logs.SHOWN
-    assert shown[0] == "warning: waits [2J 0 s (why 429)"
-    assert "log alone" in shown[-1]
-
-
-@pytest.mark.parametrize("spoilt", ["folder", "link", "full disk"])
+@pytest.mark.parametrize("spoilt", ["folder", "link"])
 def test_log_that_cannot_be_written_costs_one_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: str
 ) -> None:
@@ -96,13 +81,10 @@ def test_log_that_cannot_be_written_costs_one_warning(
     path = tmp_path / logs.LOG
     if spoilt == "folder":
         path.mkdir()
-    elif spoilt == "link":
+    else:
         (tmp_path / "precious").write_text("mine")
         path.symlink_to(tmp_path / "precious")
     with logs.log_to(path):
-        if spoilt == "full disk":
-            handler = next(h for h in logging.getLogger().handlers if isinstance(h, logs._File))
-            handler.setStream(open("/dev/full", "w")).close()  # noqa: SIM115
         logs.get("ragbench.test").info("a")
         logs.get("ragbench.test").info("b")
     err = capsys.readouterr().err.splitlines()

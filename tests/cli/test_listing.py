@@ -66,12 +66,8 @@ def test_show_program_tells_knobs_variants_roles(
     ("words", "lines"),
     [
         ("program lookahead", ["role plan: draft (DraftPlanGraph)", "role extract: bind ("]),
-        ("program tree_rag", ["role extract: index (Summarize)"]),
-        ("program rlm_repl", ["role sub: llm_query (llm_query)"]),
         ("retriever bm25", ["settings (--retriever-set NAME=VALUE)", "  k1 "]),
         ("optimizer mipro", ["needs: trainset, prompt_lm, teacher", "formula: ", "  trials "]),
-        ("metric em", ["score of a failed question: 0"]),
-        ("protocol arag", ["arag"]),
         ("config paper_arag", ["matrix:"]),
     ],
 )

@@ -50,13 +50,6 @@ def test_tune_then_eval(world: World) -> None:
         ragbench(f"tune --program vanilla {DATA} --set k=2 --space k=1:3")
 
 
-def test_form_and_votes_are_arms_of_eval_alone(world: World) -> None:
-    shown = ragbench(f"eval --program vanilla {DATA} --form --votes 3 --limit 2")
-    assert "form repaired, 3 votes" in shown
-    result = CliRunner().invoke(cli, ["compile", "--form"])
-    assert "No such option" in str(result.output) + str(result.exception)
-
-
 def test_a_compiled_program_of_another_architecture_is_refused_by_that_fact(world: World) -> None:
     ragbench(f"compile --program vanilla --optimizer labeled {DATA} --out compiled")
     with pytest.raises(RunError, match="is a compiled vanilla, not ircot; leave --program out"):

@@ -34,15 +34,11 @@ def refusal(spec: DataSpec) -> str:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"  \n ", "is empty"),
         (b"\xff\xfe[]", "not UTF-8"),
         (b"[{\x00}]", "NUL"),
-        (b"hello", "not whole JSON"),
         (b'[{"question": "a', "not whole JSON"),
-        (b"[]", "empty"),
         (b'{"data": []}', "list of records"),
         (b"[null]", "must be an object, not null"),
-        (b"[{}]", "is missing"),
         (b"[" * 100_000, "not whole JSON"),
         (b"[" + b"9" * 5000 + b"]", "not whole JSON"),
     ],
@@ -61,15 +57,10 @@ DROPPED = object()
 @pytest.mark.parametrize(
     ("dataset", "change", "says"),
     [
-        ("hotpotqa", {"_id": DROPPED}, "field '_id': is missing; there are "),
         ("hotpotqa", {"answer": DROPPED}, "field 'answer': is missing; there are "),
-        ("hotpotqa", {"question": None}, "'question': Input should be a valid string, not null"),
         ("hotpotqa", {"question": "  "}, "field 'question': is empty"),
         ("hotpotqa", {"question": "a\x00b"}, "field 'question': holds a NUL"),
-        ("hotpotqa", {"question": "a\ud800b"}, "field 'question'"),
         ("hotpotqa", {"question": "?!"}, "has no word"),
-        ("hotpotqa", {"answer": ["x"]}, "'answer': Input should be a valid string, not a list"),
-        ("hotpotqa", {"context": [["T", "not a list"]]}, "field 'context.0.1'"),
         ("hotpotqa", {"context": []}, "has no passages of its own"),
         ("hotpotqa", {"supporting_facts": [["T", True]]}, "field 'supporting_facts.0.1'"),
         ("hotpotqa", {"context": {"title": ["T", "U"], "sentences": [["s."]]}},
@@ -77,8 +68,6 @@ DROPPED = object()
         ("hotpotqa", {"_id": "h0"}, "'h0' is the id of"),
         ("jsonl", {"answers": [], "answer": None}, "field 'answers': is missing or empty"),
         ("jsonl", {"gold": ["nothing"]}, "'nothing' is neither the id nor the title"),
-        ("jsonl", {"context": [{"title": "T"}]}, "field 'text': is missing"),
-        ("jsonl", {"decomposition": [{"question": "x"}]}, "field 'decomposition'"),
         ("jsonl", {"context": [{"id": "p", "text": "a"}, {"id": "p", "text": "b"}]},
          "another passage"),
     ],
@@ -97,10 +86,7 @@ def test_broken_fields(dataset, change, says, write):
     [
         ("arag", ["no index"], "must be 'index:text'"),
         ("arag", ["0:"], ""),  # an empty chunk is odd, not wrong
-        ("arag", [{"id": 0}], "field 'text': is missing"),
-        ("arag", [5], "must be an object"),
         ("jsonl", [{"title": 5, "text": "x"}], "field 'title'"),
-        ("jsonl", {"T": 5}, "field 'text'"),
         ("jsonl", [{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "the id of another"),
     ],
 )

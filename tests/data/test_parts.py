@@ -62,13 +62,6 @@ def test_split_sizes_and_order():
     assert len(everything.examples["test"]) == 20
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [("Caf\u00e9 owner?", "Cafe\u0301 owner?"), ("\uff37ho?", "Who?")]
-)
-def test_a_letter_that_is_written_in_two_ways_is_the_same_question(one, other):
-    assert question_key(one) == question_key(other)
-
-
 def test_a_set_of_everything_is_taken_apart_by_the_commonest_key():
     chain = [(f"p{i // 5}", f"p{i // 5 + 1}") for i in range(60)]
     assert len(set(linked(chain))) == 1

@@ -58,12 +58,9 @@ def test_every_format_gives_the_same_data_set(kind, write, tmp_path):
     ("answer", "expected"),
     [
         (["x", "y", "x"], ["x", "y"]),
-        (1914, ["1914"]),
-        (2.5, ["2.5"]),
         (3.0, ["3"]),
         ([1, "one"], ["1", "one"]),
         (True, ["yes"]),
-        (10**30, [str(10**30)]),
     ],
 )
 def test_answers_may_be_lists_numbers_and_truth_values(answer, expected, write):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import WORDS
-from ragbench.experiments.compare.paired import clusters_of
+from ragbench.experiments.compare.paired import clusters_of, mostly_right
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Look, Verdict, conclusion
 from ragbench.experiments.report.comparison import looks_in_words
@@ -142,6 +142,17 @@ def test_clusters_are_those_named_or_those_that_share_gold_passages(
     assert clusters_of(read_records(folder(*rows))) == dict(
         zip("abc", clusters.split(), strict=False)
     )
+
+
+def test_mostly_right_is_more_than_half(folder: Folder) -> None:
+    def run(*answers: str) -> Any:
+        names = zip("abc", answers, strict=True)
+        rows = [record(a, qid=qid) for qid, a in names]
+        return SimpleNamespace(records=read_records(folder(*rows)))
+
+    arm = [run("Norway", "Norway", "Chad"), run("Norway", "Chad", "Chad")]
+    assert mostly_right(arm, "abc") == {"a"}
+    assert mostly_right([*arm, run("Norway", "Norway", "Chad")], "abc") == {"a", "b"}
 
 
 @pytest.mark.parametrize("gain", [-0.6, -0.1, 0.0, 0.1, 0.6])

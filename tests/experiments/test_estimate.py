@@ -83,15 +83,13 @@ def test_spending_lies_in_the_range_of_what_is_left(
     assert estimate_run(bench).high.calls == 0
 
 
-@pytest.mark.parametrize("bank", [[], [{"question": "Where is it?", "demos": {}}]])
 def test_an_embeddings_server_is_not_asked_either(
-    config: RunConfig, server: FakeServer, like: RunContext, bank: list[dict[str, object]]
+    config: RunConfig, server: FakeServer, like: RunContext
 ) -> None:
     """Also not by a program compiled by `knn`, which asks a copy of itself."""
     settings = {"embedder": "openai/small", "api_base": server.url}
     bench = ready(config.but(retriever="dense", retriever_set=settings), like=like)
-    if bank:
-        use_bank(bench.program, {"entries": bank, "k": 1})
+    use_bank(bench.program, {"entries": [{"question": "Where is it?", "demos": {}}], "k": 1})
     found = estimate_run(replace(bench, program=repair_form(bench.program)))
     assert server.hits == []
     assert (found.low.calls, found.high.calls) == (4, 8)

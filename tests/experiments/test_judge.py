@@ -91,14 +91,6 @@ def test_what_the_provider_failed_or_a_limit_left_is_asked_next_time(folder: Fol
     with spending(Limits(cost=1.0)), pytest.raises(ConfigError, match="--price"):
         judged(folder(), judge_of(price=None))
 
-    run = folder(answered("q1", "Norway"))  # cut off between the first try and the second
-    lm = judge_of(lambda a: "hm" if a.number == 1 else fair(a), schema=False)
-    with spending(Limits(calls=1)):
-        found = judged(run, lm)
-    assert (found["unscored"], found["not_asked"], found["billed"]["calls"]) == (0, 1, 1)
-    whole = judged(run, lm)
-    assert (whole["correct"], whole["as_if"]["calls"], whole["billed"]["calls"]) == (1, 1, 2)
-
 
 def test_a_model_does_not_judge_itself_unless_told(folder: Folder) -> None:
     run, lm = folder(), judge_of(name="answerer")

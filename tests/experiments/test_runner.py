@@ -89,15 +89,6 @@ def test_failure_is_recorded_scored_zero_and_asked_again(ran: Run) -> None:
     assert len(lm.asked) == 1
 
 
-def test_cached_rerun_bills_nothing_and_shows_the_same_totals(ran: Run, tmp_path: Path) -> None:
-    lm = ScriptedLM(script, cache=True, name="scripted/cached-rerun", price="in=1,out=2")
-    first = ran(lm)[0].summary
-    second = ran(lm, out=str(tmp_path / "again"))[0].summary
-    assert first.billed == first.as_if == second.as_if
-    assert first.as_if.cost_usd > 0
-    assert (second.billed.calls, second.billed.cost_usd) == (0, 0)
-
-
 def test_summary_can_be_rebuilt_from_the_records(ran: Run) -> None:
     result, _ = ran()
     before, rebuilt, n = summarize(result.records), reopen(result.folder), len(result.records)

@@ -145,8 +145,6 @@ COPIED = (
     ("statement", "told"),
     [
         ("UPDATE records SET value = replace(value, 'Sweden', 'Norway')", "the record of q3 was"),
-        ("UPDATE records SET em = 1 WHERE qid = 'q3'", "the record of q3 was damaged or changed"),
-        ("UPDATE records SET qid = 'q9' WHERE qid = 'q3'", "the record of q9 was"),
         ("UPDATE records SET qid = x'ff' WHERE qid = 'q3'", "was damaged or changed"),
         ("DELETE FROM records WHERE qid = 'q1'", "it has 3 records, and 4 were written"),
         (f"INSERT INTO records SELECT 9, {COPIED} FROM records WHERE qid = 'q1'",

@@ -36,9 +36,6 @@ class Heard(Watch):
     [
         ({"data_file": ["nowhere.jsonl"]}, "no such file"),
         ({"lm_for.plan": ["openai/fake"]}, "no role of vanilla named 'plan'"),
-        ({"retriever": ["bm26"]}, "did you mean bm25"),
-        ({"retriever_set.k1": [-1]}, "k1=-1"),
-        ({"lm": ["nonsense"]}, "malformed LM spec"),
         ({"optimizer": ["bootstrap"], "compile.teacher": ["nonsense"]}, "malformed LM spec"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import ConfigError, DataError, RagbenchError, RunError
+from ragbench.errors import DataError, RunError
 from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
 from ragbench.experiments.compile import make_plan
@@ -96,21 +96,6 @@ def test_questions_that_are_not_held_out_are_refused(world: World) -> None:
     for again in (lambda: reread(made.folder), lambda: verdict(world)):
         with pytest.raises(DataError, match="used to compile"):
             again()
-
-
-def test_what_cannot_be_is_refused_before_anything_is_spent(world: World) -> None:
-    given: list[tuple[dict[str, Any], CompileConfig, dict[str, Any]]] = [
-        ({}, CompileConfig(optimizer="bootstrp"), {}),
-        ({}, CompileConfig(opt_set={"bootstrapped": -1}), {}),
-        ({"form": True}, CompileConfig(), {}),
-        ({"compiled": world.folder}, CompileConfig(), {}),
-    ]
-    for run, how, over in given:
-        with pytest.raises(RagbenchError):
-            verdict(world, run, how, **over)
-    with pytest.raises(ConfigError, match="has no bounds"):
-        verdict(world, metrics=("answer_length",), max_questions=8)
-    assert world.lm.asked == []
 
 
 def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -> None:
