@@ -271,11 +271,7 @@ def adapter_name(name: str, lm: dspy.LM | None) -> str:
 
 
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
-    """The adapter called `name`; for `auto` see `adapter_name`.
-
-    Raises:
-        UnknownNameError: no such adapter.
-    """
+    """The adapter called `name`; for `auto` see `adapter_name`."""
     name = adapter_name(name, lm)
     if name not in ADAPTERS:
         raise UnknownNameError("adapter", name, ["auto", *ADAPTERS])

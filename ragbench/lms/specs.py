@@ -91,13 +91,12 @@ def key_in(*variables: str) -> str | None:
     Raises:
         LMSetupError: it holds characters that cannot be sent as a key.
     """
-    name = next((name for name in variables if os.environ.get(name)), None)
-    if name is None:
-        return None
-    key = os.environ[name]
-    if not (key.isascii() and key.isprintable()):
-        raise LMSetupError(f"{name} holds characters that no key has; set it anew")
-    return key
+    for name in variables:
+        if key := os.environ.get(name):
+            if not (key.isascii() and key.isprintable()):
+                raise LMSetupError(f"{name} holds characters that no key has; set it anew")
+            return key
+    return None
 
 
 def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedSpec:
@@ -130,11 +129,7 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
 
 
 def _check_other(provider: str, model: str) -> None:
-    """Do nothing if LiteLLM knows `provider`.
-
-    Raises:
-        LMSetupError: it does not.
-    """
+    """Raise LMSetupError if LiteLLM does not know `provider`."""
     if provider in _OTHER_KEYS:  # known without LiteLLM, whose import takes seconds
         return
     import litellm

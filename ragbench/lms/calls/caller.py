@@ -214,13 +214,9 @@ class Breaker:
         return self._opened_at is not None
 
     def enter(self, attempt: Attempt) -> None:
-        """Let the attempt pass, or make it wait until the server answers again.
-
-        Raises:
-            LimitReachedError: it will not.
-        """
+        """Let the attempt pass when the server answers; raise LimitReachedError if it will not."""
         with self._changed:
-            while self.open and self.broken is None:
+            while self.open and not self.broken:
                 now = self._clock()
                 if now >= self._probe_at:  # it probes, and the next one does after a longer pause
                     self._pause = min(2 * self._pause, LONGEST_PAUSE_S)

@@ -49,11 +49,7 @@ class QuestionTimeoutError(CallRefusedError):
 
 
 def refuse(why: str) -> NoReturn:
-    """Refuse a call, so that its question counts as cut off and not as failed.
-
-    Raises:
-        LimitReachedError: always.
-    """
+    """Refuse a call, so that its question counts as cut off and not as failed."""
     if (ledger := current_ledger()) is not None:
         ledger.refused = True
     raise LimitReachedError(why)
@@ -188,11 +184,7 @@ def active() -> tuple[Spent, ...]:
 
 @contextmanager
 def spending(limits: Limits) -> Iterator[Spent]:
-    """Keep `limits` over all calls of the process that are made inside the block.
-
-    Raises:
-        RagbenchError: an LM that the block used is down for good; see `stop`.
-    """
+    """Keep `limits` over all calls that are made inside the block, which may end by `stop`."""
     global _open
     spent = Spent(limits)
     around = _Active((*active(), spent))
@@ -274,11 +266,7 @@ class Scope:
         return self._late() or stopping.stopped() or any(one.stopped_by for one in self.spent)
 
     def check(self) -> None:
-        """Do nothing if an attempt may be made.
-
-        Raises:
-            CallRefusedError: a limit or a stop forbids it, or the question's time is over.
-        """
+        """Raise CallRefusedError if a limit, a stop or the question's time forbids an attempt."""
         if stopping.stopped():
             refuse("the command was stopped")
         for one in self.spent:
@@ -287,11 +275,7 @@ class Scope:
         self.check_time()
 
     def check_time(self) -> None:
-        """Do nothing while the question has time.
-
-        Raises:
-            QuestionTimeoutError: it is over.
-        """
+        """Raise QuestionTimeoutError if the question's time is over."""
         if self.deadline is not None and self._late():
             raise QuestionTimeoutError(f"the question took longer than {self.deadline.seconds:g} s")
 
@@ -301,11 +285,7 @@ class Scope:
         stopping.sleep(max(0.0, min(seconds, left)), self.over)
 
     def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
-        """Wait on the held `condition` for a moment; the caller asks again what it waits for.
-
-        Raises:
-            CallRefusedError: no attempt may be made any more.
-        """
+        """Wait a moment on the held `condition`, as `check` lets; the caller looks again."""
         self.check()
         condition.wait(max(0.0, min(seconds, stopping.POLL_S)))
         self.check()
@@ -386,11 +366,7 @@ def question_time() -> Iterator[None]:
 
 
 def check_price(model: str, *, known: bool, cure: str = "") -> None:
-    """Do nothing unless a limit on cost is to be kept over a model without a price.
-
-    Raises:
-        ConfigError: it is.
-    """
+    """Raise ConfigError if a limit on cost is to be kept over a model without a price."""
     for limits in (one.limits for one in active() if not known):
         if limits.cost is not None:
             raise ConfigError(

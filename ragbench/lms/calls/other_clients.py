@@ -44,19 +44,10 @@ class LocalClient(Client):
         self._slots = threading.Semaphore(server.slots)
 
     def prepare(self) -> None:
-        """Start the server if it is not up.
-
-        Raises:
-            LMSetupError: it does not start.
-        """
+        """Start the server if it is not up."""
         self.server.url()
 
     def complete(self, request: Request) -> Response:
-        """One attempt; see `Client`.
-
-        Raises:
-            CallRefusedError: it was stopped while it waited for a slot.
-        """
         scope = Scope.current()
         while not self._slots.acquire(timeout=POLL_S):
             scope.check()
@@ -66,7 +57,6 @@ class LocalClient(Client):
             self._slots.release()
 
     def check(self) -> None:
-        """See `Client`; starts the server."""
         self.prepare()
 
     def close(self) -> None:

@@ -148,10 +148,7 @@ class Service(ServerCalls):
         `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError;
         its tokens are estimated where the server counts none. `most_usd` is the most that the
         request may cost, infinite where no price is known. A failure is filed in the ledger; a
-        success is for the caller to file.
-
-        Raises:
-            RagbenchError: as `make`.
+        success is for the caller to file. Raises as `make` does.
         """
         estimate = sum(map(estimate_tokens, texts))
 
