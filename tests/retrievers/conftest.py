@@ -14,6 +14,7 @@ from ragbench.record import Call
 from ragbench.retrievers import Corpus, Passage, dense
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedder, Vectors, normalized
+from ragbench.retrievers.lm_index import base as lm_index
 from ragbench.retrievers.store import IndexStore
 
 
@@ -47,6 +48,15 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> WordEmbedder:
     made = WordEmbedder()
     monkeypatch.setattr(dense, "make_embedder", lambda spec, api_base="": made)
     return made
+
+
+@pytest.fixture
+def words(embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WordEmbedder:
+    """What indexes made by an LM use instead of a model, in a cache of the test's own."""
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(lm_index, "make_embedder", lambda spec, api_base="": embedder)
+    monkeypatch.setattr("ragbench.retrievers.store._OPEN", {})
+    return embedder
 
 
 @pytest.fixture

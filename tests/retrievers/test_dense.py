@@ -78,27 +78,15 @@ def test_prefixes_and_title_reach_the_embedder(embedder: WordEmbedder) -> None:
     assert embedder.embedded[-1] == "y"
 
 
-def test_a_restricted_retriever_shares_vectors(embedder: WordEmbedder) -> None:
-    retriever = make_retriever("dense", make_corpus(random_texts(50, seed=6))).build()
-    embedder.embedded.clear()
-    small = retriever.restrict([7, 3, 20])
-    assert not embedder.embedded
-    found = small.search("w1 w2", k=9)
-    whole = {p.pid: p.score for p in retriever.search("w1 w2", k=50)}
-    assert sorted(p.pid for p in found) == ["p20", "p3", "p7"]
-    assert [p.score for p in found] == pytest.approx(
-        sorted((whole[p] for p in ("p7", "p3", "p20")), reverse=True), abs=1e-6
-    )
-
-
-def _contexts(n: int) -> Corpus:
-    corpus = make_corpus([f"text number {i}" for i in range(n)])
-    return Corpus(corpus.passages, contexts={"q1": (0, 1, 2), "q2": (2, 3)})
-
-
-def test_index_work_is_not_the_questions(embedder: WordEmbedder) -> None:
-    retriever = make_retriever("dense", _contexts(10), setting="distractor")
+def test_index_work_is_not_the_questions_and_vectors_are_shared(embedder: WordEmbedder) -> None:
+    passages = make_corpus([f"text number {i}" for i in range(10)]).passages
+    corpus = Corpus(passages, contexts={"q1": (0, 1, 2), "q2": (2, 3)})
+    retriever = make_retriever("dense", corpus, setting="distractor")
     with open_ledger() as ledger:
         retriever.for_question("q1").search("text", k=1)
     assert [(call.kind, call.prompt_tokens) for call in ledger.calls] == [("embed", 1)]
     assert retriever.card()["index"]["embedding_tokens"] == 12
+    shared = make_retriever("dense", corpus).build()
+    embedder.embedded.clear()
+    assert {p.pid for p in shared.restrict([7, 3]).search("w1", k=9)} == {"p3", "p7"}
+    assert embedder.embedded == ["w1"]

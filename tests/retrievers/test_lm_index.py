@@ -1,5 +1,7 @@
-"""What indexes made by an LM share: replies kept and lost, walks by hand, entities, storing."""
+"""Indexes made by an LM: replies kept and lost, storing; LinearRAG and trees by hand."""
 
+import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.retrievers import store as index_store
 from ragbench.retrievers.base import Corpus, Passage
-from ragbench.retrievers.lm_index import base as lm_index
+from ragbench.retrievers.lm_index import SummaryTree
 from ragbench.retrievers.lm_index.light import Extraction
 from ragbench.retrievers.lm_index.linear import (
     Activated,
@@ -25,19 +27,14 @@ from ragbench.retrievers.lm_index.linear import (
     sentences_of,
 )
 from ragbench.retrievers.lm_index.replies import IndexLM
+from ragbench.retrievers.lm_index.tree import Shape, group, hiro, traversal
 from ragbench.retrievers.store import IndexStore
 from ragbench.signatures import ExtractEntities
 from tests.fake_server import FakeServer, Fault
 from tests.fakes import Asked, Reply, ScriptedLM, overflowing, rate_limited
-from tests.retrievers.conftest import WordEmbedder, make_corpus
+from tests.retrievers.conftest import make_corpus
 
-
-@pytest.fixture(autouse=True)
-def words(monkeypatch: pytest.MonkeyPatch, embedder: WordEmbedder, tmp_path: Path) -> WordEmbedder:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(lm_index, "make_embedder", lambda spec, api_base="": embedder)
-    monkeypatch.setattr("ragbench.retrievers.store._OPEN", {})
-    return embedder
+pytestmark = pytest.mark.usefixtures("words")
 
 
 def names(asked: Asked) -> Reply:
@@ -139,12 +136,11 @@ def test_calls_of_a_reply_that_never_comes_are_booked() -> None:
 
 def test_pagerank_of_three_nodes_in_a_row() -> None:
     # 0 - 1 - 2 with weights 1 and 3, walks start at 0 and go on with probability 1/2:
-    # p0 = 1/2 + p1/8, p1 = p0/2 + p2/2, p2 = 3 p1/8, so p1 = 4/13, p0 = 7/13, p2 = 3/26... whole 1.
+    # p0 = 1/2 + p1/8, p1 = p0/2 + p2/2, p2 = 3 p1/8
     index = LinearIndex(make_corpus(["", "", ""]))
     index.edges, index.weights = np.array([[0, 1], [1, 2]], np.int32), np.array([1, 3], np.float32)
     p1 = 0.25 / (1 - 1 / 16 - 3 / 16)
     expected = [0.5 + p1 / 8, p1, 3 * p1 / 8]
-    assert sum(expected) == pytest.approx(1)
     found = index.walked({}, np.array([1.0, 0, 0]), damping=0.5)
     assert found == pytest.approx(expected, abs=1e-9)
 
@@ -220,19 +216,10 @@ def test_nodes_and_edges_of_a_linear_index() -> None:
     )
     of = dict(zip(index.names, index.sentences, strict=True))
     assert (of["Harwick"], of["Orla Venn"], of["Salt Road"]) == ([0, 1], [0], [0])
-
-
-def test_chunks_that_follow_each_other_are_joined_and_paragraphs_are_not() -> None:
-    texts = ["stone one", "stone two", "stone three"]
-    plain = make_corpus(texts, title=lambda i: "")
-    assert len(linear(plain).edges) == 0
-    chunks = Corpus(plain.passages, view="chunk")
+    stones = make_corpus(["stone one", "stone two", "stone three"], title=lambda i: "")
+    assert len(linear(stones).edges) == 0  # paragraphs; chunks that follow each other are joined
     index_store._OPEN.clear()
-    assert linear(chunks).edges.tolist() == [[0, 1], [1, 2]]
-    _, active = with_lm()
-    with active:
-        assert len(LinearIndex.of(plain, adjacent="on").edges) == 2
-        assert len(LinearIndex.of(chunks, adjacent="off").edges) == 0
+    assert linear(Corpus(stones.passages, view="chunk")).edges.tolist() == [[0, 1], [1, 2]]
 
 
 def test_names_are_found_as_the_text_writes_them() -> None:
@@ -264,9 +251,7 @@ def test_a_stored_index_is_mapped_and_gives_the_same(tmp_path: Path) -> None:
     assert shares[0] == shares[1]
 
 
-@pytest.mark.parametrize(
-    ("told", "weight"), [(7, 7.0), (-3, 0.0), (1e308, 1e6), (None, 1.0), (float("nan"), 1.0)]
-)
+@pytest.mark.parametrize(("told", "weight"), [(7, 7.0), (-3, 0.0), (1e308, 1e6), (None, 1.0)])
 def test_the_strength_of_a_relation_is_a_finite_number(told: Any, weight: float) -> None:
     read = Extraction()
     read.add({"relations": [{"source": "A", "target": "B", "strength": told}]})
@@ -281,3 +266,97 @@ def test_a_server_that_fails_under_an_index_is_one_line_and_no_bug(
         settings: dict[str, Any] = {"api_base": server.url, "limit": 1, "size": 100, "out": "run"}
         with pytest.raises(LMUnavailableError, match=r"LMInvalidRequestError.*continues"):
             rb.evaluate("hippo_rag", "synthetic", lm="hosted_vllm/x", **settings)
+
+
+# -- summary trees
+
+TOPICS = ("comet star moon sky", "bread flour oven salt", "river boat fish net")
+
+
+def topical(n: int) -> Corpus:
+    """`n` texts, in turn of three topics, each with a word of its own."""
+    return make_corpus(
+        (f"{TOPICS[i % 3]} {TOPICS[i % 3]} n{i}" for i in range(n)), title=lambda i: ""
+    )
+
+
+def sums_up(asked: Asked) -> Reply:
+    """The first words of the texts."""
+    texts = json.loads(asked.inputs["texts"])
+    return {"summary": f"{len(texts)} texts of {' '.join(texts[0].split()[:4])}"}
+
+
+# -- clusters of the tree
+
+
+def blobs(n: int, *, seed: int = 3) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = np.eye(3, 16) * 5
+    rows = [centres[i % 3] + rng.normal(0, 0.05, 16) for i in range(n)]
+    return np.array(rows, dtype=np.float32)
+
+
+def test_clusters_are_those_of_the_data_and_the_same_each_time() -> None:
+    found = group(blobs(45), [10] * 45, max_tokens=3500)
+    assert {row for rows in found for row in rows} == set(range(45))
+    assert all(len({row % 3 for row in rows}) == 1 for rows in found)
+    assert found == group(blobs(45), [10] * 45, max_tokens=3500)
+
+
+def test_a_cluster_of_too_many_tokens_is_divided() -> None:
+    same = np.ones((30, 16), dtype=np.float32)  # the mixture finds nothing to divide
+    found = group(same, [100] * 30, max_tokens=1000)
+    assert found == [list(range(s, s + 10)) for s in (0, 10, 20)]
+    assert group(same[:2], [5000, 5000], max_tokens=1000) == [[0], [1]]
+
+
+# -- making a tree
+
+
+def test_layers_are_summaries_of_the_layer_below() -> None:
+    lm = ScriptedLM(sums_up)
+    made = SummaryTree(topical(45), lm="scripted")
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        made.build()
+    layers = made.shape.layers
+    assert len(layers) >= 2
+    assert len(layers[0]) == 45
+    assert len(layers[-1]) <= 11
+    for lower, upper in pairwise(layers):
+        below = {child for node in upper for child in made.shape.children[node]}
+        assert below == set(lower)  # no node drops out of the tree
+    assert len(lm.asked) == sum(map(len, layers[1:])) == made.facts()["index_calls"]
+    assert {asked.signature for asked in lm.asked} == {"Summarize"}
+    top = made.passage(layers[1][0])
+    assert "texts of" in top.text
+
+
+# -- searching a tree: leaves 0 to 4; 5 over 0 and 1, 6 over 1, 2 and 3, 7 over 4; 1 has two parents
+
+SHAPE = Shape(
+    layers=[[0, 1, 2, 3, 4], [5, 6, 7]], children=[(), (), (), (), (), (0, 1), (1, 2, 3), (4,)]
+)
+SCORES = np.array([0.70, 0.55, 0.62, 0.20, 0.90, 0.50, 0.60, 0.25], dtype=np.float32)
+
+
+def test_traversal_goes_down_from_the_best_of_the_top() -> None:
+    # Top: 6 and 5; their children 0, 1, 2, 3: 0 and 2. Leaf 4 is best, but below a poor summary.
+    assert traversal(SCORES, SHAPE, k=2) == [6, 5, 0, 2]
+
+
+def test_hiro_descends_while_similarity_rises() -> None:
+    # 7 is not above 0.3, so 4 is never seen. From 6: 1 falls, 2 rises by 0.02, 3 fails, so 6 stays.
+    # From 5: 0 rises by 0.2 and 1 by 0.05, so both take the place of 5.
+    assert hiro(SCORES, SHAPE, selection=0.3, delta=0.015) == [0, 2, 6, 1]
+    # Where one child is enough to replace its parent, 6 goes.
+    less = hiro(SCORES, SHAPE, selection=0.3, delta=0.015, keep_parent="none_pass")
+    assert less == [0, 2, 1]
+    # A rise of 0.02 is not above 0.03: 6 has no good child and stays alone.
+    steep = hiro(SCORES, SHAPE, selection=0.3, delta=0.03, keep_parent="none_pass")
+    assert steep == [0, 6, 1]
+    assert hiro(SCORES, SHAPE, selection=0.3, delta=0.5) == [6, 5]
+    # Node 1 has two parents and is kept once.
+    shared = np.array([0.7, 0.8, 0.7, 0.7, 0.1, 0.5, 0.5, 0.1], dtype=np.float32)
+    assert hiro(shared, SHAPE, selection=0.3, delta=0.0) == [1, 0, 2, 3]
+    # Without a root above the threshold it starts at the best; no child of it is above either.
+    assert hiro(SCORES, SHAPE, selection=0.65, delta=0.015) == [6]

@@ -29,13 +29,12 @@ from ragbench.retrievers.lm_index import (
     LinearIndex,
     LMIndex,
     SummaryTree,
-    base,
     by_pattern,
     rehearsed,
 )
 from tests.fake_server import FakeServer, Hit
-from tests.retrievers.conftest import WordEmbedder
 
+pytestmark = pytest.mark.usefixtures("words")
 WORKERS = 4
 SYSTEMS: dict[str, tuple[type[LMIndex], dict[str, Any]]] = {
     "hippo_rag": (HippoIndex, {}),
@@ -45,12 +44,6 @@ SYSTEMS: dict[str, tuple[type[LMIndex], dict[str, Any]]] = {
     "linear_rag": (LinearIndex, {}),
     "memo_rag": (GistIndex, {"stretch_tokens": 100}),
 }
-
-
-@pytest.fixture(autouse=True)
-def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(base, "make_embedder", lambda spec, api_base="": WordEmbedder())
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +86,7 @@ def fault(prompt: str) -> int:
 
 def lengthened(said: dict[str, Any], characters: int) -> dict[str, Any]:
     """`said`, its last field too long by at least so many characters."""
-    name = list(said)[-1]
-    value = said[name]
+    name, value = list(said.items())[-1]
     if isinstance(value, list):
         return {**said, name: value * (1 + characters // max(1, len(json.dumps(value)) - 2))}
     return {**said, name: value + " And so on." * (characters // 11)}
@@ -124,22 +116,24 @@ class Faulty:
         return json.dumps(said)
 
 
+def asking(server: FakeServer) -> Any:
+    lm = make_lm("hosted_vllm/fake", api_base=server.url, cache=False, schema=True)
+    return dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=WORKERS)
+
+
 def made(
     name: str, corpus: Corpus, server: FakeServer, limit: int | None = None
 ) -> tuple[LMIndex, Ledger]:
     """The index that an LM behind `server` makes, with at most `limit` calls."""
     kind, settings = SYSTEMS[name]
     index_store._OPEN.clear()
-    lm = make_lm("hosted_vllm/fake", api_base=server.url, cache=False, schema=True)
-    active = dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=WORKERS)
-    with spending(Limits(calls=limit)), active, open_ledger() as ledger:
+    with spending(Limits(calls=limit)), asking(server), open_ledger() as ledger:
         return kind.of(corpus, lm="fake", **settings), ledger
 
 
 def estimated(name: str, corpus: Corpus, server: FakeServer) -> Any:
     kind, settings = SYSTEMS[name]
-    lm = make_lm("hosted_vllm/fake", api_base=server.url, cache=False, schema=True)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+    with asking(server):
         return rehearsed(kind, [corpus], lm="fake", **settings)[1]
 
 

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible embedder over a real client and a server on this machine."""
+"""Embedders: OpenAI-compatible, by a real client and a server on this machine; the local one."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragbench.errors import LMSetupError
+from ragbench.errors import ConfigError, LMSetupError, ModelError
 from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
+from ragbench.lms.local import find, is_installed
 from ragbench.retrievers import dense
-from ragbench.retrievers.embedders import openai as module, openai as openai_embedder
+from ragbench.retrievers.embedders import make_embedder, openai as module
+from ragbench.retrievers.embedders.local import LocalEmbedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 from tests.retrievers.wire import Wire, serving
 
@@ -72,7 +74,7 @@ def test_price_by_the_map_unknown_elsewhere(
     wire: Wire, cache: KeptRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    monkeypatch.setattr(openai_embedder, "_OPENAI", wire.address)
+    monkeypatch.setattr(module, "_OPENAI", wire.address)
     embedder = OpenAIEmbedder("text-embedding-3-small", cache=cache)
     with open_ledger() as ledger:
         embedder.embed(["a" * 1000])
@@ -120,14 +122,10 @@ def rows(*indices: Any, vectors: Any = ([1.0], [1.0])) -> list[dict[str, Any]]:
 BAD_REPLIES = {
     "twice the same index": rows(0, 0),
     "an index out of range": rows(0, 2),
-    "an index that is a text": rows("0", "1"),
     "true for an index": rows(False, True),
     "two dimensions": rows(0, 1, vectors=([1.0], [1.0, 2.0])),
-    "no dimension": rows(0, 1, vectors=([], [])),
     "not finite": rows(0, 1, vectors=([1.0], [float("nan")])),
     "all zeros": rows(0, 1, vectors=([0.0], [1.0])),
-    "texts": rows(0, 1, vectors=("ab", "cd")),
-    "too few": rows(0),
 }
 
 
@@ -153,3 +151,58 @@ def test_a_server_whose_vectors_change_their_length_is_one_line(
     index = dense.make_index(np.eye(2, dtype=np.float32), "auto")
     with pytest.raises(LMSetupError, match=r"vectors of 3 numbers, and those of the index have 2"):
         dense.nearest(index, np.eye(3, dtype=np.float32), 1)
+
+
+# -- the local sentence model, where its bytes are
+
+needs_model = pytest.mark.skipif(
+    not is_installed("minilm-int8"), reason="needs `ragbench models pull minilm-int8`"
+)
+
+
+@needs_model
+def test_vectors_do_not_depend_on_neighbours_or_order() -> None:
+    embedder = make_embedder("local")
+    texts = ["short", "a much longer text about Bergen and rain " * 5, "", "x \ud800", "東京"]
+    together = embedder.embed(texts)
+    assert together.shape == (5, 384)
+    assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(5), abs=1e-5)
+    alone = np.concatenate([embedder.embed([text]) for text in texts])
+    assert together == pytest.approx(alone, abs=1e-5)
+    assert embedder.embed(texts[::-1])[::-1] == pytest.approx(together, abs=1e-5)
+
+
+@needs_model
+def test_known_cosines() -> None:
+    """The order of similarity that the model is known for."""
+    a, b, c = make_embedder("local").embed(
+        ["A man is eating food.", "A man eats a piece of bread.", "A plane is taking off."]
+    )
+    assert a @ b > 0.6 > 0.2 > a @ c
+
+
+@needs_model
+def test_long_texts_are_read_in_windows() -> None:
+    embedder = make_embedder("local")
+    start, end = "Rain fell on the harbour. " * 60, "The pianist played a sonata by Brahms. " * 60
+    whole, head, question = embedder.embed([start + end, start, "Who played Brahms?"])
+    assert whole @ question > head @ question + 0.1
+    assert len(embedder.token_vectors([start + end])[0]) > 600
+
+
+@needs_model
+def test_a_folder_holds_a_model_of_ones_own(tmp_path: Path) -> None:
+    for name in ("model.onnx", "tokenizer.json"):
+        (tmp_path / name).symlink_to(find("minilm-int8").paths()["model"].parent / name)
+    own = LocalEmbedder(str(tmp_path))
+    assert np.array_equal(own.embed(["x"]), make_embedder("local").embed(["x"]))
+
+
+def test_specs_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(LMSetupError, match=r"OPENAI_API_KEY.*embedder=local"):
+        make_embedder("openai/text-embedding-3-small")
+    with pytest.raises(ConfigError, match="give local"):
+        make_embedder("minilm")
+    with pytest.raises(ModelError, match=r"must hold model\.onnx"):
+        make_embedder(f"local:{tmp_path}/none")
