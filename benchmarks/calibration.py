@@ -362,6 +362,7 @@ WORDS: Mapping[str, tuple[Scenario, ...]] = {
     "all questions share a gold passage": (one_cluster,),
     "it needs more seeds: about": (more_seeds,),
     "a new run of about": (needed,),
+    "to show the largest that the interval holds": (needed,),
     "detectable": (detectable,),
     "helps": (compiling,),
     "hurts": (compiling,),

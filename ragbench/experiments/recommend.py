@@ -119,8 +119,11 @@ class Advice:
             if c.n < LEAST_PILOT:
                 lines.append(f"{c.n} questions are too few to say how many would tell them apart")
             elif c.n_needed is not None:
-                needed = _two_figures(c.n_needed)
-                lines.append(f"to tell {best} from {use}: about {needed} questions")
+                least = c.n_least or c.n_needed
+                lines.append(
+                    f"to tell {best} from {use}: about {_two_figures(c.n_needed)} questions, "
+                    f"{_two_figures(least)} if the difference is the largest of the interval"
+                )
         return lines
 
 

@@ -36,6 +36,10 @@ _NEAR_DUPLICATE = 0.9
 _ANSWER_PHRASE = re.compile(r"^(?:.*\b)?answer is:?\s+(.+?)\.?$", re.IGNORECASE | re.DOTALL)
 
 
+class AllLeftOutError(Exception):
+    """Every passage that a question found was too long to be shown."""
+
+
 class IRCoTKnobs(ProgramKnobs):
     """Knobs of `ircot`."""
 
@@ -47,7 +51,9 @@ class IRCoTKnobs(ProgramKnobs):
     keep: Literal["first", "first_distinct", "best"] = Field(
         "first", description="which passages survive the cap; best: shown worst first"
     )
-    passage_words: int = Field(0, ge=0, description="longest paragraph shown; 0: any")
+    passage_words: int = Field(
+        0, ge=0, description="longest paragraph shown, never a chunk; 0: any"
+    )
     shown_words: int = Field(0, ge=0, description="words shown of a passage; 0: all")
     separate_reader: bool = Field(False, description="a reader that sees no chain answers")
 
@@ -82,6 +88,11 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             self.conclude = predict(AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
+        """Rounds of one sentence and one search, then an answer.
+
+        Raises:
+            AllLeftOutError: `passage_words` leaves no passage of those found.
+        """
         chain = Chain(trace, self.knobs)
         answer: str
         reason: core.StopReason
@@ -89,12 +100,18 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             answer, reason = self._think_and_search(trace, chain)
         except core.BudgetSpentError:
             answer, reason = "", "budget"
+        kept = chain.kept()
+        if chain.passages and not kept:
+            raise AllLeftOutError(
+                f"all {len(chain.passages)} passages found have more than "
+                f"{self.knobs.passage_words} words; raise passage_words"
+            )
         shown = {"context": chain.context()}
         if self.knobs.separate_reader:
             answer = trace.answer(self.read, last=True, **shown) or answer
         elif not answer:
             answer = trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **shown)
-        return trace.prediction(answer, reason, passages=chain.kept())
+        return trace.prediction(answer, reason, passages=kept)
 
     def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, core.StopReason]:
         """The chain's answer, blank if it gives none, and why it ended."""

@@ -115,6 +115,12 @@ def test_a_true_limit_rejects_few_calls_and_is_used(
     assert seconds < 1.5 * 30
 
 
+def test_a_cluster_by_chance_is_got_over() -> None:
+    without, *_ = played(by_chance(0.0, 0), 5000)
+    seconds, *_ = played(by_chance(0.2, 9), 5000)  # it once took a thousand times the time
+    assert seconds < 4 * without
+
+
 def test_hours_of_peace_after_a_limit_are_no_error() -> None:
     rate = Rate()
     for at in range(60):

@@ -132,14 +132,18 @@ def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
     a, b = arms(40, 0.02, 5)
     found = compare(a, b)
     assert found.n_needed is not None
-    assert "questions would be needed to show one this size" in found.verdict
+    assert found.n_least is not None
+    assert 40 < found.n_least < found.n_needed
+    assert "questions would be needed to show one this size, and of " in found.verdict
     named = int(found.verdict.partition("about ")[2].partition(" ")[0].replace(",", ""))
     assert found.n_needed <= named <= 1.1 * found.n_needed + 1
     test = PlannedTest(reach=1.0)
     assert test.power(found.difference, found.sd**2, found.n_needed) >= 0.8
     assert test.power(found.difference, found.sd**2, found.n_needed - 1) < 0.8
+    assert found.interval is not None
+    assert test.questions(found.interval.high, found.sd**2) == found.n_least
     wide = compare(5 * a, 5 * b, score_range=(0.0, 5.0))
-    assert wide.n_needed == found.n_needed
+    assert (wide.n_needed, wide.n_least) == (found.n_needed, found.n_least)
     assert wide.minimum_detectable == pytest.approx(5 * (found.minimum_detectable or 0))
 
 

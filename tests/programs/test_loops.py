@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.programs import AdaptiveRAG, MultiQueryRAG, VanillaRAG
-from ragbench.programs.ircot import IRCoT
+from ragbench.programs.ircot import AllLeftOutError, IRCoT
 from ragbench.programs.workflow.flare import FLARE
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
@@ -146,10 +146,12 @@ def test_paper_leaves_paragraphs_of_more_than_600_words_out_but_no_chunk(view: A
     corpus = Corpus([Passage("long", "long", "novel " * 601)], view=view)
     program = IRCoT(make_retriever("bm25", corpus), variant="paper")
     replies: Any = {"CoTStep": [think("Done.", "x")], "AnswerFromContext": [{"answer": "x"}]}
-    prediction, _, _ = converse(program, "novel", **replies)
-    left_out = view == "paragraph"
-    assert [passage.pid for passage in prediction.passages] == ["long"] * (not left_out)
-    assert prediction.counts["passage_left_out"] == left_out
+    if view == "chunk":
+        prediction, _, _ = converse(program, "novel", **replies)
+        assert [passage.pid for passage in prediction.passages] == ["long"]
+        return
+    with pytest.raises(AllLeftOutError, match="all 1 passages found have more than 600 words"):
+        converse(program, "novel", **replies)
 
 
 # -- flare

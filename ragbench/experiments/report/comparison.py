@@ -34,7 +34,7 @@ COMPARED = (
     Column("detectable", kind="score", drop=6),
 )
 #: What machines get beside them; people read it as a sentence.
-FOR_MACHINES = (Column("verdict"), Column("n_needed"), Column("seeds_needed"))
+FOR_MACHINES = (Column("verdict"), Column("n_needed"), Column("n_least"), Column("seeds_needed"))
 
 
 def print_comparison(results: Sequence[RunComparison]) -> None:
@@ -77,6 +77,7 @@ def compared(c: Comparison) -> dict[str, Any]:
         "detectable": c.minimum_detectable,
         "verdict": c.verdict,
         "n_needed": c.n_needed,
+        "n_least": c.n_least,
         "seeds_needed": c.seeds_needed,
     }
 

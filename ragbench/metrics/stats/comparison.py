@@ -41,8 +41,9 @@ class Comparison:
     `p` is of the test of the mean, dual to the interval; `p_equivalent` of its lying outside the
     margin; `p_adjusted` and `p_equivalent_adjusted` are Holm's where the comparison is one of a
     family. `minimum_detectable` is the least difference that is shown with 80 % power. `n_needed`
-    is how many questions would show the difference that was seen, `seeds_needed` how many seeds (of
-    `n_needed` questions) where questions alone would not. All are corrected for the family as p is.
+    is how many questions would show the difference that was seen, `n_least` the largest that the
+    interval holds, `seeds_needed` how many seeds (of `n_needed` questions) where questions alone
+    would not. All are corrected for the family as p is.
     `interval_a` and `interval_b` are of the arms' means, seeds included. `estimate` is what the
     interval comes from unless it `bets`. None: cannot be said.
     """
@@ -56,6 +57,7 @@ class Comparison:
     verdict: str = ""
     minimum_detectable: float | None = None
     n_needed: int | None = None
+    n_least: int | None = None
     seeds_needed: int | None = None
     sd: float = 0.0
     p_adjusted: float | None = None
@@ -192,7 +194,10 @@ def _why_nothing_is_shown(c: Comparison) -> str:
     if c.n_needed is None:
         return ""
     needed = _rounded(max(c.n_needed, c.n + 1))
-    return f"a new run of about {needed:,} questions would be needed to show one this size"
+    said = f"a new run of about {needed:,} questions would be needed to show one this size"
+    if c.n_least is None or _rounded(c.n_least) >= needed:
+        return said
+    return f"{said}, and of {_rounded(c.n_least):,} to show the largest that the interval holds"
 
 
 def is_equivalent(comparison: Comparison, *, alpha: float = ALPHA) -> bool:
@@ -244,7 +249,7 @@ def _bet(
 def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:
     """`comparison` with its verdict, and what would show more of it."""
     c = comparison
-    judged = replace(c, n_needed=None, seeds_needed=None, minimum_detectable=None)
+    judged = replace(c, n_needed=None, n_least=None, seeds_needed=None, minimum_detectable=None)
     if c.estimate and c.sd and c.interval and not c.bets:  # power is known of the t test alone
         test = PlannedTest(
             alpha=alpha / family,
@@ -259,12 +264,14 @@ def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:
 
 
 def _with_needed(c: Comparison, test: PlannedTest) -> Comparison:
-    """`c` with the questions that would show the difference seen, or else seeds."""
-    if abs(c.difference) < 1e-9:
+    """`c` with the questions that would show the difference seen and the largest, or else seeds."""
+    if abs(c.difference) < 1e-9 or c.interval is None:
         return c
+    ends = c.interval.low, c.interval.high, c.difference
+    largest = max(ends) if c.difference > 0 else min(ends)
     needed = test.questions(c.difference, c.sd**2)
     if needed is not None and (not test.seed_variance or needed <= _FAR_MORE * c.n):
-        return replace(c, n_needed=needed)
+        return replace(c, n_needed=needed, n_least=test.questions(largest, c.sd**2))
     n = c.n
     while (seeds := test.more_seeds(c.difference, c.sd**2, n)) is None and n < 10**9:
         n *= 2

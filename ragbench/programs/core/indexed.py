@@ -34,10 +34,15 @@ class IndexProgram(RAGProgram[K]):
         return [CallKind("index", signature.__name__, role_of(signature)) for signature in asked]
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Make or load the index of the corpus, or of the passages of each question ahead."""
+        """Make or load the index of the corpus, or of the passages of each question ahead.
+
+        Raises:
+            dspy.LMError: a reply could not be had; those before it are kept.
+        """
         retriever = self.retriever
         if not isinstance(retriever, PerQuestion):
-            self._facts = self.index_of(retriever, progress).facts()
+            expected = self._expected(retriever.corpus)
+            self._facts = {**self.index_of(retriever, progress).facts(), **expected}
             return
         corpus, questions = retriever.corpus, list(dict.fromkeys(current().ahead))
         rows = dict.fromkeys(row for text in questions for row in corpus.contexts[text])
@@ -67,7 +72,11 @@ class IndexProgram(RAGProgram[K]):
         return [replace(ahead, role=calls[0].role)]
 
     def index_of(self, retriever: Retriever, progress: Progress | None = None) -> Any:
-        """The index of the corpus that `retriever` searches; in a rehearsal, a made-up one."""
+        """The index of the corpus that `retriever` searches, built; in a rehearsal, a made-up one.
+
+        Raises:
+            dspy.LMError: a reply could not be had.
+        """
         with dspy.context(lm=self._index_lm()):
             if not current().rehearsal:
                 return self.index_kind.of(retriever.corpus, progress=progress, **self._settings())
@@ -100,6 +109,19 @@ class IndexProgram(RAGProgram[K]):
     def index_facts(self) -> Mapping[str, Any]:
         """What the index took and how large it is; those of all questions ahead together."""
         return self._facts
+
+    def _expected(self, corpus: Corpus) -> dict[str, list[int]]:
+        """Fewest and most calls and tokens of an index that is yet to be made, with those kept."""
+        with dspy.context(lm=self._index_lm()):
+            if self.index_kind(corpus, **self._settings()).is_stored_whole():
+                return {}
+        expected: dict[str, list[int]] = {}
+        for ahead in self.index_ahead():
+            calls, tokens = ahead.known
+            more = ahead.prompt_tokens + ahead.reply_tokens
+            expected["expected_calls"] = [calls + ahead.calls.low, calls + ahead.calls.high]
+            expected["expected_tokens"] = [tokens + more.low, tokens + more.high]
+        return expected
 
     def _index_lm(self) -> Any:
         return role_lm(next((call.role for call in self.other_calls()), ""))
