@@ -92,6 +92,7 @@ OFFICIAL = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}}
     [
         ([{"id": "q99", "answer": "x"}], "none of its 1 predictions is of the 5 questions asked"),
         ([{"id": "q0", "answer": "x", "tokens": -5}], "field 'tokens': Input should be greater"),
+        ([{"id": "q0", "answer": "x", "calls": True}], "'calls': is true or false, not a number"),
         ([{"id": "q0", "answer": "x", "supporting_facts": [["Town 0"]]}], "supporting_facts.0.1"),
         ({**OFFICIAL, "sp": {"q0": [["Town 0"]]}}, "supporting_facts"),
     ],

@@ -65,7 +65,8 @@ class Dataset:
     Splits share no example by id and none by normalised question. `questions` has all examples in
     the order of the files, those whose question is asked twice among them. `setting` says whether a
     question searches its own passages (`corpus.contexts`) or all. `card` holds what loading has
-    counted: questions, duplicates dropped, questions whose gold passages are known.
+    counted: questions, duplicates dropped, questions whose gold passages are known, supporting
+    facts that point to no sentence.
     """
 
     name: str

@@ -165,6 +165,7 @@ def assemble(
     gathered, examples = Pool(pool), list[dspy.Example]()
     rows, assigned = dict[str, Row](), dict[str, Split]()
     contexts: dict[str, tuple[int, ...]] = {}
+    support_missing = 0
     for item in items:
         row, example = item.row, item.example
         before = rows.setdefault(example.qid, row)
@@ -175,6 +176,7 @@ def assemble(
         examples.append(example)
         if row.split is not None:
             assigned[example.qid] = row.split
+        support_missing += _missing_support(example, item.passages)
         places = dict.fromkeys(map(gathered.add, item.passages))
         contexts.setdefault(example.question, tuple(places))
     if not examples:
@@ -212,10 +214,20 @@ def assemble(
         "splits_disjoint_by": disjoint,
         "sharing_passages_dropped": overlapping,
         "clusters": len({example.cluster for example in examples}),
+        "support_missing": support_missing,
         "passages": len(searched),
         "questions_with_gold": sum(bool(example.gold_pids) for example in kept),
     }
     return Dataset(spec.dataset, splits, searched, setting, card, examples)
+
+
+def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
+    """How many supporting facts point to no sentence of the question's passages."""
+    lengths: dict[str, int] = {}
+    for passage in passages:
+        lengths[passage.title] = max(lengths.get(passage.title, 0), len(passage.sentences))
+    missing = (not 0 <= index < lengths.get(title, 0) for title, index in example.support)
+    return sum(missing) if passages else 0
 
 
 def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:

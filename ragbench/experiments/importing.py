@@ -49,9 +49,15 @@ def _blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("is true or false, not a number")
+    return value
+
+
 #: What a system says that it took; more calls or tokens than a person can mean are a mistake.
-Count = Annotated[int, Field(ge=0, le=100_000_000)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=100_000_000), BeforeValidator(_no_bool)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
 
 class PredictionRecord(DataRecord):

@@ -49,9 +49,13 @@ class ARAGKnobs(ProgramKnobs):
     """Knobs of `a_rag`."""
 
     k: int = Field(5, ge=1, le=MAX_TOP_K, description="chunks that a search shows")
-    context_tokens: int = Field(128_000, ge=100, le=1_000_000, description="tokens of steps shown")
+    context_tokens: int = Field(
+        128_000, ge=100, le=1_000_000, description="tokens of steps in a call"
+    )
     max_steps: int = Field(15, ge=1, le=50, description="turns at the most")
-    token_budget: int = Field(128_000, ge=100, le=10_000_000, description="tokens of all steps")
+    token_budget: int = Field(
+        128_000, ge=100, le=10_000_000, description="tokens before the answer"
+    )
     keyword_search: bool = Field(True, description="offer the tool keyword_search")
     semantic_search: bool = Field(True, description="offer the tool semantic_search")
     chunk_read: bool = Field(True, description="offer the tool chunk_read")
@@ -60,7 +64,9 @@ class ARAGKnobs(ProgramKnobs):
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")
-    guards: tuple[tools.Guard, ...] = Field(tools.GUARDS, description="helps by name; false: none")
+    guards: tuple[tools.Guard, ...] = Field(
+        tools.GUARDS, description="help for a model, by name; false: none, true: all"
+    )
     reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
         "", description="passed to LMs that reason; blank leaves it to the LM"
     )

@@ -34,7 +34,9 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
     reader: Reader = Field("predict", description="reason before the answer?")
     text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")
     report_share: float = Field(0.15, ge=0, le=1, description="share of the reports")
-    ablation: Literal["none", "reports", "texts", "tables"] = Field("none", description="left out")
+    ablation: Literal["none", "reports", "texts", "tables"] = Field(
+        "none", description="what is left out of the context"
+    )
 
 
 @PROGRAMS.register("graph_rag")

@@ -33,8 +33,12 @@ class HippoRAGKnobs(HippoSettings, ProgramKnobs):
     reader: Reader = Field("cot", description="reason before the answer?")
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")
     linking_top_k: int = Field(5, ge=1, le=100, description="facts shown, and phrases kept")
-    linking: Literal["facts", "entities", "phrases"] = Field("facts", description="starts of walks")
-    passage_node_weight: float = Field(0.05, ge=0, le=10, description="weight of passages; 0: none")
+    linking: Literal["facts", "entities", "phrases"] = Field(
+        "facts", description="what finds the starts of walks; see the documentation"
+    )
+    passage_node_weight: float = Field(
+        0.05, ge=0, le=10, description="weight of passages where walks start; 0 leaves them out"
+    )
 
 
 @PROGRAMS.register("hippo_rag")

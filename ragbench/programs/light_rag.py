@@ -30,7 +30,9 @@ class LightRAGKnobs(LightSettings, ProgramKnobs):
     """Knobs of `light_rag`."""
 
     k: int = Field(20, ge=1, le=100, description="passages read")
-    context_tokens: int = Field(16_000, ge=100, le=1_000_000, description="tokens of passages")
+    context_tokens: int = Field(
+        16_000, ge=100, le=1_000_000, description="tokens of passages shown"
+    )
     mode: Literal["hybrid", "local", "global", "mix", "naive"] = Field(
         "hybrid", description="what is searched; set by the variant"
     )

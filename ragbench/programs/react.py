@@ -37,10 +37,14 @@ class ReActKnobs(ProgramKnobs):
     act_only: bool = Field(False, description="no thoughts")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
-    guards: tuple[tools.Guard, ...] = Field(tools.GUARDS, description="helps by name; false: none")
+    guards: tuple[tools.Guard, ...] = Field(
+        tools.GUARDS, description="help for a model, by name; false: none, true: all"
+    )
     branching: int = Field(2, ge=1, le=10, description="next steps sampled of a path (tree)")
     width: int = Field(3, ge=1, le=20, description="paths open or finished at the most (tree)")
-    select: Literal["vote", "first", "read"] = Field("vote", description="the paths' answer (tree)")
+    select: Literal["vote", "first", "read"] = Field(
+        "vote", description="the paths' answer: most given, first, or read anew (tree)"
+    )
 
     _guards = field_validator("guards", mode="before")(tools.guards_of)
 

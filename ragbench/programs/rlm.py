@@ -31,7 +31,9 @@ class RLMKnobs(ProgramKnobs):
     """Knobs of `rlm`."""
 
     max_calls: int = Field(22, ge=1, le=10_000, description="LM calls per question at the most")
-    strategy: Literal["binary", "multi", "adaptive"] = Field("binary", description="how many parts")
+    strategy: Literal["binary", "multi", "adaptive"] = Field(
+        "binary", description="sub-questions: 2, max_children, or what the calls left can pay for"
+    )
     max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
     max_children: int = Field(5, ge=2, le=20, description="sub-questions of one node")
     sequential_children: bool = Field(True, description="in order where one uses another's answer")

@@ -40,7 +40,9 @@ class SelfRAGKnobs(ProgramKnobs):
 
     gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
     threshold: float = Field(0.2, ge=0, le=1, description="retrieve above this probability")
-    confidence_source: Literal["label", "verbal"] = Field("label", description="sure, or as stated")
+    confidence_source: Literal["label", "verbal"] = Field(
+        "label", description="label: what is named is certain; verbal: as sure as the model states"
+    )
     w_utility: float = Field(1.0, ge=0, le=10, description="weight of usefulness")
     w_support: float = Field(2.0, ge=0, le=10, description="weight of support: 1, 0.5 or 0")
     w_relevance: float = Field(0.5, ge=0, le=10, description="weight of relevance: 1 or 0")

@@ -32,6 +32,14 @@ def test_hotpotqa_distractor(write, hotpot):
     assert own[2].text == "This paragraph is in every question."
 
 
+def test_supporting_facts_without_a_sentence_are_kept_and_counted(write, hotpot):
+    hotpot[0]["supporting_facts"] += [["Thing 0", 9], ["Nowhere", 0]]
+    data = load_dataset(DataSpec("hotpotqa", data_file=write(hotpot)))
+    assert data.card["support_missing"] == 2
+    assert ("Thing 0", 9) in examples(data)["h0"].support
+    assert examples(data)["h0"].gold_pids == []  # one gold passage is unknown
+
+
 def test_a_corpus_file_keeps_the_sentences_of_equal_contexts(write, hotpot):
     corpus = [{"title": t, "text": " ".join(x.strip() for x in s if x.strip())}
               for r in hotpot for t, s in r["context"]]  # fmt: skip

@@ -75,6 +75,24 @@ def test_many_threads_never_pass_a_limit(limits: Limits, unit: str) -> None:
     assert spent.stopped_by == limits.option(unit)
 
 
+def test_a_call_waits_for_one_under_way_that_may_turn_out_cheaper() -> None:
+    done: list[str] = []
+
+    def second() -> None:
+        with Scope.current().reserved(Amount(tokens=60)):
+            done.append("second")
+
+    with spending(Limits(tokens=100)):
+        with Scope.current().reserved(Amount(tokens=80)) as slip:
+            waiting = threading.Thread(target=second)
+            waiting.start()
+            waiting.join(0.1)
+            assert done == []
+            slip.take(tokens=30, cost=0.0)
+        waiting.join(5)
+        assert done == ["second"]
+
+
 def test_time_is_a_limit() -> None:
     with spending(Limits(minutes=1)) as spent:
         with Scope.current().reserved(Amount()):

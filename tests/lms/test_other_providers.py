@@ -123,6 +123,15 @@ def test_a_providers_own_wire(
         assert call.cost_usd == pytest.approx((11 + 2 * 2) / 1e6)
 
 
+def test_token_counts_of_litellm_that_cannot_be_are_estimated() -> None:
+    reply = {**BEDROCK, "usage": {"inputTokens": 10**15, "outputTokens": 2, "totalTokens": 10**15}}
+    with serving(lambda at, body: (200, reply)) as wire, open_ledger() as ledger:
+        base = wire.address.removesuffix("/v1")
+        assert make_lm(f"bedrock/{CLAUDE}", api_base=base, cache=False)("Which city?") == ["Paris"]
+    [call] = ledger.calls
+    assert 0 < call.prompt_tokens < 50
+
+
 COUNTS = {"input_tokens": 10, "output_tokens": 3}
 GEMINI_COUNTS = {"promptTokenCount": 10, "candidatesTokenCount": 3}
 SAID = {"type": "text", "text": "Paris"}

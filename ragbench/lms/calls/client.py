@@ -250,8 +250,7 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
             got += thought if provider == "xai" or thought > got else 0
     except UNREADABLE:
         return None
-    good = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
-    if not good or not sent or read + written > sent:
+    if not credible(sent, got, read, written):
         return None
     return Usage(
         sent,
@@ -261,6 +260,12 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
         cache_write_tokens=written or None,
         reasoning_tokens=thought or None,
     )
+
+
+def credible(sent: Any, got: Any, read: Any = 0, written: Any = 0) -> bool:
+    """Whether these tokens of prompt, reply, cache read and cache written can be true."""
+    counted = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
+    return counted and 0 < sent >= read + written
 
 
 def _failure_in(body: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.client import Client, Wire, openai_compatible
+from ragbench.lms.calls.client import Client, Wire, credible, openai_compatible
 from ragbench.lms.calls.http import HttpClient, HttpRequest
 from ragbench.lms.calls.limits import Scope
 from ragbench.lms.local import LocalServer
@@ -117,13 +117,13 @@ class GivenClient(Client):
 
 
 def _whole(usage: Usage, provider: str) -> Usage:
-    """`usage` with the tokens that a provider counts apart in those of prompt and reply."""
-    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    """`usage` with what a provider counts apart in it; none where that cannot be true."""
+    read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
     if usage.input_tokens and provider == "anthropic":
-        usage = replace(usage, input_tokens=usage.input_tokens + cached)
+        usage = replace(usage, input_tokens=usage.input_tokens + read + written)
     if usage.output_tokens and usage.reasoning_tokens and provider in ("gemini", "xai"):
         usage = replace(usage, output_tokens=usage.output_tokens + usage.reasoning_tokens)
-    return usage
+    return usage if credible(usage.input_tokens, usage.output_tokens, read, written) else Usage()
 
 
 def _response(outputs: Any, request: Request) -> Response:

@@ -49,7 +49,9 @@ class ProgramKnobs(Knobs):
     variant: str = Field("", description="which published behaviour to follow")
     k: int = Field(5, ge=1, le=100, description="passages per search")
     context_tokens: int = Field(4000, ge=100, le=1_000_000, description="tokens of passages shown")
-    answer_style: AnswerStyle = Field("brief", description="a phrase, a sentence or two, at length")
+    answer_style: AnswerStyle = Field(
+        "brief", description="the final answer: a name or phrase, a sentence or two, or at length"
+    )
     max_calls: int = Field(50, ge=1, le=10_000, description="LM calls per question at the most")
     max_retrievals: int = Field(100, ge=0, le=10_000, description="searches per question at most")
 

@@ -34,7 +34,9 @@ class LookaheadKnobs(ProgramKnobs):
     variables: Literal["bind", "keep", "none"] = Field(
         "bind", description="read off passages, left in the query, or not planned with"
     )
-    confidence_threshold: float = Field(0.3, ge=0, le=1, description="unsure look-ups are left out")
+    confidence_threshold: float = Field(
+        0.3, ge=0, le=1, description="less confident look-ups that none waits for are left out"
+    )
     samples: int = Field(1, ge=1, le=20, description="plans drafted; agreement gives confidence")
     prune: bool = Field(True, description="leave look-ups out where the budget is passed")
     budget: int = Field(10, ge=1, le=1000, description="cost of all look-ups at the most")

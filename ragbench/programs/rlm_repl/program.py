@@ -42,7 +42,9 @@ class RLMReplKnobs(ProgramKnobs):
     max_turns: int = Field(20, ge=1, le=100, description="blocks of code")
     max_sub_calls: int = Field(50, ge=0, le=1000, description="llm_query calls")
     max_variable: int = Field(2000, ge=1, description="passages in the variable (corpus)")
-    output_chars: int = Field(10_000, ge=100, le=1_000_000, description="characters shown of it")
+    output_chars: int = Field(
+        10_000, ge=100, le=1_000_000, description="characters shown of what a block prints"
+    )
     code_seconds: float = Field(5.0, gt=0, le=600, description="running time of a block")
     code_memory_mb: int = Field(256, ge=8, le=65_536, description="memory of the sandbox")
 

@@ -34,8 +34,12 @@ class Limits(Knobs):
 
     seconds: float = Field(default=5.0, gt=0, le=600, description="running time but for tools")
     memory_mb: int = Field(default=256, ge=8, le=65_536, description="memory of the worker")
-    output_chars: int = Field(default=10_000, ge=100, le=10_000_000, description="shown, given")
-    argument_chars: int = Field(default=100_000, ge=100, le=10_000_000, description="of a call")
+    output_chars: int = Field(
+        default=10_000, ge=100, le=10_000_000, description="shown of what is printed; submitted"
+    )
+    argument_chars: int = Field(
+        default=100_000, ge=100, le=10_000_000, description="arguments of one call to a tool"
+    )
     depth: int = Field(default=300, ge=10, le=1000, description="nested calls")
     tool_calls: int = Field(default=1000, ge=1, le=1_000_000, description="tool calls per question")
 

@@ -22,7 +22,9 @@ class AdaptiveRAGKnobs(ProgramKnobs):
 
     k: int = Field(6, ge=1, le=100, description="passages of a single search")
     loop_k: int = Field(3, ge=1, le=100, description="passages per search of the loop")
-    route: Literal["ask", "none", "single", "multi"] = Field("ask", description="asked, or fixed")
+    route: Literal["ask", "none", "single", "multi"] = Field(
+        "ask", description="choose the effort by the LM, or take the same for every question"
+    )
     max_steps: int = Field(10, ge=1, le=50, description="sentences of the loop at the most")
 
 

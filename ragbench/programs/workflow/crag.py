@@ -33,7 +33,9 @@ class CRAGKnobs(ProgramKnobs):
 
     k: int = Field(10, ge=1, le=100, description="passages of the first search")
     evaluator: str = Field("lm", description="lm, maxsim or an http address")
-    confidence_source: Weighing = Field("verbal", description="source of the grades' probabilities")
+    confidence_source: Weighing = Field(
+        "verbal", description="where the LM's probabilities of the grades come from"
+    )
     upper: float = Field(0.5, ge=-1, le=1, description="one score this high: correct")
     lower: float = Field(-0.5, ge=-1, le=1, description="no score this high: incorrect")
     strip: Literal["sentences", "words", "passage"] = Field(
@@ -41,10 +43,14 @@ class CRAGKnobs(ProgramKnobs):
     )
     refine: bool = Field(True, description="keep only the strips that matter")
     strips_kept: int = Field(6, ge=1, le=1000, description="strips kept of each source")
-    external: Literal["corpus", "none"] = Field("corpus", description="where keywords are searched")
+    external: Literal["corpus", "none"] = Field(
+        "corpus", description="where the keywords are searched; none: answer without context"
+    )
     external_k: int = Field(5, ge=1, le=100, description="passages of the second search")
     rewrite: bool = Field(True, description="search elsewhere with keywords, else the question")
-    only: Literal["", "correct", "incorrect", "ambiguous"] = Field("", description="always do this")
+    only: Literal["", "correct", "incorrect", "ambiguous"] = Field(
+        "", description="always take this action"
+    )
 
 
 @PROGRAMS.register("crag")

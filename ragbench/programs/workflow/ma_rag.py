@@ -24,10 +24,14 @@ class MARAGKnobs(ProgramKnobs):
 
     k: int = Field(10, ge=1, le=100, description="passages per search")
     planner: bool = Field(True, description="split the question; else it is the only step")
-    extract: Literal["batch", "each", "off"] = Field("batch", description="how notes are taken")
+    extract: Literal["batch", "each", "off"] = Field(
+        "batch", description="notes of all passages at once, of each, or the passages themselves"
+    )
     max_steps: int = Field(4, ge=1, le=20, description="steps of a plan at the most")
     max_replans: int = Field(1, ge=0, le=5, description="new plans after a step that failed")
-    temperature: float = Field(0.3, ge=0, le=2, description="of planner, step definer and answers")
+    temperature: float = Field(
+        0.3, ge=0, le=2, description="of planner, step definer and answers to look-ups"
+    )
 
 
 @dataclass(frozen=True)
