@@ -332,7 +332,8 @@ def forget_reply() -> None:
     key, _last.key = _last.key, None
     if key is not None:
         dspy.cache.memory_cache.pop(key, None)
-        dspy.cache.disk_cache.delete(key)
+        if dspy.cache.enable_disk_cache:  # a program may have turned DSPy's cache off since
+            dspy.cache.disk_cache.delete(key)
 
 
 def configure_cache(folder: Path | None = None) -> Path:

@@ -84,3 +84,12 @@ def test_a_reply_of_which_nothing_can_be_read_is_not_kept(
         assert predict(question="Where?").answer is True
         predict(question="Where?")
     assert len(server.hits) == 3
+
+
+def test_an_unreadable_reply_is_told_where_the_cache_was_turned_off_since(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    ask(server, tmp_path, "is one")
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    with pytest.raises(dspy.AdapterParseError):
+        make_adapter("json").parse(dspy.Signature("question -> answer"), "no JSON")
