@@ -32,11 +32,7 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
-        """A decorator that files its object under `name`; one not `listed` is found by name alone.
-
-        Raises:
-            ValueError: `name` is taken by another object.
-        """
+        """A decorator that files its object; one not `listed` is found by its name alone."""
 
         def add(entry: T) -> T:
             if self._entries.setdefault(name, entry) is not entry:

@@ -116,11 +116,7 @@ def versions() -> dict[str, str]:
 
 
 def save_program(program: RAGProgram, path: Path) -> str:
-    """Write the JSON state of `program` to `path` in one step and return the file's SHA-256.
-
-    Raises:
-        RunError: it cannot be written, or holds what JSON cannot.
-    """
+    """Write the JSON state of `program` to `path` in one step and return the file's SHA-256."""
     try:
         make_folder(path.parent)
         with TemporaryDirectory() as folder:
@@ -139,11 +135,7 @@ def write_sidecar(folder: Path, sidecar: Sidecar) -> None:
 
 
 def read_sidecar(folder: Path) -> Sidecar:
-    """The sidecar of the compiled program in `folder`.
-
-    Raises:
-        RunError: there is none, the compile is unfinished, or it cannot be read.
-    """
+    """The sidecar of the compiled program in `folder`."""
     path = folder / SIDECAR
     if not path.is_file():
         if (folder / "compile.json").is_file():
@@ -163,9 +155,6 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
     """Load the compiled state of `folder` into `program`, after every check, and give its sidecar.
 
     `program` must be of the same name, variant and knobs, with predictors of the same fields.
-
-    Raises:
-        RunError: anything differs, or a file is missing or was changed; the message has the cure.
     """
     from ragbench.optimizers import OPTIMIZERS
 
@@ -242,11 +231,7 @@ def _passages_of(example: dspy.Example) -> set[str]:
 def data_card(
     name: str, digest: str, train: Sequence[dspy.Example], validation: Sequence[dspy.Example]
 ) -> DataCard:
-    """The card of the data; the splits must share no question.
-
-    Raises:
-        DataError: a question is in both, by id or by normalised text.
-    """
+    """The card of the data; DataError where the splits share a question, by id or by text."""
     card = DataCard(
         name=name, digest=digest, train=Questions.of(train), validation=Questions.of(validation)
     )
@@ -264,9 +249,6 @@ def assert_held_out(
     """Do nothing if no question of `examples` was used to compile, by id or by normalised text.
 
     Ids are left out where `dataset` names another data set, whose ids mean other questions.
-
-    Raises:
-        DataError: some were; the message names the first and their number.
     """
     same = dataset in (None, data.name)
     if shared := _shared([data.train, data.validation], examples, by_id=same):
@@ -319,11 +301,7 @@ def read_policy(path: Path) -> Policy:
 def assert_not_learned_from(
     policy: Policy, examples: Sequence[dspy.Example], *, dataset: str
 ) -> None:
-    """Do nothing if `policy` was learned from no question of `examples`.
-
-    Raises:
-        DataError: it was; the message names the first and their number.
-    """
+    """Refuse a `policy` that was learned from a question of `examples`."""
     source = policy.learned_from
     asked = Questions(ids=source.ids, hashes=source.hashes)
     if shared := _shared([asked], examples, by_id=dataset == source.dataset):

@@ -6,6 +6,7 @@ questions, save. A compile that was killed is continued by giving it again: fini
 the cache, so it takes the same path to the same program.
 """
 
+import functools
 import itertools
 import math
 import time
@@ -62,7 +63,6 @@ from ragbench.optimizers import (
     Scores,
     SearchResult,
     Size,
-    StandIn,
     Task,
     make_scorer,
     measure,
@@ -165,11 +165,7 @@ def make_plan(
 
 
 def claim(plan: Plan) -> bool:
-    """Whether the folder holds the finished compile; marks it as this one's if it is new.
-
-    Raises:
-        RunError: it holds another compile.
-    """
+    """Whether the folder holds this compile, finished; it is marked where new, else refused."""
     asked, path = plan.asked(), plan.folder / ASKED
     if is_claimed(path, asked, "a compile"):
         return (plan.folder / SIDECAR).is_file()
@@ -204,9 +200,6 @@ def estimate_compile(plan: Plan) -> Estimate:
 
     Calls and tokens of a run are those of the rehearsal; the upper bounds have every demonstration
     that the optimizer may add to each call.
-
-    Raises:
-        RunError: the program cannot be rehearsed.
     """
     optimizer, size = plan.optimizer, plan.size
     search, both = optimizer.estimate(size), Range.exactly(2 * size.n_val)  # before it and after
@@ -337,12 +330,12 @@ def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
         )
     runs, numbers = plan.optimizer.estimate(plan.size).runs, itertools.count(1)
 
+    @functools.wraps(task.scorer)
     def counted(example: dspy.Example, prediction: Any) -> float:
         watch.count("program runs", next(numbers), runs.high)
         return task.scorer(example, prediction)
 
-    scorer = StandIn(counted, task.scorer)
-    result = plan.optimizer.compile(plan.run_context.program, replace(task, scorer=scorer))
+    result = plan.optimizer.compile(plan.run_context.program, replace(task, scorer=counted))
     with use(replace(current(), side="compiled")):
         after = measure(result.program, plan.val, task)
     on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")

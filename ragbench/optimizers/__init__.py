@@ -2,5 +2,5 @@
 
 from ragbench.optimizers import bootstrap, instructions, knn
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
-from ragbench.optimizers.scoring import OwnMetric, StandIn, make_scorer
+from ragbench.optimizers.scoring import OwnMetric, make_scorer
 from ragbench.optimizers.task import Budget, Candidate, Scores, SearchResult, Size, Task

@@ -84,11 +84,7 @@ class KNN(Optimizer):
 
     @classmethod
     def attach(cls, program: RAGProgram, folder: Path) -> None:
-        """Give a loaded `program` the bank in `folder`.
-
-        Raises:
-            RunError: the bank is missing or unreadable.
-        """
+        """Give a loaded `program` the bank in `folder`."""
         try:
             use_bank(program, json.loads((folder / BANK).read_text("utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

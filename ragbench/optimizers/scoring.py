@@ -15,7 +15,6 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,7 @@ _COMPARE = {"em": exact_match, "f1": token_f1}
 
 
 def make_scorer(name: str) -> Scorer:
-    """The scorer of the answer metric `name`, em or f1, over all gold answers, or of one's own.
-
-    Raises:
-        UnknownNameError: it is neither.
-        ConfigError: one's own cannot be used; see `OwnMetric`.
-    """
+    """The scorer of the answer metric `name`, em or f1, over all gold answers, or of one's own."""
     if ":" in name:
         return OwnMetric(name)
     if name not in _COMPARE:
@@ -51,17 +45,6 @@ def make_scorer(name: str) -> Scorer:
         return best(compare, answer, example.answers) if answer else 0.0
 
     return score
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """`scorer` in the place of another one, such as to count what is scored."""
-
-    scorer: Scorer
-    of: Scorer
-
-    def __call__(self, example: dspy.Example, prediction: Any) -> float:
-        return self.scorer(example, prediction)
 
 
 def answer_of(prediction: Any) -> str:
@@ -77,7 +60,7 @@ def search_metric(scorer: Scorer) -> Callable[..., Any]:
     With a trace it is True only for an exact match, or for what a metric of one's own calls best;
     without, it is the score as a float.
     """
-    own = scorer.of if isinstance(scorer, StandIn) else scorer
+    own = inspect.unwrap(scorer)
     best_of = own.is_best if isinstance(own, OwnMetric) else is_exact
 
     def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
@@ -135,11 +118,7 @@ def feedback(example: dspy.Example, prediction: Any) -> str:
 
 
 class OwnMetric:
-    """The scorer that `spec` names.
-
-    Raises:
-        ConfigError: it cannot be imported, or is not callable.
-    """
+    """The scorer that `spec` names."""
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
@@ -160,11 +139,7 @@ class OwnMetric:
             return self._function(*given)
 
     def check(self, example: dspy.Example) -> None:
-        """Do nothing if it scores the gold answer of `example`; asks no LM.
-
-        Raises:
-            ConfigError: it raises, or what it gives is no finite number.
-        """
+        """Raise ConfigError unless it scores the gold answer of `example`; asks no LM."""
         prediction = dspy.Prediction(answer=example.answers[0], passages=[])
         try:
             score = self(example, prediction)

@@ -48,17 +48,11 @@ _Predict.__name__ = "Predict"  # instruction optimizers show the class's name in
 
 
 def make_student(program: RAGProgram, *, demo_tokens: int) -> RAGProgram:
-    """A copy of `program` to optimize, without demonstrations.
-
-    Its predictors trim theirs to `demo_tokens` and own their signatures: DSPy's rule induction
-    writes instructions into the signature class, which other programs share.
-    """
+    """A copy of `program` without demonstrations, whose predictors trim theirs to `demo_tokens`."""
     student = cast(RAGProgram, program.reset_copy())
     for predictor in student.predictors():
         predictor.__class__ = _Predict
         predictor.rb_demo_tokens = demo_tokens
-        signature = predictor.signature
-        predictor.signature = signature.with_instructions(signature.instructions)
     return student
 
 

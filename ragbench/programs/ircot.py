@@ -88,11 +88,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             self.conclude = predict(AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Rounds of one sentence and one search, then an answer.
-
-        Raises:
-            AllLeftOutError: `passage_words` leaves no passage of those found.
-        """
+        """Rounds of one sentence and one search, then an answer."""
         chain = Chain(trace, self.knobs)
         answer: str
         reason: core.StopReason

@@ -134,11 +134,7 @@ def load_retriever(spec: str) -> type[Retriever]:
 
 
 def keep_retriever(given: Any) -> str:
-    """The name of the object `given` in configs of this process.
-
-    Raises:
-        ConfigError: it cannot search.
-    """
+    """The name of the object `given` in configs of this process."""
     _way_to_search(given, f"retriever={repr(given)[:80]}")
     kind = f"{type(given).__module__}.{type(given).__qualname__}"
     facts = [kind]
@@ -151,11 +147,7 @@ def keep_retriever(given: Any) -> str:
 
 
 def retriever_digest(spec: str) -> str:
-    """A hash of the sources of the class that `spec` names; blank for what has none.
-
-    Raises:
-        ConfigError: it cannot be imported.
-    """
+    """A hash of the sources of the class that `spec` names; blank for what has none."""
     if not is_external(spec) or spec.startswith(PREFIX):
         return ""
     made = load_object(spec, "--retriever")
@@ -163,11 +155,7 @@ def retriever_digest(spec: str) -> str:
 
 
 def passages_of(found: Any, corpus: Corpus) -> list[Passage]:
-    """What a retriever of one's own found, as passages; those of `corpus` where they are the same.
-
-    Raises:
-        ConfigError: a hit has no text.
-    """
+    """What a retriever of one's own found, as passages, those of `corpus` where they are these."""
     found = getattr(found, "passages", None) or getattr(found, "hits", None) or found
     rows = [found] if isinstance(found, str) else list(itertools.islice(found or (), _MOST_HITS))
     return [_passage(row, number, corpus) for number, row in enumerate(rows)]

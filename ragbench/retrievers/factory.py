@@ -35,11 +35,7 @@ def make_retriever(
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """Name and settings of `NAME` or `NAME(setting=value,...)`; a value may itself be a spec.
-
-    Raises:
-        ConfigError: brackets that do not match, or a setting without `=`.
-    """
+    """Name and settings of `NAME` or `NAME(setting=value,...)`; a value may itself be a spec."""
     name, bracket, rest = spec.strip().partition("(")
     if not bracket:
         return name, {}
@@ -61,11 +57,7 @@ def make_spec(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def split_specs(text: str) -> list[str]:
-    """The parts of a list separated by commas, leaving commas inside brackets alone.
-
-    Raises:
-        ConfigError: brackets that do not match.
-    """
+    """The parts of a list separated by commas, leaving commas inside brackets alone."""
     parts, depth = [""], 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -70,11 +70,7 @@ class IndexStore:
         self.root = root or cache_root() / "indexes"
 
     def fill(self, retriever: Retriever, progress: Progress | None = None) -> Manifest | None:
-        """Load the index of `retriever`, making and keeping it first if it is not there.
-
-        Raises:
-            DataError: the folder cannot be written.
-        """
+        """Load the index of `retriever`, making and keeping it first if it is not there."""
         key = index_key(retriever)
         unfinished = self.root / f"{key}.unfinished"
 
@@ -101,9 +97,6 @@ class IndexStore:
         """The folder of the stored passages `key`, whole.
 
         Where it is not there, `write` fills it and gives the number and the digest of the passages.
-
-        Raises:
-            DataError: the folder cannot be written.
         """
 
         def make(folder: Path) -> dict[str, Any]:
@@ -122,11 +115,7 @@ class IndexStore:
         return sorted(kept, key=lambda entry: entry.created, reverse=True)
 
     def find(self, prefix: str) -> Manifest:
-        """The stored index whose key starts with `prefix`.
-
-        Raises:
-            DataError: none, or more than one.
-        """
+        """The stored index whose key starts with `prefix`."""
         matches = [entry for entry in self.entries() if entry.key.startswith(prefix)]
         if len(matches) != 1:
             known = ", ".join(entry.key for entry in matches or self.entries()) or "none"
@@ -135,11 +124,7 @@ class IndexStore:
         return matches[0]
 
     def drop(self, key: str) -> None:
-        """Delete the index `key`; one in use elsewhere stays readable there until it is closed.
-
-        Raises:
-            DataError: there is no index of that name in this store, or it cannot be deleted.
-        """
+        """Delete the index `key`; one in use elsewhere stays readable there until it is closed."""
         if key not in [entry.key for entry in self.entries()]:
             raise DataError(f"no index is named {key!r} in {self.root}")
         try:

@@ -10,11 +10,7 @@ SUMMARY = "scores.json"
 
 
 def summaries_of(folder: Path) -> dict[str, dict[str, Any]]:
-    """The summaries of annotations, by name, of the run in `folder`; empty if it was not scored.
-
-    Raises:
-        RunError: they cannot be read.
-    """
+    """The summaries of annotations, by name, of the run in `folder`; empty if it was not scored."""
     path = folder / SUMMARY
     found: dict[str, dict[str, Any]] = read_object(path)["judges"] if path.is_file() else {}
     return found

@@ -77,12 +77,7 @@ class Annotation(ABC):
         return reply[name]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> Any:
-        """The value of `unit`; most kinds ask one signature.
-
-        Raises:
-            UnusableError: no reply could be used.
-            dspy.LMError: the provider failed.
-        """
+        """The value of `unit`; most kinds ask one signature."""
         return ask_strictly(self.signature, lm, unit.inputs, partial(self.read, unit))
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
@@ -149,10 +144,6 @@ def annotate(
     """The annotation of the answered ones of `records`, asked as `asking` says.
 
     Replies in the journal of `folder` are not asked for again.
-
-    Raises:
-        RagbenchError: the LM cannot be called at all, or the journal cannot be used.
-        KeyboardInterrupt: it was interrupted; every reply so far is kept.
     """
     answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
     units = {record.qid: some for record in answered if (some := annotation.units(record))}

@@ -54,11 +54,7 @@ class Asking:
     wait_s: float = 2.0
 
     def check(self) -> None:
-        """Do nothing if asking can start.
-
-        Raises:
-            RagbenchError: the LM cannot be called, or its price is needed and not known.
-        """
+        """Refuse an LM that cannot be called, or whose price is needed and not known."""
         check_price(self.lm.model, known=self.lm.pricing.known, cure=GIVE_PRICE)
         self.lm.check("the judge")
 
@@ -78,11 +74,7 @@ class Asking:
 
 
 def sleep(seconds: float) -> None:
-    """Return after `seconds`.
-
-    Raises:
-        KeyboardInterrupt: the process was stopped meanwhile.
-    """
+    """Return after `seconds`; KeyboardInterrupt where the process is stopped meanwhile."""
     stopping.sleep(seconds, over=lambda: False)
     if stopping.stopped():
         raise KeyboardInterrupt
@@ -118,11 +110,7 @@ class Replies:
     earlier: tuple[Call, ...] = ()
 
     def add(self, task: Task, model: str, reply: Reply) -> None:
-        """Write a reply to the journal; of a task that a limit cut off only what it took.
-
-        Raises:
-            RunError: it cannot be written.
-        """
+        """Write a reply to the journal; of a task that a limit cut off only what it took."""
         if not reply.refused or reply.calls:
             row = {"qid": task.qid, "pass": task.name, "key": task.key, "model": model}
             row |= {"value": reply.value, "why": reply.why}
@@ -184,10 +172,6 @@ def ask_strictly(
     Nothing is mended: a label that a lenient reader would guess at counts as unreadable here.
     `read` raises `UnusableError` where it cannot use the reply. The second call is filed as a
     fallback.
-
-    Raises:
-        UnusableError: neither reply could be used.
-        dspy.LMError: the provider failed.
     """
     adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _ChatOnce()
     predictor, why = predict(signature), ""
@@ -226,12 +210,7 @@ def _again(lm: RagbenchLM) -> RagbenchLM:
 
 
 def ask_directly(todo: Sequence[Task], asking: Asking, replies: Replies) -> None:
-    """Ask several of `todo` at once, and keep each reply as it comes.
-
-    Raises:
-        RunError: a reply cannot be written.
-        KeyboardInterrupt: the user stopped it; every reply so far is kept.
-    """
+    """Ask several of `todo` at once, and keep each reply as it comes."""
     lock, stop = threading.Lock(), threading.Event()
 
     def one(task: Task) -> None:

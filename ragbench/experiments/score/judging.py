@@ -102,11 +102,7 @@ class Judging(Annotation):
 
 
 def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) -> None:
-    """Do nothing if `lm` answered none of `records`; its weights count, not its address.
-
-    Raises:
-        ConfigError: it judges its own answers, and that is not allowed.
-    """
+    """Refuse an `lm` that answered any of `records`; its weights count, not its address."""
     models = {
         call.model.partition("@")[0]
         for record in records

@@ -235,11 +235,7 @@ def protocols() -> dict[str, Protocol]:
 
 
 def get_protocol(name: str) -> Protocol:
-    """The protocol called `name`.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
+    """The protocol called `name`."""
     if name not in protocols():
         raise UnknownNameError("protocol", name, protocols())
     return protocols()[name]

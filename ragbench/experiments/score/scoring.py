@@ -89,9 +89,6 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     model attributed to it. A question that is asked again has a new answer, without scores until it
     is scored. What models said before is kept as long as the answer is the same, so scores can be
     added one after another; records are never rewritten.
-
-    Raises:
-        RagbenchError: something the user can mend.
     """
     card = read_card(folder)
     for name in request.metrics:
@@ -173,9 +170,6 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     """What the judge and the attributor of `request` would take on the run in `folder`.
 
     What is in the run's journal is not asked again.
-
-    Raises:
-        RagbenchError: something the user can mend.
     """
     known = {row["key"] for row in read_journal(folder) if not row["provider_failed"]}
     records = [record for record in read_records(folder).values() if not record.failed]

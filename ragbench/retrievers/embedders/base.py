@@ -69,11 +69,7 @@ def local_call(
 
 
 def by_index(rows: Any, field: str, n: int) -> list[Any]:
-    """The `field` of each of `n` rows of a server's reply, in the order of their `index`.
-
-    Raises:
-        ValueError: the indices are not 0 to n - 1, each once; KeyError, TypeError: or not there.
-    """
+    """The `field` of each of `n` rows of a server's reply, in the order of their `index`."""
     told = {row["index"]: row[field] for row in rows}
     if len(rows) != n or any(type(i) is not int for i in told) or set(told) != set(range(n)):
         raise ValueError(f"its indices are not 0 to {n - 1}, each once")

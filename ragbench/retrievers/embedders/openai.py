@@ -159,11 +159,7 @@ def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
 
 
 def _checked(reply: Any, n: int) -> Vectors:
-    """The unit vectors `(n, d)` of a reply, each at its index.
-
-    Raises:
-        LMSetupError: they are not one finite vector, not all zeros, for each of the texts.
-    """
+    """The unit vectors `(n, d)` of a reply, each at its index; LMSetupError where one is not."""
     try:
         rows = by_index(reply["data"], "embedding", n)
         if any(isinstance(row, str) for row in rows):

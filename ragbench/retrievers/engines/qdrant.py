@@ -77,11 +77,7 @@ class Qdrant(Engine):
         return super().restrict(positions, **{**other, "url": ""})
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
-        """Open the collection, and fill it where it lacks points; vectors are made only then.
-
-        Raises:
-            DataError: the collection there has other points.
-        """
+        """Open the collection, and fill it where it lacks points; vectors are made only then."""
         with self._lock:
             if not self._ready and (n := len(self.corpus)):
                 if self._words is not None:
@@ -166,11 +162,7 @@ class Qdrant(Engine):
                 progress(places.stop, n)
 
     def _find(self, asked: Sequence[Asked], depth: int) -> list[Found]:
-        """At most `depth` points for each that is asked, best first.
-
-        Raises:
-            RagbenchError: the server fails, or its answer is of no use.
-        """
+        """At most `depth` points for each that is asked, best first."""
         requests = [self._request(one, depth) for one in asked]
         known = [i for i, request in enumerate(requests) if request is not None]
         found: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(asked)
@@ -201,11 +193,7 @@ class Qdrant(Engine):
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
-        """Let what the transport raised pass through the client, which wraps it.
-
-        Raises:
-            LMSetupError: the answer is not one of Qdrant's.
-        """
+        """Unwrap what the transport raised; LMSetupError for what is no answer of Qdrant's."""
         from pydantic import ValidationError
         from qdrant_client.http.exceptions import ResponseHandlingException
 

@@ -35,11 +35,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
         return self
 
     def answer(self, request: httpx.Request) -> bytes:
-        """The JSON that the server answers `request` with.
-
-        Raises:
-            RagbenchError: see `make`.
-        """
+        """The JSON that the server answers `request` with."""
         headers = [(name, request.headers[name]) for name in _SENT if name in request.headers]
         if (key := self._server.key) != "none":
             headers.append((self._header, key))

@@ -77,9 +77,6 @@ class LMIndex(Retriever):
         """The index of `corpus`, the same object for the same texts and settings, built.
 
         One of 100 passages or more is kept in the usual store.
-
-        Raises:
-            dspy.LMError: a reply could not be had; those before it are kept.
         """
         made = cls(corpus, lm=lm, **settings)
         key = cls.name, lm, corpus.digest, made.settings.model_dump_json()
@@ -96,11 +93,7 @@ class LMIndex(Retriever):
             index._read(lm, progress)
 
     def checked_lm(self) -> IndexLM:
-        """The current LM, with the replies kept in the usual store.
-
-        Raises:
-            LMSetupError: it cannot be asked: it has no key, or its server not the model.
-        """
+        """The current LM, with the replies kept in the usual store."""
         check = getattr(dspy.settings.lm, "check", None)
         if self.asked(self.settings) and check is not None:
             check()

@@ -274,9 +274,6 @@ def communities_of(
     part, by modularity at resolution 1, each that is larger than `max_size` divided again. The
     algorithm is igraph's; GraphRAG's authors use another implementation, whose random numbers, and
     so whose communities, are its own.
-
-    Raises:
-        MissingExtraError: igraph is not installed.
     """
     if not edges:
         return []

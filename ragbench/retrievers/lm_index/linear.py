@@ -54,12 +54,7 @@ def by_lm(lm: IndexLM, text: str) -> list[str]:
 
 
 def by_spacy(texts: Sequence[str], pipeline: str) -> list[list[str]]:
-    """The entities of each text by the spaCy pipeline of that name or folder, numbers left out.
-
-    Raises:
-        MissingExtraError: spaCy is not installed.
-        ConfigError: the pipeline is not.
-    """
+    """The entities of each text by the spaCy pipeline of that name or folder, numbers left out."""
     docs = _load_pipeline(pipeline).pipe(texts)
     return [plain_names(e.text for e in doc.ents if e.label_ not in _NUMBERS) for doc in docs]
 

@@ -81,11 +81,7 @@ class IndexLM:
         return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
-        """The reply to `inputs`: the kept one, or a new one, whose calls are filed as they end.
-
-        Raises:
-            dspy.LMError: the provider failed.
-        """
+        """The reply to `inputs`: the kept one, or a new one, whose calls are filed as they end."""
         key = reply_key(signature, inputs)
         reply = self.kept(key)
         if reply is None:
