@@ -17,8 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from ragbench.experiments.report.page import make_board, write_page
 from ragbench.experiments.store import RunCard, Store
-from tests.experiments.scored_runs import CARD
-from tests.experiments.studies import one
+from tests.experiments.scored_runs import CARD, one
 
 #: Milliseconds from an input to the frame after it.
 TIMED = """async ([selector, value]) => {

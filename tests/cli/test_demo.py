@@ -15,7 +15,6 @@ def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None
         stdout=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(tmp_path)},
     ) as demo:  # fmt: skip
-        assert demo.stdout is not None
         address = demo.stdout.readline().split()[0]
         with urlopen(f"{address}data") as answer:
             data = answer.read().decode()

@@ -169,8 +169,6 @@ def test_others_end_in_one_line_too(command: str, place: Place) -> None:
 def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:
     command = [sys.executable, "-m", "ragbench", "list", "programs"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout
-        assert process.stderr
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1

@@ -77,8 +77,6 @@ class Shim:
             "argv": list(job.argv), "log": str(log), "cache": str(job.cache or self._folder / "c"),
             "arm": [str(root), first, sticky, error, str(copies or "")],
         }  # fmt: skip
-        assert self._process.stdin
-        assert self._process.stdout
         print(json.dumps(told), file=self._process.stdin, flush=True)
         found: dict[str, Any] = json.loads(self._process.stdout.readline())
         return Ended(output=log.read_text(errors="replace"), **found)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from ragbench.experiments.config import make_config
+from ragbench.experiments.runs import ready
+from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from ragbench.record import Record
-from tests.experiments.scored_runs import four, make_run
-from tests.experiments.studies import study
+from tests.experiments.scored_runs import four, make_run, study
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer
 from tests.kills import script, write_questions
@@ -20,7 +22,8 @@ N_TOWNS = 20  # 8 for training, 4 for validation, 8 held out
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "sk-none")
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
 
 
@@ -28,6 +31,12 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Five finished runs over 60 questions, to be read only."""
     return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="session")
+def like() -> RunContext:
+    """Data and index that all runs share."""
+    return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""Small run folders for tests of scoring, written as a run writes them."""
+"""Run folders for tests, written as a run writes them, and a study of several for the page."""
 
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,8 @@ from ragbench.record import Record
 from tests.metrics.records import call, failure, record
 
 CARD: dict[str, Any] = {
-    "identity": {
-        "program": "vanilla", "split": "test", "view": None, "temperature": 0.0,
-        "retriever": "bm25",
-    },
+    "identity": {"program": "vanilla", "split": "test", "view": None, "temperature": 0.0,
+                 "retriever": "bm25"},
     "adapter": "LenientJSON",
     "knobs": {"k": 5, "variant": "default", "answer_style": "free"},
     "model": "scripted/answerer",
@@ -44,3 +43,66 @@ def make_run(folder: Path, records: Iterable[Record], **card: Any) -> Path:
         for each in records:
             store.write(each)
     return folder
+
+
+WORDS = [f"word{n}" for n in range(4000)]
+#: Program -> chance of a right answer, of all evidence, calls, and tokens of a call.
+PROGRAMS = {
+    "vanilla": (0.70, 0.72, 1, 400),
+    "ircot": (0.76, 0.81, 3, 450),
+    "react": (0.74, 0.78, 4, 600),
+    "direct": (0.40, 0.0, 1, 90),
+}
+
+
+def study(folder: Path, *, questions: int = 60, words: int = 20, **cards: Any) -> list[Path]:
+    """Run folders of four programs, and of ircot compiled."""
+    runs = []
+    for name, (right, found, calls, tokens) in PROGRAMS.items():
+        rng = random.Random(name)
+        records = [one(n, rng, right, found, calls, tokens, words) for n in range(questions)]
+        identity = {**CARD["identity"], "program": name, "retriever": "bm25"}
+        card = {"identity": identity, "model": "gpt-4o-mini", "questions": questions, **cards}
+        runs.append(make_run(folder / name, records, **card))
+        if name == "ircot":
+            again = random.Random("compiled")
+            better = [one(n, again, 0.79, 0.82, 3, 1250, words) for n in range(questions)]
+            card["identity"] = {**identity, "compiled": "sha256:" + "ab" * 32}
+            runs.append(make_run(folder / "ircot-compiled", better, **card))
+    return runs
+
+
+def one(
+    number: int, rng: random.Random, right: float, found: float, calls: int, tokens: int, words: int
+) -> Record:
+    """A record with passages, a search and a step for each call."""
+    pids = [f"p{number}-{n}" for n in range(6)]
+    passages = [{"pid": pid, "title": f"Title {pid}", "text": text(rng, words)} for pid in pids]
+    gold = pids[:2] if rng.random() < found else [pids[0], f"p{number}-none"]
+    searches = [
+        {"query": text(rng, 4), "k": 6, "hits": [(pid, 9.0 - i) for i, pid in enumerate(pids)],
+         "latency_s": 0.1, "cached": False}
+        for _ in range(calls if found else 0)
+    ]  # fmt: skip
+    steps = [
+        {"action": "search", "input": each["query"], "thought": text(rng, words),
+         "observation": "", "pids": pids[:2], "notes": {}}
+        for each in searches
+    ]  # fmt: skip
+    lines = [
+        call(model="gpt-4o-mini", signature="NextThought", prompt_tokens=tokens,
+             completion_tokens=30, cost_usd=tokens * 1.5e-7, latency_s=0.4)
+        for _ in range(calls)
+    ]  # fmt: skip
+    return answered(
+        f"q{number:05}", "Norway" if rng.random() < right else "Sweden",
+        question=f"Where was the author of {text(rng, 6)} born?", qtype="bridge",
+        passages=passages, searches=searches, steps=steps, gold_pids=gold,
+        ledger={"calls": lines, "path": {"calls": calls, "latency_s": 0.4 * calls}},
+        latency_s=0.4 * calls,
+    )  # fmt: skip
+
+
+def text(rng: random.Random, words: int) -> str:
+    """So many words."""
+    return " ".join(rng.choices(WORDS, k=words))

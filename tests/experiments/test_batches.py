@@ -7,24 +7,18 @@ from typing import Any
 import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, RunError
-from ragbench.experiments.score.asking import Asking, read_journal
+from ragbench.experiments.score.asking import read_journal
 from ragbench.experiments.score.batched import BatchRunner, under_way
-from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import read_replies
 from ragbench.lms import RagbenchLM, make_lm
 from ragbench.lms.batch import batched
 from ragbench.lms.calls import Limits, spending
 from tests.cli.test_mistakes import run as command
-from tests.experiments.scored_runs import answered, four, make_run
+from tests.experiments.scored_runs import answered
+from tests.experiments.test_judge import Folder, judged
 from tests.fake_batches import Ask, BatchServer, Spoilt
 
 BOTH = pytest.mark.parametrize("spec", ["openai/judge", "anthropic/judge"])
-
-
-@pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
 
 
 def fair(ask: Ask) -> str:
@@ -40,20 +34,15 @@ def lm_at(server: BatchServer, spec: str, **settings: Any) -> RagbenchLM:
     return make_lm(spec, api_base=server.url, **settings)
 
 
-def judged(folder: Path, lm: RagbenchLM) -> Any:
-    request = ScoreRequest(judge=JudgeRequest(Asking(lm, 2, wait_s=0.01)))
-    return score_run(folder, request).summary["judges"]["judge"]
-
-
 def journal(folder: Path) -> list[dict[str, Any]]:
     return sorted(read_journal(folder), key=lambda row: str(row["key"]))
 
 
 @BOTH
 def test_batches_are_asked_and_read_as_direct_calls_at_half_price(
-    tmp_path: Path, spec: str
+    folder: Folder, spec: str
 ) -> None:
-    a, b = (make_run(tmp_path / name, four()) for name in "ab")
+    a, b = folder(), folder()
 
     def sent(server: BatchServer) -> list[str]:
         bodies = [json.dumps({"stream": False, **b}, sort_keys=True) for b in server.bodies]
@@ -82,44 +71,28 @@ def test_batches_are_asked_and_read_as_direct_calls_at_half_price(
 
 
 @BOTH
-def test_second_try_of_an_unreadable_reply_comes_with_a_second_batch(
-    tmp_path: Path, spec: str
+def test_unreadable_replies_come_in_a_second_batch_and_failed_items_with_the_next_command(
+    folder: Folder, spec: str
 ) -> None:
-    folder = make_run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Chad"),
-                                         answered("q3", "Peru")])  # fmt: skip
-
-    def script(ask: Ask) -> str:
-        if "Peru" in ask.prompt:
-            return "I would say so"
-        return fair(ask) if "Chad" not in ask.prompt or ask.body["temperature"] else "hm"
-
-    with BatchServer(script) as server:
-        found = judged(folder, batched(lm_at(server, spec)))
-        assert [len(made.items) for made in server.batches] == [3, 2]
-        assert found == judged(folder, batched(lm_at(server, spec)))
-        assert len(server.batches) == 2
-    assert (found["correct"], found["incorrect"], found["unscored"]) == (1, 1, 1)
-    assert found["as_if"]["calls"] == 5
-
-
-@BOTH
-def test_items_that_fail_or_expire_are_asked_alone_by_the_next_command(
-    tmp_path: Path, spec: str
-) -> None:
-    records = [answered(f"q{n}", f"Norway {n}") for n in range(6)]
-    folder = make_run(tmp_path / "run", records)
+    names = ("Norway", "Chad", "Peru", "Norway 1", "Norway 2", "Norway 3")
+    run = folder(*(answered(f"q{n}", name) for n, name in enumerate(names)))
     spoilt = {"Norway 1": Spoilt("expired"), "Norway 2": Spoilt("529"), "Norway 3": Spoilt("400")}
 
     def script(ask: Ask) -> str | Spoilt:
+        if "Peru" in ask.prompt or ("Chad" in ask.prompt and not ask.body["temperature"]):
+            return "I would say so"
         return next((kind for text, kind in spoilt.items() if text in ask.prompt), fair(ask))
 
     with BatchServer(script) as server:
-        found = judged(folder, batched(lm_at(server, spec)))
-        assert (found["correct"], found["unscored"], server.items) == (3, 3, 6)
+        found = judged(run, batched(lm_at(server, spec)))
+        assert [len(made.items) for made in server.batches] == [6, 2]
+        assert (found["correct"], found["incorrect"], found["unscored"]) == (1, 1, 4)
         assert any("LMInvalidRequestError" in why for why in found["unscored_because"])
         spoilt.clear()
-        healed = judged(folder, batched(lm_at(server, spec)))
-        assert (healed["correct"], server.items) == (6, 9)
+        healed = judged(run, batched(lm_at(server, spec)))
+        assert (healed["correct"], healed["unscored"], server.items) == (4, 1, 6 + 2 + 3)
+        assert healed == judged(run, batched(lm_at(server, spec)))
+        assert server.items == 11
 
 
 class StoppedError(Exception):
@@ -129,14 +102,10 @@ class StoppedError(Exception):
 @BOTH
 @pytest.mark.parametrize("event", ["submitted", "ended"])
 def test_pass_that_was_cut_off_goes_on_without_paying_twice(
-    tmp_path: Path,
-    spec: str,
-    event: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(4)])
+    folder: Folder, spec: str, event: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    run = folder(*(answered(f"q{n}", f"Norway {n}") for n in range(4)))
     with BatchServer(fair, looks=0) as server:
         lm = lm_at(server, spec, schema=None, max_tokens=1024)
         with monkeypatch.context() as patch:
@@ -149,57 +118,56 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
 
             patch.setattr(BatchRunner, "_note", cut)
             with pytest.raises(StoppedError):
-                judged(folder, batched(lm))
+                judged(run, batched(lm))
         if event == "submitted":
             with pytest.raises(RunError, match="give --batch"):
-                judged(folder, lm)
-        code, _, _ = command(capsys, "score", str(folder), "--judge", spec, "--batch",
+                judged(run, lm)
+        code, _, _ = command(capsys, "score", str(run), "--judge", spec, "--batch",
                              "--api-base", server.url, "--price", "in=1,out=2")  # fmt: skip
         assert (code, server.creations, server.items, server.direct) == (0, 1, 4, 0)
-    assert under_way(read_replies(folder)) == set()
+    assert under_way(read_replies(run)) == set()
 
 
-def test_limit_of_spending_is_kept_whatever_the_replies(tmp_path: Path) -> None:
+def test_limit_of_spending_is_kept_whatever_the_replies(folder: Folder) -> None:
     records = [answered(f"q{n}", f"Norway {n}") for n in range(30)]
-    folder, other = (make_run(tmp_path / name, records) for name in "ab")
+    run, other = folder(*records), folder(*records)
     with BatchServer(fair) as server:
         lm = lm_at(server, "openai/judge", max_tokens=50)
         with spending(Limits(cost=1e-6)) as spent:
-            none = judged(folder, batched(lm))
+            none = judged(run, batched(lm))
         assert (none["not_asked"], server.items, spent.stopped_by) == (30, 0, "--max-cost 1e-06")
         all_of_it = judged(other, batched(lm))["billed"]["cost_usd"]
         limit, before = 0.7 * all_of_it, len(server.batches)
         with spending(Limits(cost=limit)) as spent:
-            found = judged(folder, batched(lm))
+            found = judged(run, batched(lm))
         assert spent.stopped_by.startswith("--max-cost")
         assert len(server.batches) > before + 1  # what a batch leaves is used by another
         assert found["not_asked"] == 60 - server.items > 0
         assert spent.total.calls == server.items - 30
         assert spent.total.cost == pytest.approx(found["billed"]["cost_usd"])
         assert 0.3 * limit < spent.total.cost <= limit
-        whole = judged(folder, batched(lm))
+        whole = judged(run, batched(lm))
         assert (whole["correct"], server.items) == (30, 60)
         free = lm_at(server, "openai/judge", price=None)
-        fresh = make_run(tmp_path / "fresh", four())
         with spending(Limits(cost=1.0)), pytest.raises(ConfigError, match="--price"):
-            judged(fresh, batched(free))
+            judged(folder(), batched(free))
 
 
 @BOTH
-def test_what_fails_is_one_line_and_the_same_command_goes_on(tmp_path: Path, spec: str) -> None:
-    folder = make_run(tmp_path / "run", four())
+def test_what_fails_is_one_line_and_the_same_command_goes_on(folder: Folder, spec: str) -> None:
+    run = folder()
     with BatchServer(fair, looks=0, busy=[1], refuse="enqueued token limit") as server:
         with pytest.raises(RunError, match=r"may have been made .* the same command continues"):
-            judged(folder, batched(lm_at(server, spec)))
+            judged(run, batched(lm_at(server, spec)))
         if spec.startswith("openai"):
             with pytest.raises(RunError, match="enqueued token limit"):
-                judged(folder, batched(lm_at(server, spec)))
+                judged(run, batched(lm_at(server, spec)))
         server.refuse = ""
-        assert judged(folder, batched(lm_at(server, spec)))["correct"] == 2
+        assert judged(run, batched(lm_at(server, spec)))["correct"] == 2
 
 
-def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LMSetupError, match=r"openai/\.\.\. and anthropic/"):
         batched(make_lm("groq/llama"))
-    code, _, err = command(capsys, "score", str(make_run(tmp_path / "run", four())), "--batch")
+    code, _, err = command(capsys, "score", str(folder()), "--batch")
     assert (code, "--judge" in err, err.count("\n")) == (2, True, 1)

@@ -52,12 +52,6 @@ def config(server: FakeServer, tmp_path: Path) -> RunConfig:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def like() -> RunContext:
-    """Data and index that all runs share."""
-    return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
-
-
 @pytest.mark.parametrize(
     ("program", "knobs"),
     [("vanilla", {}), ("ircot", {"max_steps": 3}), ("self_rag", {}), ("react", {"max_steps": 4}),
@@ -147,14 +141,12 @@ def test_the_estimate_names_what_the_index_still_takes(indexing: World) -> None:
     config = indexed(indexing, "linear_rag")
     estimate = estimate_run(ready(config))
     index = estimate.index
-    assert index is not None
     assert (index.low.calls, index.high.calls) == (40, 80)  # a reply that is cut is asked twice
     assert estimate.lines()[-4] == "  the index, in addition"
     assert re.search(r"tokens  .*, likely about [\d,]+$", estimate.lines()[-2])
     assert indexing.lm.asked == []
     evaluate(config)
     kept = estimate_run(ready(config.but(out=indexing.folder / "again"))).index
-    assert kept is not None
     assert (kept.high, kept.notes) == ((0, 0, 0), ["40 replies are kept from before"])
 
 
@@ -166,7 +158,6 @@ def test_calls_that_depend_on_what_is_read_are_estimated_by_made_up_replies(
     program: str, least: int, most: int, indexing: World
 ) -> None:
     index = estimate_run(ready(indexed(indexing, program))).index
-    assert index is not None
     assert least <= index.low.calls < index.high.calls <= most
 
 
@@ -175,13 +166,11 @@ def test_the_card_and_the_tables_show_the_index(indexing: World) -> None:
         evaluate(indexed(indexing, program, limit=2))
     run, plain = (reopen(indexing.folder / name) for name in ("hippo_rag", "vanilla"))
     cost = index_cost(run.card)
-    assert cost is not None
     assert (cost.calls, run.card.index["index_calls"], run.prepared.calls) == (80, 80, 80)
     assert index_cost(plain.card) is None
     (line,) = index_lines(run)
     assert line.startswith("index: 80 calls (80 to 160 expected), ")
     found = re.search(r"([\d,]+) tokens \(([\d,]+) to ([\d,]+) expected\)", line)
-    assert found
     taken, least, most = (int(number.replace(",", "")) for number in found.groups())
     assert least <= taken <= most
     assert index_lines(plain) == []

@@ -119,7 +119,6 @@ def test_mistakes_are_one_line(
 
 def test_the_command_offers_every_format_and_the_docs_every_column() -> None:
     command = cli.get_command(None, "export")  # type: ignore[arg-type]
-    assert command is not None
     choices = next(p.type.choices for p in command.params if p.name == "target")  # type: ignore[attr-defined]
     assert tuple(choices) == tuple(TARGETS)
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")

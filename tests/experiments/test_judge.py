@@ -37,7 +37,9 @@ def judge_of(script: Any = fair, name: str = "judge", **fields: Any) -> Scripted
 
 
 def scored_by(run: Path, lm: ScriptedLM, rule: Any = "ragbench", **fields: Any) -> Scored:
-    return score_run(run, ScoreRequest(judge=JudgeRequest(Asking(lm, 2), rule, **fields)))
+    return score_run(
+        run, ScoreRequest(judge=JudgeRequest(Asking(lm, 2, wait_s=0.01), rule, **fields))
+    )
 
 
 def judged(run: Path, lm: ScriptedLM, *rule: str, **fields: Any) -> dict[str, Any]:

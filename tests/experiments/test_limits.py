@@ -8,8 +8,8 @@ from ragbench.errors import ConfigError, StoppedError
 from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, VerdictRequest
 from ragbench.experiments.compile import compile_program
-from ragbench.experiments.config import CompileConfig, TuneConfig, make_config
-from ragbench.experiments.runs import evaluate, ready, reopen
+from ragbench.experiments.config import CompileConfig, TuneConfig
+from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.runs.context import RunContext, billed_under, limited
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms.calls import Limits
@@ -22,12 +22,6 @@ from tests.runs import record_rows
 
 def quiet(line: str) -> None:
     pass
-
-
-@pytest.fixture(scope="module")
-def like() -> RunContext:
-    """Data and index that all runs share."""
-    return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
 
 
 @pytest.mark.parametrize("seed", [2, 3, 5])

@@ -83,7 +83,6 @@ def test_the_cheapest_not_shown_worse_is_named_in_whatever_order(tmp_path: Path)
     assert len({tuple(each.sentences()) for each in advised}) == 1
     best, difference = advised[0].best, advised[0].difference
     assert best.mean == max(arm.mean for arm in advised[0].arms)
-    assert difference is not None
     assert difference.difference == pytest.approx(best.mean - advised[0].use.mean)
     better: dict[str, Chance] = {"vanilla": lambda _: 0.3, "ircot": lambda _: 0.9}
     dearer = advise(make_runs(tmp_path / "dear", 100, better, {"vanilla": 90, "ircot": 990}))

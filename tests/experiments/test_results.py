@@ -1,5 +1,6 @@
-"""What a run comes to, from its records alone: the last try counts, every try is billed."""
+"""What a run comes to: the last try counts, every try is billed; list price and price paid."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.compare.spending import IndexCost, index_cost, whole_cost
+from ragbench.experiments.config import make_config
 from ragbench.experiments.report.scores import metric_table
-from ragbench.experiments.report.tables import run_table
-from ragbench.experiments.runs import Evaluation, headline_intervals, reopen
+from ragbench.experiments.report.tables import notes, run_table
+from ragbench.experiments.runs import Evaluation, evaluate, headline_intervals, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.lms import configure_cache
 from ragbench.metrics import mean_interval
 from ragbench.record import (
     CUT_OFF,
@@ -25,6 +28,7 @@ from ragbench.record import (
 )
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered
+from tests.fake_server import FakeServer, Fault, Hit
 from tests.metrics.records import call, failure
 
 Ran = Callable[..., Evaluation]
@@ -64,7 +68,6 @@ def test_the_last_record_of_a_question_counts_and_every_try_is_billed(
     summary = whole.summary
     assert (summary.n, summary.failed, summary.scores["em"]) == (4, 1, 0.5)  # q1 and q3 of four
     assert summary.errors == {"provider/LMTimeoutError": 1}
-    assert summary.failed == 1
     last = ran(*five()[2:], five()[0]).summary
     assert summary.as_if == last.as_if
     assert summary.billed.calls == last.billed.calls + 2
@@ -114,7 +117,6 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     answers = ["Norway" if ok else "Chad" for ok in right]
     alone = ran(*(answered(f"q{n:02}", each) for n, each in enumerate(answers)))
     wanted = mean_interval(right, (0.0, 1.0))
-    assert wanted is not None
     scored = [score_run(alone.folder, ScoreRequest())]
     em = next(row for row in metric_table(scored).rows if row["metric"] == "em")
     for row, name in ((run_table([alone]).rows[0], "em"), (em, "mean")):
@@ -127,3 +129,57 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     grouped = mean_interval(right, (0.0, 1.0), groups)
     assert headline_intervals(ran(*rows).records)["em"] == grouped != wanted
     assert headline_intervals(ran(rows[0]).records) == {}
+
+
+# -- prices of a run over HTTP ---------------------------------------------------------------------
+
+USAGE = {"prompt_tokens": 1000, "completion_tokens": 100}
+Paid = Callable[..., Evaluation]
+
+
+@pytest.fixture
+def paid(server: FakeServer, tmp_path: Path) -> Paid:
+    """Makes a run, with a cache of its own."""
+    configure_cache(tmp_path / "cache" / "lm")
+    given = {"program": "vanilla", "size": 200, "limit": 4, "workers": 1, "lm": "openai/fake",
+             "api_base": server.url, "price": "in=1,out=2,cached=0.25"}  # fmt: skip
+    return lambda out, **over: evaluate(make_config({**given, "out": tmp_path / out, **over}))
+
+
+def caching(hit: Hit) -> Fault:
+    if hit.number == 1:
+        return Fault("500", json={"usage": USAGE})
+    cached = {"prompt_tokens_details": {"cached_tokens": 800 if hit.number > 2 else 0}}
+    return Fault("changed", json={"usage": {**USAGE, **cached}})
+
+
+def test_tables_show_what_was_paid_where_it_is_not_the_list_price(
+    paid: Paid, server: FakeServer
+) -> None:
+    server.script = caching
+    first = paid("run")
+    summary = json.loads((first.folder / "summary.json").read_text())
+    assert summary["as_if"]["cost_usd"] == pytest.approx(4 * 0.0012)
+    assert summary["billed"]["list_usd"] == pytest.approx(5 * 0.0012)
+    assert summary["billed"]["cost_usd"] == pytest.approx(5 * 0.0012 - 3 * 0.0006)
+    assert summary["billed"]["failed_tokens"] == 1100
+    [shown] = run_table([first]).rows
+    assert (shown["calls"], shown["cost_usd"]) == (1.0, pytest.approx(0.0012))
+    (line,) = [line for line in notes(first) if line.startswith("in all")]
+    assert line.endswith("0.0042 $")
+    assert reopen(first.folder).summary == first.summary
+
+
+def test_a_price_given_later_holds_for_what_was_asked_before(
+    paid: Paid, server: FakeServer
+) -> None:
+    server.script = lambda hit: caching(replace(hit, number=hit.number + 1))
+    assert paid("run", price=None).summary.as_if.cost_usd is None
+    priced = paid("run")
+    cached = paid("again")  # every reply is one that had no price
+    assert len(server.hits) == 4
+    assert paid("run", price=None).summary == priced.summary
+    for found in (priced, cached, reopen(priced.folder)):
+        assert found.summary.as_if.cost_usd == pytest.approx(4 * 0.0012)
+    assert priced.summary.billed.cost_usd == pytest.approx(4 * 0.0012 - 3 * 0.0006)
+    assert cached.summary.billed.cost_usd == 0

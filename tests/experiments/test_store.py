@@ -125,7 +125,6 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     with Store(tmp_path, card()) as store:
         store.write(answered("q1", "a"))
         db = store._db
-        assert db is not None
         pages = db.execute("PRAGMA page_count").fetchone()[0]
         db.execute(f"PRAGMA max_page_count={pages}")
         with pytest.raises(RunError, match=r"cannot write .*run\.db: database or disk is full"):
