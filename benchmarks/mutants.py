@@ -26,7 +26,7 @@ SENTENCES = ("tests/experiments/test_sentences.py",)
 DESIGN = ("tests/experiments/test_design.py",)
 BILL = ("tests/experiments/test_results.py",)
 CAUSES = ("tests/metrics/test_errors.py", "tests/experiments/test_judge.py")
-ANSWER = ("tests/metrics/test_answer.py", "tests/conformance/parity/test_official_scores.py")
+ANSWER = ("tests/metrics/test_answer.py", "tests/conformance/parity/test_parity.py")
 
 
 class Mutant(NamedTuple):

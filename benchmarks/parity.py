@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.parities.parts import source
+from tests.conformance.parity import ours
 
 GRAPHS = ("linear_rag", "hippo_rag", "light_rag", "graph_rag")
 PARTS = ("a_rag", "ircot", "flash", "react", "self_rag", "lookahead")
@@ -57,11 +58,10 @@ def compare_rankings(given: argparse.Namespace, texts: list[str], questions: lis
 def compare_parts(given: argparse.Namespace, texts: list[str], questions: list[str]) -> None:
     """Print how many inputs of each part have the same outcome."""
     theirs = importlib.import_module(f"benchmarks.parities.{given.system}")
-    ours = importlib.import_module(f"tests.conformance.parity.ours.{given.system}")
     world = {"chunks": texts} if given.system == "a_rag" else theirs.world(given.passages)
     world["ties_first"] = given.ties_first
     official = theirs.parts(given.official, world)
-    mine = ours.parts(world)
+    mine = ours.parts(given.system, world)
     for part, inputs in theirs.cases(world, questions).items():
         pairs = [(one, mine[part](one), official[part](one)) for one in inputs]
         different = [pair for pair in pairs if pair[1] != pair[2]]

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from benchmarks.parities.parts import need, reachable
 from ragbench.retrievers import Corpus, Passage, make_retriever
-from tests.conformance.parity.ours.react import FOUND, folded
+from tests.conformance.parity.ours.rules import FOUND, folded
 
 _READ = 1000  # pages of which the sentences are compared
 REPOSITORY, FILES = "github.com/ysymyth/ReAct", "wikienv.py"

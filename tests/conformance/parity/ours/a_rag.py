@@ -84,7 +84,7 @@ def _loop(corpus: Corpus, given: Mapping[str, Any]) -> dict[str, Any]:
     replies: list[str | Calls] = [
         turn
         if isinstance(turn, str)
-        else Calls(tuple((_ours(use["tool"]), use["arguments"]) for use in turn))
+        else Calls(tuple((_renamed(use["tool"]), use["arguments"]) for use in turn))
         for turn in given["turns"]
     ]
     program = ARAG(
@@ -102,7 +102,7 @@ def _loop(corpus: Corpus, given: Mapping[str, Any]) -> dict[str, Any]:
         lm.close()
         steps = [step for step in prediction.steps if step.action != "answer"]
         return {
-            "steps": [[_theirs(step.action), list(step.pids)] for step in steps],
+            "steps": [[_renamed(step.action), list(step.pids)] for step in steps],
             "words": sum(len("\n".join(step.notes.get("retrieved", ())).split()) for step in steps),
             "answer": prediction.answer,
             "forced": prediction.stop_reason != "answered",
@@ -110,12 +110,9 @@ def _loop(corpus: Corpus, given: Mapping[str, Any]) -> dict[str, Any]:
         }
 
 
-def _ours(tool: str) -> str:
-    return "chunk_read" if tool == "read_chunk" else tool
-
-
-def _theirs(tool: str) -> str:
-    return "read_chunk" if tool == "chunk_read" else tool
+def _renamed(tool: str) -> str:
+    """Our name of the tool of theirs, and theirs of ours."""
+    return {"read_chunk": "chunk_read", "chunk_read": "read_chunk"}.get(tool, tool)
 
 
 @contextmanager

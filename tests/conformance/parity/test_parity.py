@@ -1,7 +1,9 @@
-"""What official scripts made of made-up predictions, as facts, and what ours makes of them.
+"""What the authors' code made of made-up inputs, as facts, and what ours makes of them.
 
 - `official_scores.json`: the scripts of HotpotQA, 2WikiMultiHopQA, MuSiQue and IRCoT (DROP).
 - `arag_eval.json`: A-RAG's evaluation.
+- `systems/`: a case per system, with its inputs, commit and date
+  (`python -m benchmarks.parity SYSTEM --official CHECKOUT --record FILE`).
 
 Every accepted difference stands in `departures.json` with the words of the documentation that state
 it.
@@ -10,6 +12,7 @@ it.
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from ragbench.experiments.score.protocols import apply, get_protocol
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric
 from ragbench.record import Record
+from tests.conformance.parity import ours
 from tests.experiments.scored_runs import CARD, answered
 from tests.metrics.records import failure, record
 
@@ -31,6 +35,9 @@ def read(name: str) -> Any:
 
 FACTS, ARAG = read("official_scores.json"), read("arag_eval.json")
 DEPARTURES: list[dict[str, Any]] = read("departures.json")
+SYSTEMS: dict[str, Any] = {
+    path.stem: read(f"systems/{path.name}") for path in sorted((FOLDER / "systems").glob("*.json"))
+}
 
 
 def test_every_departure_is_stated_in_the_documentation() -> None:
@@ -125,3 +132,35 @@ def test_the_means_of_arag_are_over_the_same_questions() -> None:
         mean = summary[f"{name}_accuracy"] - lost / summary["answered_samples"]
         assert scores[label]["n"] == summary["answered_samples"]
         assert scores[label]["mean"] == pytest.approx(mean)
+
+
+# -- systems
+
+
+@cache
+def parts(system: str) -> ours.Parts:
+    """Our parts of a system, made once, and only by the worker whose tests ask them."""
+    return ours.parts(system, SYSTEMS[system]["world"])
+
+
+PARTS = [(system, part) for system, case in SYSTEMS.items() for part in case["parts"]]
+
+
+@pytest.mark.parametrize(("system", "part"), PARTS)
+def test_every_outcome_is_the_official_one_but_for_the_departures(system: str, part: str) -> None:
+    rows = SYSTEMS[system]["parts"][part]
+    accepted = {
+        row["at"]: row for row in DEPARTURES if (row["case"], row.get("part")) == (system, part)
+    }
+    assert max(accepted, default=-1) < len(rows) > 0
+    for at, row in enumerate(rows):
+        found = parts(system)[part](row["input"])
+        assert found == accepted.get(at, {"ours": row["official"]})["ours"], row["input"]
+        assert (found == row["official"]) is (at not in accepted), "the departure is gone"
+
+
+def test_every_case_names_its_source() -> None:
+    for case in SYSTEMS.values():
+        source = case["source"]
+        assert source.keys() - {"commit", "release"} == {"repository", "files", "date"}
+        assert source["release"] if "release" in source else len(source["commit"]) == 40
