@@ -10,10 +10,9 @@ from ragbench.experiments.compare.verdicts import VERDICT, VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, TuneConfig
 from ragbench.experiments.runs import evaluate, reopen
-from ragbench.experiments.runs.context import RunContext, billed_under, limited
+from ragbench.experiments.runs.context import billed_under, limited
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms.calls import Limits
-from tests.budgets import random_run
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer
@@ -22,14 +21,6 @@ from tests.runs import record_rows
 
 def quiet(line: str) -> None:
     pass
-
-
-@pytest.mark.parametrize("seed", [2, 3, 5])
-def test_random_runs_never_pass_their_limit_by_more_than_a_call_per_worker(
-    tmp_path: Path, like: RunContext, seed: int
-) -> None:
-    found = random_run(tmp_path, seed, like)
-    assert found.calls_over <= found.workers
 
 
 def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:

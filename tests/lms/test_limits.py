@@ -1,28 +1,41 @@
-"""Limits: nothing is sent past them, whoever asks, and what is under way counts."""
+"""Limits of a command and the time of a question: nothing is sent past them, whoever asks."""
 
 import math
+import random
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 
+import dspy
 import pytest
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
+from ragbench.context import current, use
 from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
+from ragbench.experiments.config import make_config
+from ragbench.experiments.runs import evaluate, ready
+from ragbench.experiments.runs.context import limited
+from ragbench.experiments.runs.runner import run
 from ragbench.ledger import fan_out, open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.calls import (
     Amount,
     LimitReachedError,
     Limits,
+    QuestionTimeoutError,
     Scope,
-    check_price,
+    question_time,
     spending,
     stop,
     stopped_by,
 )
 from ragbench.lms.lm import prompt_tokens
-from tests.fake_server import FakeServer, Hit
+from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
+from tests.wire import lm_at
 
 
 def ask(lm: ScriptedLM, n: int = 1) -> None:
@@ -103,16 +116,9 @@ def test_time_is_a_limit() -> None:
             pass
 
 
-def test_unknown_price_is_refused_under_a_limit_on_cost() -> None:
-    check_price("m", known=False)
-    with spending(Limits(calls=1)):
-        check_price("m", known=False)
-    with spending(Limits(cost=1)):
-        check_price("m", known=True)
-        with pytest.raises(ConfigError, match=r"no price is known for m, so --max-cost 1 .*give"):
-            check_price("m", known=False)
-        with pytest.raises(LimitReachedError):  # and none slips through
-            ask(ScriptedLM(reply, price=None))
+def test_no_call_without_a_price_slips_through_a_limit_on_cost() -> None:
+    with spending(Limits(cost=1)), pytest.raises(LimitReachedError):
+        ask(ScriptedLM(reply, price=None))
 
 
 def test_a_dead_lm_is_told_rather_than_a_limit() -> None:
@@ -156,3 +162,93 @@ def test_a_request_without_a_limit_on_its_reply_does_not_pass_those_of_the_comma
         took = [hit.prompt_tokens + hit.completion_tokens for hit in server.hits]
     assert len(took) == 2
     assert spent.total.tokens == sum(took) <= 40_000
+
+
+@pytest.mark.parametrize(
+    ("program", "workers", "unit", "limit"),
+    [("self_rag", 4, "calls", 25), ("react", 16, "tokens", 9000), ("ircot", 2, "cost", 0.01)],
+)
+def test_commands_given_again_pass_no_limit_by_more_than_a_call_per_worker(
+    program: str, workers: int, unit: str, limit: float, server: FakeServer, tmp_path: Path
+) -> None:
+    """With faults, long replies, and a server that counts twice the tokens that are expected."""
+
+    def script(hit: Hit) -> str | Fault:
+        chance = random.Random(hit.number)
+        if chance.random() < 0.2:
+            kind = chance.choice(["429", "500", "503", "reset", "truncated", "empty"])
+            return Fault(kind, retry_after=0.001)
+        text = plausible(hit).replace("some ", "some " + "word " * chance.randint(0, 200))
+        return text[: 2 * hit.body["max_tokens"]]
+
+    server.script, server.characters_per_token, server.latency_s = script, 2.0, 0.002
+    config = make_config({
+        "program": program, "lm": "openai/fake", "api_base": server.url, "price": "in=1,out=2",
+        "size": 200, "limit": 12, "workers": workers, "cache": False, "out": tmp_path / "run",
+    })  # fmt: skip
+    for _ in range(2):
+        with limited(Limits(**{unit: limit}), config.folder()):
+            bench = ready(config)
+            caller = bench.lm.metered.caller  # faults at random are no rate limit and no outage
+            caller.breaker = caller.rate = None
+            caller.base_s = 0.0
+            assert run(bench).stopped_by
+    sizes = {
+        "calls": [1.0 for _ in server.hits],
+        "tokens": [float(hit.prompt_tokens + hit.completion_tokens) for hit in server.hits],
+        "cost": [(hit.prompt_tokens + 2 * hit.completion_tokens) / 1e6 for hit in server.hits],
+    }[unit]
+    assert sum(sizes) <= limit + workers * max(sizes)
+
+
+@contextmanager
+def question(seconds: float) -> Iterator[None]:
+    with use(replace(current(), question_time_s=seconds)), question_time():
+        yield
+
+
+def test_a_question_whose_time_is_over_makes_no_call_and_the_next_does() -> None:
+    with FakeServer() as server:
+        lm = lm_at(server)
+        with question(0.0), pytest.raises(QuestionTimeoutError, match="longer than 0 s"):
+            lm("first")
+        with question(5.0):
+            lm("of the next question")
+    assert len(server.hits) == 1
+
+
+@pytest.mark.parametrize("fault", ["hang", "drip", "500"])
+def test_a_call_under_way_or_a_wait_for_the_next_is_broken_off(fault: str) -> None:
+    with FakeServer(lambda hit: Fault(fault)) as server, open_ledger() as ledger:
+        lm = make_lm("openai/fake", api_base=server.url, cache=False)
+        lm.metered.caller.base_s = 60.0
+        start = time.monotonic()
+        with question(0.3), pytest.raises(QuestionTimeoutError):
+            lm("first")
+        assert time.monotonic() - start < 10  # the server would take 30 s
+        assert len(server.hits) == 1
+    assert [call.attempts for call in ledger.calls] == [1]
+
+
+def test_the_time_of_a_question_tells_nothing_of_the_server() -> None:
+    with FakeServer(lambda hit: Fault("hang") if hit.number <= 12 else plausible(hit)) as server:
+        lm = make_lm("openai/fake", api_base=server.url, cache=False, patience=0.0)
+        for number in range(12):
+            with question(0.05), pytest.raises(dspy.LMError):
+                lm(f"question {number}")
+        lm("the server is not taken to be down")
+    assert len(server.hits) == 13
+
+
+def test_a_question_out_of_time_is_a_failure_of_the_boundary_limit(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    server.script = lambda hit: plausible(hit) if hit.number == 1 else Fault("hang")
+    config = make_config({
+        "program": "ircot", "lm": "openai/fake", "api_base": server.url, "limit": 1,
+        "size": 100, "cache": False, "question_timeout": 2.0, "out": tmp_path / "run",
+    })  # fmt: skip
+    [record] = evaluate(config).records.values()
+    assert record.failure is not None
+    assert (record.failure.boundary, record.failure.error) == ("limit", "QuestionTimeoutError")
+    assert len(server.hits) == len(record.ledger.calls) == 2

