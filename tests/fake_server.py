@@ -199,12 +199,12 @@ class _Handler(BaseHTTPRequestHandler):
         hit, reply = self.fake.answer(body, key)
         if isinstance(reply, Fault):
             return self._fail(reply, hit)
-        wire = _anthropic_message if self.path.endswith("/messages") else _completion
+        wire = anthropic_message if self.path.endswith("/messages") else completion
         self._send(200, wire(hit, reply))
 
     def _fail(self, fault: Fault, hit: Hit) -> None:
         kind = fault.kind
-        whole = _completion(hit, plausible(hit))
+        whole = completion(hit, plausible(hit))
         if kind.isdigit():
             message = "Loading model" if kind == "503" else f"scripted {kind}"
             error = {"message": message, "type": "scripted", "code": None}
@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         }  # fmt: skip
         if kind in replies:
             return self._send(200, replies[kind])
-        self._break(kind, json.dumps(_completion(hit, "half an answer")).encode())
+        self._break(kind, json.dumps(completion(hit, "half an answer")).encode())
 
     def _break(self, kind: str, whole: bytes) -> None:
         """Send something that is no reply, and close the connection."""
@@ -280,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _completion(hit: Hit, reply: str | Calls) -> dict[str, Any]:
+def completion(hit: Hit, reply: str | Calls) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply}
     ended = "length" if hit.cut else "stop"
     if isinstance(reply, Calls):
@@ -300,7 +300,7 @@ def _completion(hit: Hit, reply: str | Calls) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _anthropic_message(hit: Hit, reply: str | Calls) -> dict[str, Any]:
+def anthropic_message(hit: Hit, reply: str | Calls) -> dict[str, Any]:
     """The same as Anthropic's Messages API has it."""
     text, calls = (reply.text, reply.calls) if isinstance(reply, Calls) else (reply, ())
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []

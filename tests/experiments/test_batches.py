@@ -16,12 +16,13 @@ from ragbench.lms.calls import Limits, spending
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered
 from tests.experiments.test_judge import Folder, judged
-from tests.fake_batches import Ask, BatchServer, Spoilt
+from tests.fake_batches import BatchServer, Spoilt
+from tests.fake_server import Hit
 
 BOTH = pytest.mark.parametrize("spec", ["openai/judge", "anthropic/judge"])
 
 
-def fair(ask: Ask) -> str:
+def fair(ask: Hit) -> str:
     shown = ask.prompt.rpartition("[[ ## answer ## ]]")[2]
     verdict = "correct" if "Norway" in shown else "incorrect"
     if "[[ ## completed ## ]]" in ask.prompt:
@@ -78,7 +79,7 @@ def test_unreadable_replies_come_in_a_second_batch_and_failed_items_with_the_nex
     run = folder(*(answered(f"q{n}", name) for n, name in enumerate(names)))
     spoilt = {"Norway 1": Spoilt("expired"), "Norway 2": Spoilt("529"), "Norway 3": Spoilt("400")}
 
-    def script(ask: Ask) -> str | Spoilt:
+    def script(ask: Hit) -> str | Spoilt:
         if "Peru" in ask.prompt or ("Chad" in ask.prompt and not ask.body["temperature"]):
             return "I would say so"
         return next((kind for text, kind in spoilt.items() if text in ask.prompt), fair(ask))

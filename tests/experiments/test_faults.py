@@ -14,7 +14,7 @@ from tests.disk.faults import Shim, each_call, lost_with_power
 from tests.disk.jobs import JOBS, graph_job, index_job, tree_job
 from tests.fake_server import FakeServer
 from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, script, start, sweep_job
-from tests.storm import FAULTS, each_fault_in_turn, in_this_process, weather
+from tests.storm import FAULTS, weather
 
 SHIMMED = pytest.mark.skipif(
     shutil.which("cc") is None or not Path("/proc/self/fd").is_dir(),
@@ -121,10 +121,9 @@ def test_random_damage_to_what_is_kept_costs_calls_and_nothing_else(tmp_path: Pa
 @pytest.mark.slow
 def test_every_fault_of_a_server_ends_in_one_record_with_its_own_totals(tmp_path: Path) -> None:
     n = 3 * len(FAULTS)
-    how: dict[str, Any] = {"program": "vanilla", "timeout_s": 5.0, "workers": 16}
-    outcome = weather(tmp_path, each_fault_in_turn(), in_this_process, n=n, **how)
-    assert not outcome.bad
-    assert outcome.faulty.total() >= n  # a filtered answer is asked for once more in other words
-    assert set(outcome.faulty) == {fault.kind for fault, _ in FAULTS}
+    bad, faulty, failures = weather(tmp_path, n=n, timeout_s=5.0, workers=16)
+    assert not bad
+    assert faulty.total() >= n  # a filtered answer is asked for once more in other words
+    assert set(faulty) == {fault.kind for fault in FAULTS}
     # What a retry can mend is mended; a prompt that was filtered stays filtered.
-    assert outcome.failures == {"provider/LMInvalidRequestError": 3}
+    assert failures == {"provider/LMInvalidRequestError": 3}
