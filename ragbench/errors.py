@@ -79,20 +79,6 @@ class StoppedError(RagbenchError):
         super().__init__(f"stopped by {message}; the same command with a larger limit continues")
 
 
-@contextmanager
-def crossing(boundary: str) -> Iterator[None]:
-    """Mark every error that leaves the block with `boundary`, unless an inner block marked it.
-
-    The mark says what a question failed at, where the class of the error does not.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not hasattr(error, "ragbench_boundary"):
-            error.ragbench_boundary = boundary  # type: ignore[attr-defined]
-        raise
-
-
 #: Package, as it is imported -> the extra that brings it.
 EXTRA_OF = {
     "anthropic": "batch",

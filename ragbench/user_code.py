@@ -142,17 +142,24 @@ def _sources(file: Path) -> set[Path]:
 
 
 @contextmanager
-def contained(name: str) -> Iterator[None]:
+def contained(name: str, boundary: str = "") -> Iterator[None]:
     """Let what leaves the block be an `Exception`: of a SystemExit a RuntimeError is made.
 
-    `name` says what ran inside. Ctrl-C and ragbench's own `StopSignal` pass.
+    `name` says what ran inside. Ctrl-C and ragbench's own `StopSignal` pass. An error is marked
+    with `boundary`, unless an inner block marked it: what a question failed at, where the class of
+    the error does not say it.
     """
     try:
-        yield
-    except (Exception, KeyboardInterrupt, StopSignal):
+        try:
+            yield
+        except (Exception, KeyboardInterrupt, StopSignal):
+            raise
+        except BaseException as end:
+            raise RuntimeError(f"{name} left by {type(end).__name__}({message_of(end)})") from end
+    except Exception as error:
+        if boundary and not hasattr(error, "ragbench_boundary"):
+            error.ragbench_boundary = boundary  # type: ignore[attr-defined]
         raise
-    except BaseException as end:
-        raise RuntimeError(f"{name} left by {type(end).__name__}({message_of(end)})") from end
 
 
 @contextmanager

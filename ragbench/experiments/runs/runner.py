@@ -12,7 +12,7 @@ boundary that failed:
     ├── tool         a tool that the model used: page, chunk, sandbox
     └── program      anything else that left `forward`: a defect of ours or of a third party
 
-The class of the error decides where it says enough, else the innermost `crossing` that it passed.
+The class of the error decides where it says enough, else the innermost boundary that it crossed.
 """
 
 import gc
@@ -162,6 +162,9 @@ def _answer(
             store.put_card(card.model_copy(update={
                 "index": {**card.index, **made.index}, "retriever": made.retriever,
             }))  # fmt: skip
+        stopped = stopped or stopped_by()
+        if not stopped:
+            store.run()  # makes the database, before any question is asked
         if not stopped and is_spread(run_context.config):
             todo = ask_in_shards(run_context, todo, store, told)
         if not stopped and todo:

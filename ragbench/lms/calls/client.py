@@ -142,7 +142,7 @@ class HostedClient(Client):
         provider = "compatible" if compatible else provider
         self._router = LMRouter(
             RouterConfig(
-                api_keys={provider: lambda: spec.key() or "none"},
+                api_keys={provider: spec.key() or "none"},
                 base_urls={provider: base} if base and not compatible else None,
                 providers=(openai_compatible(provider, base),) if base and compatible else (),
                 transport=self._wire,

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import dspy
 
-from ragbench.errors import ConfigError, crossing
+from ragbench.errors import ConfigError
 from ragbench.lms.adapters import CLOSING, ToolConversation
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import tool_steps
@@ -25,6 +25,7 @@ from ragbench.programs.core.text import is_answer
 from ragbench.programs.core.tool_steps import Done as Done, ToolUse as ToolUse
 from ragbench.programs.core.trace import BudgetSpentError, StopReason, Trace, role_lm
 from ragbench.signatures import ToolTurn
+from ragbench.user_code import contained
 
 Backend = Literal["auto", "typed", "native"]
 
@@ -94,7 +95,7 @@ class Toolbox:
             value = tool_steps.argument_text(value)
         more = {other: use.arguments[other] for other in others if other in use.arguments}
         before = len(self.trace.searches)
-        with crossing("tool"):
+        with contained("the tool", "tool"):
             seen = tool.func(value, **more)
         if isinstance(seen, Seen):
             return seen

@@ -18,7 +18,6 @@ import dspy
 from dspy import AdapterParseError, ContextWindowExceededError
 
 from ragbench.context import current, use
-from ragbench.errors import crossing
 from ragbench.ledger import PendingCalls, fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
@@ -241,7 +240,7 @@ class Trace:
                 raise BudgetSpentError("searches")
             self.budget.retrievals += n
         start = time.perf_counter()
-        with crossing("retriever"), contained("the retriever"):
+        with contained("the retriever", "retriever"):
             found = list(find()) if n else []
         return found, (time.perf_counter() - start) / max(n, 1)
 
