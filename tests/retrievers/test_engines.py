@@ -1,11 +1,7 @@
-"""LanceDB and Qdrant against bm25 and dense: the engines themselves; a server that is of no use.
+"""LanceDB and Qdrant against bm25 and dense: the engines themselves; a server that is of no use."""
 
-See `qdrant_wire` for what stands in the place of a server.
-"""
-
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,12 +11,11 @@ from ragbench.lms.calls import Caller
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
+from tests.retrievers.wire import Wire, serving
 
 pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
 pytest.importorskip("lancedb", reason="LanceDB is not installed")
-from qdrant_client import models
-
-from tests.retrievers.qdrant_wire import QdrantWire, failed, qdrant_wire
+from qdrant_client import QdrantClient, models
 
 CORPUS = make_corpus(random_texts(300, seed=41, vocabulary=400))
 QUERIES = random_texts(25, seed=42, vocabulary=400, length=5)
@@ -34,17 +29,71 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QDRANT_API_KEY", KEY)
 
 
+class Qdrant:
+    """Qdrant's REST routes that are used, answered by the vendor's engine in memory.
+
+    It is no Qdrant server: what one does with a request, such as its graph of vectors, is not in
+    it. A test may put faults in front of it, by path.
+    """
+
+    wire: Wire
+    url: str
+
+    def __init__(self) -> None:
+        self.engine = QdrantClient(":memory:")
+        self.fault: Callable[[str], Any] = lambda path: None
+
+    def __call__(self, path: str, body: Any) -> Any:
+        path = path.partition("?")[0]
+        if path == "/":
+            about = {"title": "qdrant - vector search engine", "version": "0.0.0"}
+            return self.fault(path) or (200, about)
+        return self.fault(path) or (200, {"result": self.result(path, body), "time": 0.0})
+
+    def result(self, path: str, body: Any) -> Any:
+        name, _, route = path.removeprefix("/collections/").partition("/")
+        match route:
+            case "exists":
+                return {"exists": self.engine.collection_exists(name)}
+            case "":
+                asked = models.CreateCollection(**body)
+                words = asked.sparse_vectors
+                return self.engine.create_collection(name, asked.vectors or {}, words)
+            case "points":
+                self.engine.upsert(name, [models.PointStruct(**one) for one in body["points"]])
+                return {"operation_id": 0, "status": "completed"}
+            case "points/count":
+                return {"count": self.engine.count(name, exact=body["exact"]).count}
+            case "points/query/batch":
+                for one in body["searches"]:
+                    one.pop("params", None)  # the engine warns of what has no effect in it
+                asked_for = [models.QueryRequest(**one) for one in body["searches"]]
+                found = self.engine.query_batch_points(name, asked_for)
+                return [one.model_dump(mode="json") for one in found]
+
+    def sent(self) -> int:
+        """How many points were sent."""
+        return sum(len(body["points"]) for body in self.wire.requests if body and "points" in body)
+
+
 @pytest.fixture
-def wire() -> Iterator[QdrantWire]:
-    with qdrant_wire() as running:
-        yield running
+def server() -> Iterator[Qdrant]:
+    server = Qdrant()
+    with serving(server, {"Location": "/"}) as server.wire:
+        server.url = server.wire.address.removesuffix("/v1")
+        yield server
+
+
+def failed(status: int, why: str = "scripted") -> tuple[int, Any]:
+    """An error as Qdrant words it."""
+    return status, {"status": {"error": why}, "time": 0.0}
 
 
 @pytest.mark.parametrize("spec", ["lancedb", "qdrant", "server"])
 def test_both_sides_are_ranked_as_here_and_fused(
-    spec: str, wire: QdrantWire, store: IndexStore, embedder: WordEmbedder
+    spec: str, server: Qdrant, store: IndexStore, embedder: WordEmbedder
 ) -> None:
-    given = {"url": wire.url} if spec == "server" else {}
+    given = {"url": server.url} if spec == "server" else {}
     name = "qdrant" if spec == "server" else spec
     constants = {"k1": 1.2, "b": 0.75}  # LanceDB's own
     bm25 = {**constants, "title_weight": 1 if spec == "lancedb" else 3}
@@ -107,36 +156,36 @@ def test_words_alone_embed_nothing_and_a_missing_package_is_one_line(
 
 
 def test_a_collection_is_found_again_and_filled_again_where_points_are_gone(
-    wire: QdrantWire, store: IndexStore
+    server: Qdrant, store: IndexStore
 ) -> None:
     def made(at: IndexStore | None = store) -> Any:
-        return make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build(at)
+        return make_retriever("qdrant", CORPUS, url=server.url, mode="text").build(at)
 
     first = made()
     expected, facts = first.search_many(QUERIES, k=7), first.card()["index"]
-    assert (facts["server"], facts["engine"][:7]) == (wire.url, "qdrant ")
-    sent = len(wire.uploaded)
+    assert (facts["server"], facts["engine"][:7]) == (server.url, "qdrant ")
+    sent = server.sent()
     assert made(None).search_many(QUERIES, k=7) == expected  # as on another machine
-    assert len(wire.uploaded) == sent == 300
-    wire.engine.delete(facts["collection"], [5, 6, 7], wait=True)
+    assert server.sent() == sent == 300
+    server.engine.delete(facts["collection"], [5, 6, 7], wait=True)
     assert made().search_many(QUERIES, k=7) == expected
-    wire.engine.delete_collection(facts["collection"])
+    server.engine.delete_collection(facts["collection"])
     assert made().search_many(QUERIES, k=7) == expected
-    wire.engine.upsert(facts["collection"], [models.PointStruct(id=600, vector={})])
+    server.engine.upsert(facts["collection"], [models.PointStruct(id=600, vector={})])
     with pytest.raises(DataError, match="has 301 points for 300 passages; delete it there"):
         made()
 
 
 @pytest.mark.parametrize("call", [2, 5])
 def test_a_killed_build_goes_on_and_embeds_nothing_twice(
-    call: int, wire: QdrantWire, store: IndexStore, embedder: WordEmbedder
+    call: int, server: Qdrant, store: IndexStore, embedder: WordEmbedder
 ) -> None:
-    wire.fault = lambda method, path: failed(403) if len(wire.requests) > call else None
+    server.fault = lambda path: failed(403) if len(server.wire.requests) > call else None
     with pytest.raises(LMSetupError, match="HTTP 403"):
-        make_retriever("qdrant", CORPUS, url=wire.url).build(store)
-    wire.fault = lambda method, path: None
-    made = make_retriever("qdrant", CORPUS, url=wire.url).build(store)
-    assert wire.engine.count(made.facts()["collection"]).count == 300
+        make_retriever("qdrant", CORPUS, url=server.url).build(store)
+    server.fault = lambda path: None
+    made = make_retriever("qdrant", CORPUS, url=server.url).build(store)
+    assert server.engine.count(made.facts()["collection"]).count == 300
     assert sum(text.startswith("T") for text in embedder.embedded) == 300
     expected = make_retriever("qdrant", CORPUS).search_many(QUERIES, k=7)
     assert made.search_many(QUERIES, k=7) == expected
@@ -149,17 +198,17 @@ def test_a_killed_build_goes_on_and_embeds_nothing_twice(
         (failed(500), LMUnavailableError, "failed again and again: HTTP 500, scripted"),
         (failed(302), LMSetupError, "HTTP 302: the server redirects, and keys are not sent on"),
         ((200, b"<html>"), LMUnavailableError, "unreadable reply"),
-        ((200, b'{"title": "qdrant", "version": "1"}'), LMSetupError, "as Qdrant does"),
+        ((200, {"title": "qdrant", "version": "1"}), LMSetupError, "as Qdrant does"),
     ],
 )
 def test_a_server_of_no_use_is_told_in_one_line(
-    wire: QdrantWire, fault: tuple[int, bytes], kind: type[Exception], said: str
+    server: Qdrant, fault: tuple[int, Any], kind: type[Exception], said: str
 ) -> None:
-    wire.fault = lambda method, path: fault
+    server.fault = lambda path: fault
     with pytest.raises(kind, match=said) as error:
-        make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build()
+        make_retriever("qdrant", CORPUS, url=server.url, mode="text").build()
     assert "\n" not in str(error.value)
-    assert wire.url.removeprefix("http://") in str(error.value)
+    assert server.url.removeprefix("http://") in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +219,10 @@ def test_a_server_of_no_use_is_told_in_one_line(
         [{"id": 1, "version": 0, "score": 1.0}] * 2,
     ],
 )
-def test_an_answer_that_cannot_be_is_no_ranking(wire: QdrantWire, points: Any) -> None:
-    retriever = make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build()
-    body = json.dumps({"result": [{"points": points}]}).encode()
-    wire.fault = lambda method, path: (200, body) if path.endswith("/query/batch") else None
+def test_an_answer_that_cannot_be_is_no_ranking(server: Qdrant, points: Any) -> None:
+    retriever = make_retriever("qdrant", CORPUS, url=server.url, mode="text").build()
+    body = {"result": [{"points": points}]}
+    server.fault = lambda path: (200, body) if path.endswith("/query/batch") else None
     with pytest.raises(LMSetupError, match="does not answer as Qdrant does"):
         retriever.search("w1", k=3)
 
@@ -185,12 +234,12 @@ def test_an_address_that_is_none_or_holds_a_key_is_refused(url: str) -> None:
 
 
 def test_the_key_goes_to_the_server_and_nowhere_else(
-    wire: QdrantWire, store: IndexStore, caplog: pytest.LogCaptureFixture
+    server: Qdrant, store: IndexStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retriever: Any = make_retriever("qdrant", CORPUS, url=wire.url, mode="text").build(store)
+    retriever: Any = make_retriever("qdrant", CORPUS, url=server.url, mode="text").build(store)
     retriever.search("w1", k=3)
-    assert {*wire.keys} == {KEY}
-    wire.fault = lambda method, path: failed(400, f"the key {KEY} is bad")
+    assert {*server.wire.keys} == {KEY}
+    server.fault = lambda path: failed(400, f"the key {KEY} is bad")
     with pytest.raises(LMSetupError, match=r"the key \[QDRANT_API_KEY\] is bad") as error:
         retriever.search("w2", k=3)
     kept = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-#: Path and body of a request -> status and body of the answer.
-Answer = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any] | bytes]]
+#: Path and body (None for a GET) of a request -> status and body of the answer.
+Answer = Callable[[str, Any], tuple[int, dict[str, Any] | bytes]]
 #: Says at once that it may be asked again at once, so that tests need not wait.
 AT_ONCE = {"retry-after-ms": "1"}
 
@@ -20,7 +20,7 @@ class Wire:
     """The running server: its address, and the requests it got."""
 
     address: str
-    requests: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
 
 
@@ -31,9 +31,10 @@ def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            sent = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            body = json.loads(sent) if sent else None
             wire.requests.append(body)
-            wire.keys.append(self.headers["Authorization"])
+            wire.keys.append(self.headers["Authorization"] or self.headers["api-key"])
             status, reply = answer(self.path, body)
             data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(status)
@@ -44,6 +45,8 @@ def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0)
             with contextlib.suppress(OSError):  # nobody listens any more
                 self.end_headers()
                 self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST  # noqa: N815
 
         def log_message(self, *args: object) -> None:
             pass
