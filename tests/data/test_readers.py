@@ -123,24 +123,16 @@ def test_beir_layout_is_for_retrieval(tmp_path):
 
 
 def pdf(pages: list[str]) -> bytes:
-    """A PDF file with a line of text on each page."""
-    objects = ["<</Type/Catalog/Pages 2 0 R>>"]
-    kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
-    objects.append(f"<</Type/Pages/Kids[{kids}]/Count {len(pages)}>>")
-    objects.append("<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>")
+    """A PDF file with a line of text on each page; a reader has to look for its objects."""
+    kids = " ".join(f"{3 + 2 * i} 0 R" for i in range(len(pages)))
+    objects = ["<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Kids[{kids}]/Count {len(pages)}>>"]
     for i, text in enumerate(pages):
-        stream = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET"
-        page = f"/Type/Page/Parent 2 0 R/Contents {5 + 2 * i} 0 R/MediaBox[0 0 612 792]"
-        objects.append(f"<<{page}/Resources<</Font<</F1 3 0 R>>>>>>")
-        objects.append(f"<</Length {len(stream)}>>stream\n{stream}\nendstream")
-    out, places = b"%PDF-1.4\n", []
-    for number, body in enumerate(objects, start=1):
-        places.append(len(out))
-        out += f"{number} 0 obj{body}endobj\n".encode()
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    tail = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer<</Size {size}/Root 1 0 R>>\n"
-    return out + f"{tail}startxref\n{len(out)}\n%%EOF".encode()
+        font = "/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
+        objects.append(f"<</Type/Page/Parent 2 0 R/Contents {4 + 2 * i} 0 R{font}>>")
+        shown = f"BT /F 12 Tf ({text}) Tj ET"
+        objects.append(f"<</Length {len(shown)}>>stream\n{shown}\nendstream")
+    body = "".join(f"{n} 0 obj{told}endobj\n" for n, told in enumerate(objects, start=1))
+    return f"%PDF-1.4\n{body}trailer<</Root 1 0 R>>\nstartxref\n0\n%%EOF".encode()
 
 
 def test_a_folder_of_documents_is_a_corpus(tmp_path, write):
