@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from ragbench.errors import UnknownNameError
 from ragbench.metrics import METRICS, get_metric, metric_names
-from ragbench.metrics.answer import best, musique_token_f1, squad_token_f1, token_f1
 from ragbench.metrics.drop import answer_of, drop_score, spans_of
 from ragbench.metrics.text import is_blank, normalise_answer
 from ragbench.record import Call
@@ -22,16 +20,6 @@ NAMED = set(
     re.findall(r"`(\w+)`", DOCS.read_text("utf-8").split("worst score.")[1].split("A metric")[0])
 )
 TRIPLES = {"evidences": [["Ann Lee", "place of birth", "Oslo"]]}
-
-
-@pytest.mark.parametrize("name", ANSWER_METRICS)
-def test_a_right_answer_scores_1_and_a_failed_record_scores_the_worst(name: str) -> None:
-    metric = get_metric(name)
-    assert metric.score(record("Norway")) == 1.0
-    assert metric.score(failure()) == metric.worst == 0.0
-    assert metric.score(record(None)) == 0.0
-    broken = {"boundary": "lm", "error": "X", "message": ""}
-    assert metric.score(record("Norway", failure=broken)) == 0.0
 
 
 def test_there_are_few_names_and_near_ones_are_given_for_an_unknown_one() -> None:
@@ -56,7 +44,10 @@ def test_every_listed_metric_scores_any_record_and_a_failed_one_the_worst() -> N
             assert value is None or isinstance(value, float), name
             if value is not None and metric.score_range:
                 assert metric.score_range[0] <= value <= metric.score_range[1], name
-    assert set(ANSWER_METRICS) <= set(METRICS.names())
+    for name in ANSWER_METRICS:
+        metric = METRICS.get(name)
+        broken = replace(record("Norway"), failure=failed.failure)
+        assert [metric.score(r) for r in (record("Norway"), record(None), broken)] == [1, 0, 0]
     assert get_metric("answer_length").score(record("It is Norway, of course")) == 5.0
     assert get_metric("answer_length").score(failure()) is None
 
@@ -66,9 +57,6 @@ def test_every_listed_metric_scores_any_record_and_a_failed_one_the_worst() -> N
     [
         ("squad_f1", "no way", ["no"], 2 / 3),  # where HotpotQA's is 0
         ("squad_f1", "The", ["..."], 0.0),
-        ("squad_f1", "x x y", ["x y z"], 2 / 3),
-        ("f1", "x y", ["x", "y x z"], 0.8),  # em and f1 may take different aliases
-        ("drop_em", "b", ["a man", "b"], 0.0),  # as IRCoT uses it: it knows no aliases
         ("contain", "It is the Oslo fjord.", ["Oslo"], 1.0),
         ("contain", "yesterday", ["yes"], 1.0),  # also inside a word
         ("contain", "noanswer", ["no"], 0.0),  # but not in a blank answer
@@ -87,19 +75,6 @@ def test_spans_of_drop_and_the_answer_of_a_chain_of_thought() -> None:
     assert drop_score(["Oslo", "Bergen"], ["Oslo"]) == (0.0, 0.5)
     assert drop_score(["a b", "a c", "d"], ["a c", "e", "a b x"]) == (0.0, 0.56)  # best pairs
     assert answer_of("First the answer is A. Then the answer is: B..") == "B."
-
-
-text = st.text(st.characters(exclude_categories=["Cs"]), max_size=25)
-
-
-@given(text, st.lists(text, min_size=1, max_size=4))
-def test_properties_that_every_f1_has(pred: str, golds: list[str]) -> None:
-    for compare in (token_f1, squad_token_f1, musique_token_f1):
-        score = best(compare, pred, golds)
-        assert 0.0 <= score <= 1.0
-        assert compare(pred, golds[0]) == pytest.approx(compare(golds[0], pred))
-        assert best(compare, pred, [*golds, "another"]) >= score
-        assert compare(pred, pred) == 1.0 or not normalise_answer(pred)
 
 
 @pytest.mark.parametrize("blank", ["", "The", "a, an; THE!", "the\u2013a", "a-n", "\u00a0An\u00a0"])

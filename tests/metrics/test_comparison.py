@@ -184,6 +184,9 @@ def test_correction_can_take_a_verdict_back() -> None:
     assert (corrected.n_needed or 0) > (alone.n_needed or 0) > 0
     assert (corrected.minimum_detectable or 0) > (alone.minimum_detectable or 0) > 0
     assert correct([]) == []
+    tried = (compare(*arms(60, 0.07, seed)) for seed in range(200))
+    close = next(c for c in tried if 0.026 < c.p < 0.049)  # past 5 % in a family of two
+    assert [c.verdict[:13] for c in correct([close, close])] == ["no difference"] * 2
 
 
 def test_seeds_of_a_question_are_not_more_questions() -> None:
@@ -196,13 +199,6 @@ def test_seeds_of_a_question_are_not_more_questions() -> None:
     assert copied.interval is not None
     assert once.interval is not None
     assert copied.interval.low == pytest.approx(once.interval.low)
-
-
-def test_a_p_value_that_the_family_takes_past_5_percent_claims_nothing() -> None:
-    tried = (compare(*arms(60, 0.07, seed)) for seed in range(200))
-    close = next(c for c in tried if 0.026 < c.p < 0.049)
-    assert close.verdict == "better"
-    assert [c.verdict[:13] for c in correct([close, close])] == ["no difference"] * 2
 
 
 def test_margins() -> None:
