@@ -39,6 +39,7 @@ from ragbench.metrics.stats.estimates import (
     Best,
     Interval,
     corrected_best,
+    corrected_share,
     estimate_mean,
     mean_interval,
     paired_interval,

@@ -67,6 +67,11 @@ class Annotation(ABC):
     def units(self, record: Record) -> Sequence[Unit]:
         """What is asked about an answered record; empty where nothing is."""
 
+    def all_units(self, records: Iterable[Record]) -> dict[str, Sequence[Unit]]:
+        """What is asked about the answered ones of `records`, by question id."""
+        answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
+        return {record.qid: some for record in answered if (some := self.units(record))}
+
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
         """The value of a reply, JSON-ready; that of its only field unless a kind does otherwise.
 
@@ -145,9 +150,7 @@ def annotate(
 
     Replies in the journal of `folder` are not asked for again.
     """
-    answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
-    units = {record.qid: some for record in answered if (some := annotation.units(record))}
-    lm, name = asking.lm, annotation.name
+    units, lm, name = annotation.all_units(records), asking.lm, annotation.name
     keyed = {q: [(u, key_of(name, lm.model, *u.parts)) for u in some] for q, some in units.items()}
     tasks = {}
     for unit, key in (pair for some in keyed.values() for pair in some):
@@ -191,7 +194,7 @@ def numbered(texts: Sequence[str]) -> list[str]:
     return [f"[{number}] {text}" for number, text in enumerate(texts, start=1)]
 
 
-def shown(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[str], bool]:
+def shown(passages: Sequence[ShownPassage | Passage], *, max_tokens: int) -> tuple[list[str], bool]:
     """The passages as a program shows its own, as far as they fit, and whether some did not."""
     rows = [Passage(p.pid, p.title, p.text) for p in passages]
     lines = render(rows, max_tokens=max_tokens)

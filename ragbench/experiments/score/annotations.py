@@ -10,6 +10,7 @@
   of the answer (`metrics.judged`); a short answer is put as an answer to its question. The judge
   labels at most `MOST_CLAIMS` at once; where a claim has no usable label, the question is unscored
   in what it concerns. What no passage was retrieved for is not supported, and not asked about.
+  Claims whose labels are known (`labelled`) are asked about too, and correct both metrics.
 - `Statements`: long answers scored as GraphRAG-Bench does. Answer and gold answer are split into
   statements, which are then matched by number: an answer's statement that gold supports is a true
   positive, any other a false positive, a gold statement that the answer lacks a false negative.
@@ -19,7 +20,7 @@
   unscored.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,9 +35,11 @@ from ragbench.experiments.score.annotation import (
     spending,
 )
 from ragbench.experiments.score.asking import UnusableError, ask_strictly
+from ragbench.experiments.score.labelled import corrected, labelled_claims, lines
 from ragbench.lms import RagbenchLM
 from ragbench.metrics import (
     ASKED,
+    GROUNDED,
     SCORES_OF_TYPE,
     answer_correctness,
     claims_of_answer,
@@ -164,25 +167,33 @@ class Evidence(Attribution):
 
 
 class Grounding(Annotation):
-    """Fills the judged chain fidelity and hallucination rate."""
+    """Fills the judged chain fidelity and hallucination rate, `labelled` known claims beside."""
 
     name = "grounding"
     signature = LabelClaims
+
+    def __init__(self, labelled: int = 0) -> None:
+        self.labelled = labelled
+
+    def all_units(self, records: Iterable[Record]) -> dict[str, Sequence[Unit]]:
+        """Also those of the labelled claims, where anything is asked; their data are the kinds."""
+        units = super().all_units(records)
+        for n, pair in enumerate(labelled_claims(self.labelled if units else 0), start=1):
+            context, cut = shown(pair.passages, max_tokens=CONTEXT_TOKENS)
+            qid = f" labelled {n}"  # no question's id begins with a blank
+            units[qid] = [_unit(qid, context, pair.claims, cut, pair.kinds)]
+        return units
 
     def units(self, record: Record) -> Sequence[Unit]:
         """Parts of at most `MOST_CLAIMS` claims, of the thoughts and then of the answer."""
         if not record.passages:
             return []
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
-        units = []
-        for claims in _claims(record):
-            for part in _parts(claims):
-                inputs = {"context": context, "claims": numbered(part)}
-                units.append(Unit(record.qid, (context, part), inputs, len(part), cut))
-        return units
+        parts = (part for claims in _claims(record) for part in _parts(claims))
+        return [_unit(record.qid, context, part, cut) for part in parts]
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
-        if len(reply.verdicts) != unit.data:
+        if len(reply.verdicts) != len(unit.inputs["claims"]):
             raise UnusableError("another number of verdicts than of claims")
         return [label == "supported" for label in reply.verdicts]
 
@@ -198,23 +209,27 @@ class Grounding(Annotation):
         }
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Beside the counts: how many claims are supported, are not, and have no label."""
-        answered = [record for record in records if not record.failed]
-        by_record = [_labels(record, annotated.values(record.qid)) for record in answered]
+        """Beside the counts: labels of claims, and by labelled claims the corrected metrics."""
+        answered = [(r, annotated.values(r.qid)) for r in records if not r.failed]
+        by_record = [_labels(record, values) for record, values in answered]
         labels = [label for both in by_record for some in both for label in some]
+        filled = [self.scores(record, values) for record, values in answered]
+        scores = {name: [v for row in filled if (v := row[name]) is not None] for name in GROUNDED}
         return {
             **annotated.counts(),
             "claims": len(labels),
             "supported": labels.count(True),
             "unsupported": labels.count(False),
             "unscored": labels.count(None),
+            **corrected(annotated, scores),
         }
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         return [
             f"{summary['claims']} claims judged by {summary['model']}: {summary['supported']} "
-            f"supported, {summary['unsupported']} not; {spending(summary)}"
+            f"supported, {summary['unsupported']} not; {spending(summary)}",
+            *(lines(summary) if "labelled" in summary else ()),
         ]
 
 
@@ -225,6 +240,13 @@ def _claims(record: Record) -> tuple[Sequence[str], Sequence[str]]:
         for text in claims_of_answer(record)
     ]
     return claims_of_chain(record), answer
+
+
+def _unit(
+    qid: str, context: list[str], claims: Sequence[str], cut: bool, kinds: Sequence[str] = ()
+) -> Unit:
+    inputs = {"context": context, "claims": numbered(claims)}
+    return Unit(qid, (context, claims), inputs, kinds, cut)
 
 
 def _parts(claims: Sequence[str]) -> Iterator[list[str]]:

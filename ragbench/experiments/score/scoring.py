@@ -55,6 +55,7 @@ class JudgeRequest:
     rule: Rule | Literal["grounding"] = "ragbench"  # grounding: of claims, not of answers
     allow_self: bool = False
     embedder: str = "local"  # for protocols that compare answers by similarity
+    labelled: int = 0  # claims with known labels that a judge of claims is measured by
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _annotations(
     elif judge.rule != "grounding":
         yield judge.asking, Judging(judge.rule)
     else:
-        yield judge.asking, Grounding()
+        yield judge.asking, Grounding(judge.labelled)
 
 
 def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
@@ -172,13 +173,13 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     What is in the run's journal is not asked again.
     """
     known = {row["key"] for row in read_journal(folder) if not row["provider_failed"]}
-    records = [record for record in read_records(folder).values() if not record.failed]
+    records = list(read_records(folder).values())
     protocol = get_protocol(request.protocol) if request.protocol else None
     units = [
         (asking.lm, annotation, unit)
         for asking, annotation in _annotations(request, protocol, records)
-        for record in records
-        for unit in annotation.units(record)
+        for some in annotation.all_units(records).values()
+        for unit in some
     ]
     asked = []
     for lm, annotation, unit in units:

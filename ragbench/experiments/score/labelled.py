@@ -1,0 +1,124 @@
+"""Claims whose labels are known, which show how far a judge of claims can be believed.
+
+They are made of facts of the fictional world, the single hops of its questions. Each fact gives a
+true claim and a false one of one of four kinds: subject and object `reversed`, the object of a
+`sibling`, `negated`, or another `relation` (born for died, father for mother). The judge's errors
+on them correct the metrics that it fills.
+"""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ragbench.data import DataSpec, load_dataset
+from ragbench.experiments.score.annotation import Annotated
+from ragbench.metrics import corrected_share
+from ragbench.retrievers import Passage
+
+#: Questions of which each is answered by another fact than the other; `{}` is the subject.
+_PAIRS = (
+    ("When was {} born?", "When did {} die?"),
+    ("Who was the father of {}?", "Who was the mother of {}?"),
+)
+_OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
+#: Passages of other facts shown beside a fact's own.
+_OTHERS = 3
+_WORLD = 2000  # passages of the world, enough for some 900 facts
+
+
+class Pair(NamedTuple):
+    """A true claim and a false one, in the order shown; `kinds` are `true` and the false one's."""
+
+    claims: Sequence[str]
+    kinds: Sequence[str]
+    passages: Sequence[Passage]
+
+
+def labelled_claims(n: int) -> list[Pair]:
+    """Pairs of `n` claims, rounded up, or of as many as there are facts for: always the same."""
+    if not n:
+        return []
+    world = load_dataset(DataSpec("synthetic", setting="pooled", size=_WORLD))
+    passages, dice = {p.title: p for p in world.corpus}, random.Random(0)
+    facts, siblings = dict[str, tuple[str, str, str]](), defaultdict[str, list[str]](list)
+    for example in (one for split in world.splits.values() for one in split):
+        for hop in example.decomposition:
+            text, answer = hop["question"], hop["answer"]
+            subjects = [title for title, _ in example.support if title in text]
+            stated = len(subjects) == 1 and answer in passages[subjects[0]].text
+            if stated and text not in facts:
+                question = text.replace(subjects[0], "{}")
+                facts[text] = (question, subjects[0], answer)
+                siblings[question].append(answer)
+    every, pairs, used = list(passages.values()), list[Pair](), Counter[str]()
+    for question, subject, answer in dice.sample([*facts.values()], min(-(-n // 2), len(facts))):
+        false = {"negated": _claim(question, subject, answer, "is not")}
+        if answer[0].isalpha():
+            false["reversed"] = _claim(question, answer, subject)
+        if question in _OTHER:
+            false["relation"] = _claim(_OTHER[question], subject, answer)
+        if others := [other for other in siblings[question] if other != answer]:
+            false["sibling"] = _claim(question, subject, dice.choice(others))
+        kind = min(false, key=used.__getitem__)
+        used[kind] += 1
+        both = [("true", _claim(question, subject, answer)), (kind, false[kind])]
+        shown = [passages[subject], *dice.sample(every, _OTHERS)]
+        for some in (both, shown):
+            dice.shuffle(some)  # the place says nothing
+        kinds, claims = zip(*both, strict=True)
+        pairs.append(Pair(claims, kinds, shown))
+    return pairs
+
+
+def _claim(question: str, subject: str, answer: str, verb: str = "is") -> str:
+    return f'The answer to "{question.format(subject)}" {verb}: {answer}'
+
+
+def corrected(annotated: Annotated, scores: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The judge's errors, and the metrics of claims corrected for them, JSON-ready.
+
+    `scores` are the judged ones, by question. Empty where nothing labelled was to be asked.
+    """
+    said = Counter[tuple[str, bool | None]]()  # how often claims of a kind got a label
+    for unit, reply in (pair for some in annotated.units.values() for pair in some):
+        labels = reply.value if reply and reply.value else [None] * len(unit.data)
+        said.update(zip(unit.data, labels, strict=False))  # a record's claims have no kinds
+    if not said:
+        return {}
+    kinds = {}
+    for kind in sorted({kind for kind, _ in said}):
+        yes, no = said[kind, True], said[kind, False]
+        kinds[kind] = (yes if kind == "true" else no, yes + no)
+    true = kinds.pop("true")
+    false = sum(n for n, _ in kinds.values()), sum(n for _, n in kinds.values())
+    unscored = sum(times for (_, label), times in said.items() if label is None)
+    found: dict[str, Any] = {}
+    for name, judged in scores.items():
+        known = (true, false) if name == "chain_fidelity_judged" else (false, true)
+        if judged:
+            row = {"judged": sum(judged) / len(judged), "n": len(judged), "mean": None}
+            if share := corrected_share(judged, *known):
+                row |= {"mean": share[0], "low": share[1].low, "high": share[1].high}
+            found[name] = row
+    errors = {"true": true, "false": false, "false_by_kind": kinds, "unscored": unscored}
+    return {"labelled": errors, "corrected": found}
+
+
+def lines(summary: Mapping[str, Any]) -> list[str]:
+    """What a person reads of what `corrected` gives."""
+    known = summary["labelled"]
+    kinds = ", ".join(f"{kind} {n}/{of}" for kind, (n, of) in known["false_by_kind"].items())
+    (caught, false), (passed, true) = known["false"], known["true"]
+    told = [
+        f"  of {false + true} labelled claims it catches {caught} of {false} false ones ({kinds}) "
+        f"and passes {passed} of {true} true ones; {known['unscored']} unscored"
+    ]
+    for name, row in summary["corrected"].items():
+        if row["mean"] is None:
+            what = "not corrected, as it is no better than chance on labelled claims"
+        else:
+            ends = f"[{row['low']:.3f}, {row['high']:.3f}]"
+            what = f"{row['mean']:.3f} {ends} corrected for these errors"
+        told.append(f"  {name}: {row['judged']:.3f} as judged, over {row['n']} answers; {what}")
+    return told
