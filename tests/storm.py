@@ -6,14 +6,10 @@ The LM is a real HTTP server on loopback that keeps a log; the run is the real c
 import threading
 from collections import Counter
 from pathlib import Path
-from traceback import format_exception
 
-from click.testing import CliRunner
-
-from ragbench.cli.main import cli
 from tests.fake_server import FakeServer, Fault, Hit, plausible
-from tests.kills import write_questions
 from tests.runs import record_rows
+from tests.wire import eval_towns
 
 #: Every way to go wrong that a run must live through.
 FAULTS = (
@@ -41,14 +37,8 @@ def weather(
             seen.add(hit.prompt)
             return FAULTS[number % len(FAULTS)] if len(seen) > number else plausible(hit)
 
-    questions = write_questions(folder, 3 * n)  # two fifths of them are the test split
     with FakeServer(script) as server:
-        done = CliRunner().invoke(cli, [
-            "eval", "--program", "vanilla", "--no-cache", "--dataset", "jsonl",
-            "--data-file", str(questions), "--limit", str(n), "--lm", "openai/fake",
-            "--api-base", server.url, "--timeout", str(timeout_s), "--workers", str(workers),
-            "--out", str(folder / "run"),
-        ])  # fmt: skip
+        code, output = eval_towns(folder, server, n, "--timeout", timeout_s, "--workers", workers)
         hits = list(server.hits)
     records = record_rows(folder / "run")
     asked = Counter(str(row["qid"]) for row in records)
@@ -69,6 +59,5 @@ def weather(
     bad += [f"kept twice: {qid}" for qid, times in asked.items() if times > 1]
     bad += [f"asked again: {prompt[-80:]}" for prompt, times in prompts.items() if times > 1]
     bad += [name for name in failures if name.startswith("program")]
-    if done.exit_code != 0 or "Traceback" in done.output:
-        bad += [done.output, *format_exception(done.exception)]
+    bad += [output] if code != 0 else []
     return bad, Counter(hit.outcome for hit in hits if hit.outcome != "ok"), failures

@@ -6,16 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from dspy import lm15
 
-from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.experiments.store import read_records
 from ragbench.lms.calls import Attempt, Reply, Scope, caller as breakers
 from ragbench.lms.calls.caller import IN_A_ROW, Breaker
 from tests.fake_server import FakeServer, Fault, plausible
-from tests.kills import write_questions
+from tests.wire import eval_towns
 
 GONE = lm15.TransportError("connection refused")
 FORBIDDEN = lm15.AuthError("no", status=403)
@@ -111,52 +109,43 @@ def test_a_server_that_rejects_every_call_for_too_long_is_given_up() -> None:
     assert isinstance(timed.breaker.broken, LMUnavailableError)
 
 
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breakers, "FIRST_PAUSE_S", 0.05)
 
 
-def evaluate(folder: Path, server: FakeServer, *more: str, n: int = 30) -> tuple[int, str]:
-    data = folder / "questions.jsonl"
-    if not data.exists():
-        write_questions(folder, 3 * n)
-    result = CliRunner().invoke(cli, [
-        "eval", "--program", "vanilla", "--no-cache", "--dataset", "jsonl",
-        "--data-file", str(data), "--limit", str(n), "--lm", "openai/fake",
-        "--api-base", server.url, "--workers", "4", "--out", str(folder / "run"), *more,
-    ])  # fmt: skip
-    error = result.exception
-    return getattr(error, "exit_code", result.exit_code), f"{result.output}{error or ''}"
+def test_a_key_revoked_midway_fails_no_question_and_a_new_one_goes_on(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    server.script = lambda hit: Fault("401") if hit.number > 10 else plausible(hit)
+    code, said = eval_towns(tmp_path, server, 30, "--workers", 4)
+    assert code == 2
+    table, _, error = said.rpartition("\n")
+    assert re.search(r"10 of 30 answered, \d cut off, \d+ not asked; the scores are of", table)
+    assert "| vanilla | 10 |" in table
+    assert "refuses the key: HTTP 401" in error
+    assert "refuses the key" not in table
+    loaded = read_records(tmp_path / "run")
+    assert len(loaded.finished) == len(loaded) == 10
+    assert len(server.hits) <= 14  # what was under way
+    server.script = plausible
+    code, said = eval_towns(tmp_path, server, 30)
+    assert code == 0, said
+    assert len(read_records(tmp_path / "run").finished) == 30
+    assert not {hit.prompt for hit in server.hits[:10]} & {h.prompt for h in server.hits[14:]}
 
 
-@pytest.mark.usefixtures("settings")
-def test_a_key_revoked_midway_fails_no_question_and_a_new_one_goes_on(tmp_path: Path) -> None:
-    script = lambda hit: Fault("401") if hit.number > 10 else plausible(hit)  # noqa: E731
-    with FakeServer(script) as server:
-        code, said = evaluate(tmp_path, server)
-        assert code == 2
-        table, _, error = said.rpartition("\n")
-        assert re.search(r"10 of 30 answered, \d cut off, \d+ not asked; the scores are of", table)
-        assert "| vanilla | 10 |" in table
-        assert "refuses the key: HTTP 401" in error
-        assert "refuses the key" not in table
-        loaded = read_records(tmp_path / "run")
-        assert len(loaded.finished) == len(loaded) == 10
-        assert len(server.hits) <= 14  # what was under way
-        asked = {hit.prompt for hit in server.hits[:10]}
-        server.script = plausible
-        code, said = evaluate(tmp_path, server)
-        assert code == 0, said
-        assert len(read_records(tmp_path / "run").finished) == 30
-        assert not asked & {hit.prompt for hit in server.hits[14:]}
+def test_an_outage_pauses_the_run_and_fails_no_question(server: FakeServer, tmp_path: Path) -> None:
+    server.script = lambda hit: Fault("503") if 10 < hit.number <= 24 else plausible(hit)
+    code, said = eval_towns(tmp_path, server, 30, "--workers", 12)
+    assert code == 0, said
+    assert "is down" in (tmp_path / "run" / "log.jsonl").read_text()
+    assert len(read_records(tmp_path / "run").finished) == 30
 
 
-@pytest.mark.usefixtures("settings")
-def test_an_outage_that_lasts_shows_what_there_is(tmp_path: Path) -> None:
-    with FakeServer(lambda hit: Fault("503") if hit.number > 10 else plausible(hit)) as server:
-        code, said = evaluate(tmp_path, server, "--patience", "0.2", "--workers", "12")
+def test_an_outage_that_lasts_shows_what_there_is(server: FakeServer, tmp_path: Path) -> None:
+    server.script = lambda hit: Fault("503") if hit.number > 10 else plausible(hit)
+    code, said = eval_towns(tmp_path, server, 30, "--patience", 0.2, "--workers", 12)
     assert code == 4
     assert re.search(r"10 of 30 answered, 1\d cut off, \d+ not asked", said)
     assert "has been down for" in said.rpartition("\n")[2]

@@ -9,18 +9,14 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.kept import KeptRows
 from ragbench.lms import configure_cache, make_adapter, make_lm
-from tests.fake_server import FakeServer, Hit, plausible
-
-
-def said(hit: Hit) -> str:
-    return f"the answer to {hit.prompt.split()[-1]}"
+from tests.fake_server import FakeServer, plausible
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    with FakeServer(said) as found:
+def server() -> Iterator[FakeServer]:
+    with FakeServer(lambda hit: f"the answer to {hit.prompt.split()[-1]}") as found:
         yield found
 
 
@@ -49,6 +45,23 @@ def values(folder: Path) -> list[bytes]:
     """What is kept."""
     with closing(sqlite3.connect(folder / "answers.sqlite")) as db:
         return [row[0] for row in db.execute("SELECT value FROM kept")]
+
+
+@pytest.mark.parametrize("spoil", ["folder", "link below a file"])
+def test_a_file_that_cannot_be_used_is_told_once_and_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: str
+) -> None:
+    path = tmp_path / "kept.sqlite"
+    if spoil == "folder":
+        path.mkdir()
+    else:
+        (tmp_path / "file").write_text("")
+        path.symlink_to("file/below")
+    rows = KeptRows(path)
+    rows.put({b"a": b"1", b"b": b"2"})
+    assert rows.get([b"b"]) == {b"b": b"2"}
+    assert [record.message.count("kept.sqlite cannot be used") for record in caplog.records] == [1]
+    rows.close()
 
 
 @pytest.mark.parametrize("start", [0, 4096])

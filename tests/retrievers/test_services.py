@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from ragbench.cli.main import cli
 from ragbench.errors import LMUnavailableError
 from ragbench.experiments.store import read_records
 from ragbench.kept import KeptRows
@@ -18,9 +16,9 @@ from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 from ragbench.retrievers.rerank import HTTPReranker
 from tests.fake_server import FakeServer
-from tests.kills import write_questions
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import Answer, Wire, serving
+from tests.wire import eval_towns
 
 Reply = tuple[int, dict[str, Any]]
 N = 12
@@ -71,25 +69,14 @@ def test_limits_count_every_attempt(asked: Any) -> None:
         assert (spent.total.calls, len(wire.requests)) == (2, 2)
 
 
-def evaluate(
-    folder: Path, kind: str, wire: Wire, server: FakeServer, *more: str
-) -> tuple[int, str]:
-    data = folder / "questions.jsonl"
-    if not data.exists():
-        write_questions(folder, 3 * N)
+def evaluate(folder: Path, kind: str, wire: Wire, server: FakeServer) -> tuple[int, str]:
     settings = {
         "embedder": ["dense", "embedder=openai/m", f"api_base={wire.address}"],
         "reranker": ["rerank", "inner=bm25", f"reranker={wire.address}"],
     }[kind]
     given = ["--retriever", settings[0]]
     given += [part for each in settings[1:] for part in ("--retriever-set", each)]
-    result = CliRunner().invoke(cli, [
-        "eval", "--program", "vanilla", "--no-cache", "--dataset", "jsonl",
-        "--data-file", str(data), "--limit", str(N), "--setting", "pooled", "--lm", "openai/fake",
-        "--api-base", server.url, "--workers", "4", "--out", str(folder / "run"), *given, *more,
-    ])  # fmt: skip
-    error = result.exception
-    return getattr(error, "exit_code", result.exit_code), f"{result.output}{error or ''}"
+    return eval_towns(folder, server, N, "--setting", "pooled", "--workers", 4, *given)
 
 
 def wrong_for(searches: range, reply: Reply) -> Answer:
