@@ -1,9 +1,6 @@
 """The metered engine over a real HTTP server: what is retried, filed, priced and refused."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +8,8 @@ import dspy
 import pytest
 
 from ragbench.errors import LMSetupError
-from ragbench.ledger import calling, fan_out, open_ledger
-from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.ledger import fan_out, open_ledger
+from ragbench.lms import configure_cache, make_adapter, make_lm
 from ragbench.lms.calls import Scope
 from ragbench.record import Ledger
 from tests.fake_server import FakeServer, Fault, Script, plausible
@@ -30,10 +27,9 @@ def test_a_passing_fault_is_tried_again_and_the_attempts_are_filed(kind: str) ->
     call = ledger.calls[0]
     assert (len(ledger.calls), call.attempts, call.error) == (1, 3, None)
     assert len(server.hits) == 3
-    assert (call.prompt_tokens, call.completion_tokens) == (
-        server.hits[-1].prompt_tokens,
-        server.hits[-1].completion_tokens,
-    )
+    last = server.hits[-1]
+    counted = (call.prompt_tokens, call.completion_tokens)
+    assert counted == (last.prompt_tokens, last.completion_tokens)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +47,8 @@ def test_a_passing_fault_is_tried_again_and_the_attempts_are_filed(kind: str) ->
 def test_a_lasting_fault_is_filed_with_its_class(
     kind: str, error: type[Exception], attempts: int
 ) -> None:
-    with (
-        FakeServer(lambda hit: Fault(kind)) as server,
-        open_ledger() as ledger,
-        pytest.raises(error),
-    ):
+    failing = pytest.raises(error)
+    with FakeServer(lambda hit: Fault(kind)) as server, open_ledger() as ledger, failing:
         ask(lm_at(server, retries=2, timeout=0.3 if kind == "hang" else 60.0))
     call = ledger.calls[0]
     assert (call.error, call.attempts, call.prompt_tokens) == (error.__name__, attempts, 0)
@@ -82,65 +75,38 @@ def test_retry_after_is_kept_to_and_other_waits_grow_with_seeded_jitter(
     assert waits(fails_first("500", 4)) == grown != waits(fails_first("500", 4), seed=1)
 
 
-def _work(lm: dspy.LM) -> Ledger:
-    """Eight workers, four questions each, each with an inner fan-out of three calls."""
-
-    def question(number: int) -> None:
-        def part(n: int) -> str:
-            with calling(f"Part{n}", "answering"):
-                return ask(lm, f"{number}.{n}")
-
-        assert fan_out(part, [0, 1, 2]) == ["some answer"] * 3
-
-    with open_ledger() as ledger, ThreadPoolExecutor(8) as pool:
-        jobs = [pool.submit(copy_context().run, question, n) for n in range(32)]
-        for job in jobs:
-            job.result()
-    return ledger
-
-
 def test_a_cached_re_run_bills_nothing_and_shows_the_same_as_if(tmp_path: Path) -> None:
-    with FakeServer(fails_first("500", 3), latency_s=0.005) as server:
-        configure_cache(tmp_path)
+    def work() -> Ledger:
+        configure_cache(tmp_path)  # as in a new process: the memory is gone, the disk is not
         lm = lm_at(server, cache=True, price="in=1,out=2")
-        first = _work(lm)
-        assert len(server.hits) == 96 + 3
-        configure_cache(tmp_path)  # a new process: the memory is gone, the disk is not
-        again = _work(lm_at(server, cache=True, price="in=1,out=2"))
-        assert len(server.hits) == 96 + 3
+        with open_ledger() as ledger:
+            fan_out(lambda number: ask(lm, str(number)), range(96))
+        return ledger
+
+    with FakeServer(fails_first("500", 3), latency_s=0.005) as server:
+        first, again = work(), work()
+    assert len(server.hits) == 96 + 3
     assert first.billed == first.as_if
     assert again.billed.calls == again.billed.tokens == again.billed.cost_usd == 0
-    assert again.as_if.calls == 96
-    assert again.as_if.attempts == 96 + 3
+    assert (again.as_if.calls, again.as_if.attempts) == (96, 96 + 3)
 
     def bill(ledger: Ledger) -> list[tuple[Any, ...]]:
         return sorted(
-            (c.signature, c.role, c.prompt_tokens, c.completion_tokens, c.cost_usd, c.latency_s)
-            for c in ledger.calls
+            (c.prompt_tokens, c.completion_tokens, c.cost_usd, c.latency_s) for c in ledger.calls
         )
 
     assert bill(again) == bill(first)
     ok = [hit for hit in server.hits if hit.outcome == "ok"]
-    assert first.billed.prompt_tokens == sum(hit.prompt_tokens for hit in ok)
-    assert first.billed.completion_tokens == sum(hit.completion_tokens for hit in ok)
-    assert first.billed.cost_usd == pytest.approx(
-        (first.billed.prompt_tokens + 2 * first.billed.completion_tokens) / 1e6
-    )
+    sent, got = (sum(getattr(h, f"{x}_tokens") for h in ok) for x in ("prompt", "completion"))
+    assert (first.billed.prompt_tokens, first.billed.completion_tokens) == (sent, got)
+    assert first.billed.cost_usd == pytest.approx((sent + 2 * got) / 1e6)
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (lambda s: make_lm("openai/fake", api_base="http://127.0.0.1:9/v1"), "cannot reach"),
-        (lambda s: make_lm("openai/other", api_base=s.url), "has no model 'other'; it has fake"),
-    ],
-)
-def test_check_names_the_cure(broken: Callable[[FakeServer], RagbenchLM], message: str) -> None:
+def test_the_check_names_the_models_that_there_are() -> None:
     with FakeServer(models=("fake",)) as server:
-        with pytest.raises(LMSetupError, match=message) as caught:
-            broken(server).check()
+        with pytest.raises(LMSetupError, match=r"has no model 'other'; it has fake$"):
+            make_lm("openai/other", api_base=server.url).check()
         make_lm("openai/fake", api_base=server.url).check()
-    assert "\n" not in str(caught.value)
 
 
 def test_calls_of_async_code_are_filed_and_rollouts_have_seeds_of_their_own() -> None:
@@ -155,21 +121,3 @@ def test_calls_of_async_code_are_filed_and_rollouts_have_seeds_of_their_own() ->
             asyncio.run(main(dspy.Predict("question -> answer")))
         assert [hit.body.get("seed") for hit in server.hits] == [7, 8, *[5] * 5]
     assert [call.error for call in ledger.calls] == [None] * 7
-
-
-def test_the_key_comes_from_the_environment_and_is_shown_nowhere(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    with FakeServer(key="sk-very-secret") as server, open_ledger() as ledger:
-        lm = lm_at(server)
-        assert ask(lm) == "some answer"
-    with (
-        FakeServer(key="another") as server,
-        open_ledger() as failed,
-        pytest.raises(dspy.LMAuthError) as caught,
-    ):
-        ask(lm_at(server))
-    shown = [str(caught.value), repr(lm), repr(vars(lm)), repr(vars(lm.metered.client))]
-    shown += [repr(ledger), repr(failed), *capsys.readouterr()]
-    assert not any("very-secret" in text for text in shown)

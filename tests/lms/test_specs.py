@@ -17,12 +17,10 @@ from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
     ("spec", "settings", "message"),
     [
         ("gpt-4o", {}, "malformed LM spec 'gpt-4o'"),
-        ("openai/", {}, "malformed"),
         ("opnai/gpt-4o", {}, "did you mean openai"),
         ("nowhere/x", {}, "no LM provider 'nowhere'"),
         ("local:qwen", {}, "choose from qwen2.5-coder-0.5b"),
         ("local:/no/such.gguf", {}, "no GGUF file"),
-        ("local:minilm-int8", {}, "no local model"),
         ("local", {"api_base": "http://127.0.0.1:1/v1"}, "leave out api_base"),
         ("openai/x", {"api_base": "http://host:99999/v1"}, "malformed api_base"),
         ("openai/x", {"api_base": "http://me:secret@host/v1"}, "holds a password"),
@@ -43,15 +41,11 @@ def test_a_mistake_is_one_line_that_names_it(
     assert "secret" not in str(caught.value)
 
 
-SPECS = [
-    "local",
-    "openai/gpt-4.1-mini",
-    "anthropic/claude-sonnet-4-5",
-    "gemini/gemini-2.5-flash",
-    "ollama_chat/llama3.1:8b",
-    "hosted_vllm/Qwen/Qwen2.5-7B-Instruct",
+SPECS = (
+    "local", "openai/gpt-4.1-mini", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash",
+    "ollama_chat/llama3.1:8b", "hosted_vllm/Qwen/Qwen2.5-7B-Instruct",
     "openrouter/meta-llama/llama-3.1-8b-instruct",
-]
+)  # fmt: skip
 
 
 def test_every_form_makes_an_lm_that_names_its_model_and_server_and_what_it_enforces() -> None:
@@ -69,10 +63,8 @@ def test_reasoning_models_are_sent_no_temperature_and_room_for_reasoning() -> No
         lm = make_lm(spec)
         assert lm.kwargs.get("temperature") is None
         assert "seed" not in lm.kwargs
-        limits = [
-            make_lm(spec, max_tokens=n).kwargs["max_completion_tokens"] for n in (None, 512, 20_000)
-        ]
-        assert limits == [16_000, 16_000, 20_000]
+        for given, most in ((None, 16_000), (512, 16_000), (20_000, 20_000)):
+            assert make_lm(spec, max_tokens=given).kwargs["max_completion_tokens"] == most
 
 
 def test_prices_are_known_unknown_given_or_nothing() -> None:
@@ -124,8 +116,6 @@ def test_a_spec_can_name_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (spec.model, spec.api_base) == ("big", "http://127.0.0.1:8001/v1")
     with pytest.raises(LMSetupError, match="names its server"):
         parse_spec("hosted_vllm/big@http://a:1/v1", api_base="http://b:2/v1")
-    with pytest.raises(LMSetupError, match="holds a password"):
-        parse_spec("hosted_vllm/big@http://me:secret@a:1/v1")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     told = parse_spec("openai/gpt")
     assert isinstance(told, HostedSpec)
