@@ -1,5 +1,7 @@
-"""Objects that are handed over in Python run as they are; what is none is refused in one line."""
+"""What the user hands over or names is what runs, or is refused; nothing else does."""
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,22 @@ import pytest
 from click.testing import CliRunner
 
 import ragbench as rb
-from ragbench.cli.main import cli
+from ragbench import user_code
+from ragbench.cli.main import COMMANDS, cli
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.lms import make_lm
+from ragbench.programs import PROGRAMS
 from ragbench.retrievers import Corpus, Passage
 from tests.fake_server import FakeServer
 from tests.retrievers.wire import serving
+
+
+def evaluated(program: Any, server: FakeServer, **options: Any) -> rb.Run:
+    """A run over two synthetic questions, of which none failed."""
+    given = {"lm": "hosted_vllm/fake", "api_base": server.url, "limit": 2, "size": 100, **options}
+    run = rb.evaluate(program, **given)
+    assert not any(record.failed for record in run.records)
+    return run
 
 
 class Counting(dspy.LM):
@@ -56,11 +68,11 @@ def test_a_module_is_taken_as_a_class_or_an_instance(module: Any, server: FakeSe
 class Found:
     """A retriever of somebody's own, over texts."""
 
-    def __init__(self, passages: list[str], least: int = 1) -> None:
-        self.passages, self.least = passages, least
+    def __init__(self, passages: list[str]) -> None:
+        self.passages = passages
 
     def forward(self, query: str, k: int = 3) -> dspy.Prediction:
-        return dspy.Prediction(passages=self.passages[: max(k, self.least)])
+        return dspy.Prediction(passages=self.passages[:k])
 
 
 OWN = """
@@ -73,36 +85,33 @@ class First:
 """
 
 
-def run_of(server: FakeServer, retriever: Any, **options: Any) -> list[list[str]]:
+def found(server: FakeServer, retriever: Any, **options: Any) -> list[list[str]]:
     """The pids of each search."""
-    given = {"lm": "hosted_vllm/fake", "api_base": server.url, "limit": 2, "size": 100}
-    run = rb.evaluate("vanilla", retriever=retriever, k=2, **given, **options)
-    assert not any(record.failed for record in run.records)
+    run = evaluated("vanilla", server, retriever=retriever, k=2, **options)
     return [[pid for pid, _ in search.hits] for r in run.records for search in r.searches]
 
 
 def test_a_retriever_object_is_the_one_that_is_asked(server: FakeServer) -> None:
     known = rb.load_dataset("synthetic", size=100).corpus[7]
     mine = rb.make_retriever("bm25", Corpus([Passage("mine", "Mine", "A text."), known]))
-    assert {pid for pids in run_of(server, mine) for pid in pids} <= {"mine", known.pid}
+    assert {pid for pids in found(server, mine) for pid in pids} <= {"mine", known.pid}
     mine.search_many = lambda queries, k: [[known.scored(float("nan"))] for _ in queries]
-    assert run_of(server, mine) == [[known.pid]] * 2  # and the record can be read
+    assert found(server, mine) == [[known.pid]] * 2  # and the record can be read
     # What is callable like DSPy's searches.
-    assert run_of(server, Found([str(known), "a text of its own"])) == [[known.pid, "own-1"]] * 2
+    assert found(server, Found([str(known), "a text of its own"])) == [[known.pid, "own-1"]] * 2
 
 
 def test_a_class_in_a_file_is_a_retriever_and_an_edit_another_run(server: FakeServer) -> None:
     corpus = rb.load_dataset("synthetic", size=100).corpus
-    Path("own_retriever.py").write_text(OWN)
-    pooled = {"setting": "pooled"}
-    assert run_of(server, "own_retriever.py:First", **pooled) == [[p.pid for p in corpus[:2]]] * 2
-    init = {"retriever_set": {"init": '{"at": 4}'}}
-    assert (
-        run_of(server, "own_retriever.py:First", **pooled, **init)
-        == [[p.pid for p in corpus[4:6]]] * 2
-    )
-    Path("own_retriever.py").write_text(OWN.replace("at=0", "at=1"))
-    assert run_of(server, "own_retriever.py:First", **pooled) == [[p.pid for p in corpus[1:3]]] * 2
+    for text, init, at in (
+        (OWN, "{}", 0),
+        (OWN, '{"at": 4}', 4),
+        (OWN.replace("=0", "=1"), "{}", 1),
+    ):
+        Path("own_retriever.py").write_text(text)
+        given = {"setting": "pooled", "retriever_set": {"init": init}}
+        hits = [passage.pid for passage in corpus[at : at + 2]]
+        assert found(server, "own_retriever.py:First", **given) == [hits] * 2
 
 
 def test_any_server_that_answers_with_json_is_a_retriever() -> None:
@@ -111,11 +120,11 @@ def test_any_server_that_answers_with_json_is_a_retriever() -> None:
         return 200, {"result": {"docs": hits[: body["n"]]}}
 
     with serving(answer) as wire:
-        found = rb.make_retriever(
+        passages = rb.make_retriever(
             "http", Corpus(()), url=f"{wire.address}/find", query="q",
             k="n", hits="result.docs", text="doc.body", title="doc.name", id="", score="",
         ).search("rivers", k=2)  # fmt: skip
-    assert [(p.title, p.text) for p in found] == [("N0", "rivers 0"), ("N1", "rivers 1")]
+    assert [(p.title, p.text) for p in passages] == [("N0", "rivers 0"), ("N1", "rivers 1")]
 
 
 def test_a_function_in_a_file_is_a_metric_of_every_command(server: FakeServer) -> None:
@@ -125,14 +134,11 @@ def test_a_function_in_a_file_is_a_metric_of_every_command(server: FakeServer) -
         "    return len((prediction.answer or '').split()) / 4\n"
     )
     for name in ("vanilla", "direct"):
-        given = {"lm": "hosted_vllm/fake", "api_base": server.url, "limit": 2, "size": 100}
-        rb.evaluate(name, out=name, **given)
+        evaluated(name, server, out=name)
     spec = "own_metric.py:wordy"
-    for words in (["score", "vanilla", "--metric", spec],
-                  ["compare", "vanilla", "direct", "--metric", spec],
-                  ["report", "vanilla", "direct", f"--metric={spec}", "-o", "page.html"],
-                  ["errors", "vanilla", "--metric", spec]):  # fmt: skip
-        result = CliRunner().invoke(cli, words)
+    for words in (["score", "vanilla"], ["compare", "vanilla", "direct"], ["errors", "vanilla"],
+                  ["report", "vanilla", "direct", "-o", "page.html"]):  # fmt: skip
+        result = CliRunner().invoke(cli, [*words, "--metric", spec])
         assert result.exit_code == 0, (words, result.output, result.exception)
     assert rb.open_run("vanilla").mean(spec) == 0.5
 
@@ -159,3 +165,68 @@ def test_what_cannot_be_asked_is_refused_in_one_line(
         rb.evaluate("direct", **{"lm": "openai/x", "api_base": "http://127.0.0.1:9", **given})
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+MODULE = """
+import dspy
+
+class Own(dspy.Module):
+    def forward(self, question):
+        return dspy.Prediction(answer="ANSWER")
+"""
+
+
+@pytest.mark.parametrize("spec", ["own.py:Own", "own:Own"])
+def test_an_edited_module_or_file_that_it_imports_is_another_program(
+    server: FakeServer, spec: str
+) -> None:
+    text = "from helper_of_own import ANSWER\n" + MODULE.replace('"ANSWER"', "ANSWER")
+    for own, helper, limit in (
+        (MODULE.replace("ANSWER", "old"), "old", 2), (text, "newer", 2), (text, "another", 3)
+    ):  # fmt: skip
+        Path("own.py").write_text(own)
+        Path("helper_of_own.py").write_text(f"ANSWER = {helper!r}")
+        run = evaluated(spec, server, limit=limit)
+        assert [record.answer for record in run.records] == [helper] * limit
+    for name in ("own", "helper_of_own"):
+        sys.modules.pop(name, None)
+
+
+#: Commands that are given run folders, and those that are not.
+READERS = {
+    "compare", "compiled", "doctor", "errors", "export", "recommend", "report", "runs", "score",
+    "show", "summarize",
+}  # fmt: skip
+OTHERS = {
+    "ask", "compile", "data", "demo", "eval", "import", "index", "list", "models", "retrieve",
+    "search", "sweep", "tune", "verdict", "view",
+}  # fmt: skip
+
+
+def test_no_command_over_folders_runs_the_code_that_they_name(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(COMMANDS) <= READERS | OTHERS, "say whether the new command is given run folders"
+    Path("own.py").write_text(MODULE)
+    evaluated("own.py:Own", server, out="run")
+    # A compiled program's folder, as it would arrive from a stranger.
+    shipped = Path(rb.__file__).parent / "experiments/config/shipped/compiled/vanilla"
+    Path("compiled").mkdir()
+    Path("compiled/program.json").write_text((shipped / "program.json").read_text())
+    sidecar = {**json.loads((shipped / "sidecar.json").read_text()), "program": "own.py:Own"}
+    Path("compiled/sidecar.json").write_text(json.dumps(sidecar))
+    marker = Path("was_imported")
+    Path("own.py").write_text(f"open({str(marker)!r}, 'w').close()\n{MODULE}")
+    monkeypatch.setattr(user_code, "_allowed", set())
+    for name in sorted(READERS & set(COMMANDS)):
+        for folders in (["run"], ["run", "run"], ["compiled"], ["."]):
+            given = ["run", *folders] if name == "show" else folders
+            result = CliRunner().invoke(cli, [name, *given])
+            assert not marker.exists(), (name, given)
+            assert not isinstance(result.exception, AttributeError), (name, given)
+    for more in ([], ["--limit", "1", "--lm", "hosted_vllm/fake"]):
+        result = CliRunner().invoke(cli, ["eval", "--compiled", "compiled", *more])
+        assert "give --program own.py:Own if you trust it" in str(result.exception)
+    with pytest.raises(ConfigError, match="was not loaded"):
+        PROGRAMS.get("own.py:Own")
+    assert not marker.exists()
