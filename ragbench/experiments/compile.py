@@ -18,55 +18,16 @@ from typing import Any
 import dspy
 from dspy import LMError
 
+from ragbench import optimizers
 from ragbench.context import current, use
 from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError
-from ragbench.experiments.artifacts import (
-    FORMAT,
-    PROGRAM,
-    SIDECAR,
-    DataCard,
-    Sidecar,
-    data_card,
-    fields_of,
-    save_program,
-    versions,
-    write_sidecar,
-)
+from ragbench.experiments import artifacts, estimates, store
 from ragbench.experiments.config import CompileConfig, RunConfig, compiled_digest, plain_name
-from ragbench.experiments.estimates import (
-    ASKED_TWICE,
-    Estimate,
-    Spend,
-    each_of,
-    in_all,
-    most_tries,
-    rehearse_questions,
-)
 from ragbench.experiments.runs import RunContext, asks_servers, build, lm_of, stop_if_refused
-from ragbench.experiments.store import (
-    CALLS,
-    PREPARATION_SIDE,
-    CallJournal,
-    is_claimed,
-    locked,
-    write_json,
-)
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
-from ragbench.optimizers import (
-    OPTIMIZERS,
-    Budget,
-    Optimizer,
-    OwnMetric,
-    Scores,
-    SearchResult,
-    Size,
-    Task,
-    make_scorer,
-    measure,
-)
 from ragbench.ranges import Range
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
@@ -85,22 +46,24 @@ class Plan:
 
     run_context: RunContext
     settings: CompileConfig
-    optimizer: Optimizer
+    optimizer: optimizers.Optimizer
     train: Sequence[dspy.Example]
     val: Sequence[dspy.Example]
-    data: DataCard
+    data: artifacts.DataCard
     folder: Path
     prompt_lm: dspy.LM | None
     teacher: dspy.LM | None
 
     @property
-    def size(self) -> Size:
+    def size(self) -> optimizers.Size:
         """What the optimizer's budget depends on."""
-        return Size(len(self.run_context.program.predictors()), len(self.train), len(self.val))
+        return optimizers.Size(
+            len(self.run_context.program.predictors()), len(self.train), len(self.val)
+        )
 
     def asked(self) -> dict[str, Any]:
         """Everything that decides the result, JSON-ready; a folder holds one such compile."""
-        scorer = make_scorer(self.settings.metric)
+        scorer = optimizers.make_scorer(self.settings.metric)
         return {
             "config": self.run_context.config.identity(),
             "optimizer": {
@@ -109,7 +72,11 @@ class Plan:
                 "knobs": self.optimizer.knobs.model_dump(mode="json"),
                 "seed": self.settings.optimizer_seed,
                 "metric": self.settings.metric,
-                **({"metric_sha256": scorer.digest} if isinstance(scorer, OwnMetric) else {}),
+                **(
+                    {"metric_sha256": scorer.digest}
+                    if isinstance(scorer, optimizers.OwnMetric)
+                    else {}
+                ),
             },
             "lms": {
                 "student": self.run_context.lm.model,
@@ -134,8 +101,8 @@ def make_plan(
         raise ConfigError("a router has no prompts of its own to compile; leave --policy out")
     if config.form or config.votes > 1:
         raise ConfigError("compile starts from a program as it is; leave form and votes out")
-    optimizer = OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
-    scorer = make_scorer(settings.metric)
+    optimizer = optimizers.OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+    scorer = optimizers.make_scorer(settings.metric)
     folder = compile_folder(config, settings)
     config = _of_training(config, settings)
     run_context = build(config, like=like)
@@ -145,10 +112,10 @@ def make_plan(
             f"{run_context.dataset.name} has no validation questions, on which compiled programs "
             "are chosen"
         )
-    if isinstance(scorer, OwnMetric):
+    if isinstance(scorer, optimizers.OwnMetric):
         scorer.check(for_optimizer(val)[0])
     train = run_context.examples
-    data = data_card(run_context.dataset.name, run_context.dataset.digest, train, val)
+    data = artifacts.data_card(run_context.dataset.name, run_context.dataset.digest, train, val)
     plan = Plan(
         run_context=run_context,
         settings=settings,
@@ -167,11 +134,11 @@ def make_plan(
 def claim(plan: Plan) -> bool:
     """Whether the folder holds this compile, finished; it is marked where new, else refused."""
     asked, path = plan.asked(), plan.folder / ASKED
-    if is_claimed(path, asked, "a compile"):
-        return (plan.folder / SIDECAR).is_file()
-    if (plan.folder / PROGRAM).exists() or (plan.folder / SIDECAR).exists():
+    if store.is_claimed(path, asked, "a compile"):
+        return (plan.folder / artifacts.SIDECAR).is_file()
+    if (plan.folder / artifacts.PROGRAM).exists() or (plan.folder / artifacts.SIDECAR).exists():
         raise RunError(f"{plan.folder} has a program but no {ASKED}; give another --out")
-    write_json(path, asked)
+    store.write_json(path, asked)
     return False
 
 
@@ -187,7 +154,7 @@ def _of_training(config: RunConfig, settings: CompileConfig) -> RunConfig:
 
 def folder_name(config: RunConfig, settings: CompileConfig) -> str:
     """The folder name of a compile: program, optimizer, and a hash of all that decides it."""
-    optimizer = OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+    optimizer = optimizers.OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
     asked = settings.model_dump(mode="json", exclude={"out"})
     asked["opt_set"] = optimizer.knobs.model_dump(mode="json")
     program = plain_name(config.program)
@@ -195,7 +162,7 @@ def folder_name(config: RunConfig, settings: CompileConfig) -> str:
     return f"{program}-{settings.optimizer}-{stem}".replace("-train-", "-")
 
 
-def estimate_compile(plan: Plan) -> Estimate:
+def estimate_compile(plan: Plan) -> estimates.Estimate:
     """What the compile takes, the scores before and after included; asks no server.
 
     Calls and tokens of a run are those of the rehearsal; the upper bounds have every demonstration
@@ -203,22 +170,22 @@ def estimate_compile(plan: Plan) -> Estimate:
     """
     optimizer, size = plan.optimizer, plan.size
     search, both = optimizer.estimate(size), Range.exactly(2 * size.n_val)  # before it and after
-    budget = Budget(search.teacher_runs, search.student_runs + both, search.prompt_calls)
-    retry, runs, prompts = most_tries(plan.run_context), budget.runs, budget.prompt_calls
-    run = rehearse_questions(plan.run_context, plan.val)
+    budget = optimizers.Budget(search.teacher_runs, search.student_runs + both, search.prompt_calls)
+    retry, runs, prompts = estimates.most_tries(plan.run_context), budget.runs, budget.prompt_calls
+    run = estimates.rehearse_questions(plan.run_context, plan.val)
     calls = Range(round(run.low.calls), round(run.high.calls))
     names = ("bootstrapped", "labeled", "demos", "k")
     most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
     a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD if most else 0
     tokens = calls.high * most * a_demo
     price = plan.run_context.lm.pricing.cost(tokens, 0)
-    demos = Spend(tokens=tokens, cost=math.inf if price is None else price)
+    demos = estimates.Spend(tokens=tokens, cost=math.inf if price is None else price)
     notes = [
         f"program runs: {runs}, that is {optimizer.formula}, and 2 x V to score before and after",
         f"LM calls of one run: {calls}",
     ]
     if retry > 1:
-        notes.append(ASKED_TWICE)
+        notes.append(estimates.ASKED_TWICE)
     if prompts != Range():
         notes.append(f"tokens and cost are without those of {prompts} calls that write "
                      "instructions")  # fmt: skip
@@ -226,11 +193,13 @@ def estimate_compile(plan: Plan) -> Estimate:
         f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
         f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}"
     )
-    longest = replace(run, high=each_of(sum, (run.high, demos)))
+    longest = replace(run, high=estimates.each_of(sum, (run.high, demos)))
     programs = longest.times(runs.low, (runs.low + runs.high) / 2, runs.high, tries=retry)
-    middle = Spend((prompts.low + prompts.high) / 2)
-    written = Estimate("", Spend(prompts.low), middle, Spend(prompts.high))
-    return in_all(title, [programs, written], notes)
+    middle = estimates.Spend((prompts.low + prompts.high) / 2)
+    written = estimates.Estimate(
+        "", estimates.Spend(prompts.low), middle, estimates.Spend(prompts.high)
+    )
+    return estimates.in_all(title, [programs, written], notes)
 
 
 def compile_program(
@@ -246,7 +215,7 @@ def compile_program(
     Data and retriever are shared with `like` where that is of the same ones.
     """
     plan = make_plan(config, settings, like=like)
-    with locked(plan.folder):
+    with store.locked(plan.folder):
         if claim(plan):
             on_message(f"{plan.folder} is compiled already")
             return plan.folder
@@ -262,7 +231,7 @@ def compile_program(
         for what, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
             if lm is not None:
                 lm.check(what)
-        journal = CallJournal(plan.folder / "work" / CALLS)
+        journal = store.CallJournal(plan.folder / "work" / store.CALLS)
         if journal.attempt > 1:
             on_message(
                 f"continuing (attempt {journal.attempt}): finished calls come from the cache"
@@ -270,7 +239,7 @@ def compile_program(
         ledger = None
         try:
             with journal.open() as ledger, plan.run_context.active():
-                with use(replace(current(), side=PREPARATION_SIDE)):
+                with use(replace(current(), side=store.PREPARATION_SIDE)):
                     plan.run_context.retriever.build(IndexStore(), watch.prepare)
                     questions = (*plan.train, *plan.val)
                     ahead = tuple(example.question for example in questions)
@@ -299,18 +268,18 @@ def compile_program(
 class Outcome:
     """The result of a compile; scores before and after are on the same validation questions."""
 
-    result: SearchResult
-    before: Scores
-    after: Scores
+    result: optimizers.SearchResult
+    before: optimizers.Scores
+    after: optimizers.Scores
     seconds: float
 
 
 def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
     config = plan.run_context.config
-    task = Task(
+    task = optimizers.Task(
         train=plan.train,
         val=plan.val,
-        scorer=make_scorer(plan.settings.metric),
+        scorer=optimizers.make_scorer(plan.settings.metric),
         lm=plan.run_context.lm,
         log_folder=plan.folder / "work",
         prompt_lm=plan.prompt_lm,
@@ -321,7 +290,7 @@ def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
     )
     start = time.perf_counter()
     with use(replace(current(), side="zero_shot")):
-        before = measure(plan.run_context.program, plan.val, task)
+        before = optimizers.measure(plan.run_context.program, plan.val, task)
     on_message(f"zero-shot on validation: {plan.settings.metric} {before.mean:.3f} ({_n(before)})")
     if before.failed == len(plan.val):
         raise RunError(
@@ -337,25 +306,25 @@ def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
 
     result = plan.optimizer.compile(plan.run_context.program, replace(task, scorer=counted))
     with use(replace(current(), side="compiled")):
-        after = measure(result.program, plan.val, task)
+        after = optimizers.measure(result.program, plan.val, task)
     on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
     return Outcome(result, before, after, time.perf_counter() - start)
 
 
-def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
+def _save(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> None:
     folder, run_context = plan.folder, plan.run_context
     for name, content in outcome.result.files.items():
-        write_json(folder / name, content)
-    save_program(outcome.result.program, folder / PROGRAM)
+        store.write_json(folder / name, content)
+    artifacts.save_program(outcome.result.program, folder / artifacts.PROGRAM)
     asked = plan.asked()
-    write_sidecar(
+    artifacts.write_sidecar(
         folder,
-        Sidecar(
-            format=FORMAT,
+        artifacts.Sidecar(
+            format=artifacts.FORMAT,
             program=run_context.program.name,
             variant=run_context.program.knobs.variant,
             knobs=run_context.program.knobs.model_dump(mode="json"),
-            predictors=fields_of(outcome.result.program),
+            predictors=artifacts.fields_of(outcome.result.program),
             program_sha256=compiled_digest(folder, outcome.result.files),
             files=sorted(outcome.result.files),
             data=plan.data,
@@ -363,7 +332,7 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
             config=asked["config"],
             given=run_context.config.sources(),
             lms=asked["lms"],
-            versions=versions(),
+            versions=artifacts.versions(),
             scores=_scores(plan, outcome),
             cost={"seconds": round(outcome.seconds, 3), **journal.to_dict()},
             notes=dict(outcome.result.notes),
@@ -393,7 +362,7 @@ def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _scored(scores: Scores, clusters: Sequence[str] | None) -> dict[str, Any]:
+def _scored(scores: optimizers.Scores, clusters: Sequence[str] | None) -> dict[str, Any]:
     interval = mean_interval(scores.scores, (0.0, 1.0), clusters)
     return {
         "mean": scores.mean,
@@ -402,7 +371,7 @@ def _scored(scores: Scores, clusters: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def _n(scores: Scores) -> str:
+def _n(scores: optimizers.Scores) -> str:
     failed = f", {scores.failed} failed" if scores.failed else ""
     ends = mean_interval(scores.scores, (0.0, 1.0))
     interval = f"95 % interval [{ends.low:.3f}, {ends.high:.3f}], " if ends else ""

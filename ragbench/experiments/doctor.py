@@ -4,17 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ragbench.errors import RagbenchError, RunError
+from ragbench.experiments import store
 from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
 from ragbench.experiments.compile import ASKED
-from ragbench.experiments.store import (
-    CALLS,
-    DATABASE,
-    Reader,
-    is_run,
-    read_card,
-    read_object,
-    read_records,
-)
 
 _TWICE = (
     "SELECT qid FROM records WHERE state = 'answered' GROUP BY qid HAVING count(*) > 1 ORDER BY qid"
@@ -24,10 +16,10 @@ _TWICE = (
 def folders_under(folder: Path) -> list[Path]:
     """`folder` itself, or the folders of runs and compiled programs in it."""
     below = sorted(path for path in folder.rglob("*") if path.is_dir())
-    found = [path for path in (folder, *below) if is_run(path) or _is_compile(path)]
+    found = [path for path in (folder, *below) if store.is_run(path) or _is_compile(path)]
     if not found:
         raise RunError(
-            f"{folder} is neither a run nor a compiled program: it has no {DATABASE} and no "
+            f"{folder} is neither a run nor a compiled program: it has no {store.DATABASE} and no "
             f"{SIDECAR}"
         )
     return found[:1] if found[0] == folder else found
@@ -39,7 +31,7 @@ def _is_compile(folder: Path) -> bool:
 
 def examine(folder: Path) -> Iterator[tuple[Path, str]]:
     """What is wrong in the folder, by the file that it is in, with what to do about it."""
-    for known, check in ((_is_compile, _compiled), (is_run, _run)):
+    for known, check in ((_is_compile, _compiled), (store.is_run, _run)):
         try:
             if known(folder):
                 yield from check(folder)
@@ -48,17 +40,17 @@ def examine(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _run(folder: Path) -> Iterator[tuple[Path, str]]:
-    path, cure = folder / DATABASE, "put a copy back, or run again"
-    read_card(folder)
+    path, cure = folder / store.DATABASE, "put a copy back, or run again"
+    store.read_card(folder)
     yield from _integrity(path, cure)
-    for qid in read_records(folder).damaged:
+    for qid in store.read_records(folder).damaged:
         problem = f"the record of {qid} was damaged or changed after it was written"
         yield path, f"{problem}; the run's command asks the question again"
     query = "SELECT (SELECT count(*) FROM records), (SELECT value FROM run WHERE name = 'records')"
-    for there, written in Reader(path).rows(query):
+    for there, written in store.Reader(path).rows(query):
         if there != int(written or 0):
             yield path, f"it has {there} records, and {written or 0} were written; {cure}"
-    for (qid,) in Reader(path).rows(_TWICE):
+    for (qid,) in store.Reader(path).rows(_TWICE):
         yield path, f"{qid} has two finished records; the last one counts"
 
 
@@ -71,11 +63,11 @@ def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:
         nothing = make_retriever("bm25", Corpus(()), setting="pooled")
         load_artefact(folder, PROGRAMS.get(sidecar.program)(nothing, **sidecar.knobs))
     if (folder / ASKED).is_file():
-        read_object(folder / ASKED)
-    yield from _integrity(folder / "work" / CALLS, "compile again")
+        store.read_object(folder / ASKED)
+    yield from _integrity(folder / "work" / store.CALLS, "compile again")
 
 
 def _integrity(path: Path, cure: str) -> Iterator[tuple[Path, str]]:
-    for (said,) in Reader(path).rows("PRAGMA integrity_check(5)"):
+    for (said,) in store.Reader(path).rows("PRAGMA integrity_check(5)"):
         if said != "ok":
             yield path, f"the file is damaged: {said}; {cure}"

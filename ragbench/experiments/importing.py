@@ -17,18 +17,7 @@ import dspy
 from pydantic import BeforeValidator, Field
 
 import ragbench
-from ragbench.data import Dataset, load_dataset, question_key
-from ragbench.data.readers import (
-    Answer,
-    Id,
-    Record as DataRecord,
-    Row,
-    Text,
-    as_answers,
-    read_json,
-    read_rows,
-    validate,
-)
+from ragbench.data import Dataset, load_dataset, question_key, readers
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import FLAT, RunConfig
 from ragbench.experiments.runs import Evaluation, reopen
@@ -60,14 +49,14 @@ Count = Annotated[int, Field(ge=0, le=100_000_000), BeforeValidator(_no_bool)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
 
-class PredictionRecord(DataRecord):
+class PredictionRecord(readers.Record):
     """One record of a file of predictions; a blank answer is none."""
 
-    id: Id | None = None
-    question: Text | None = None
-    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = None
-    passages: Annotated[tuple[Text, ...], BeforeValidator(as_answers)] = ()
-    supporting_facts: tuple[tuple[Text, int], ...] = ()
+    id: readers.Id | None = None
+    question: readers.Text | None = None
+    answer: Annotated[readers.Answer | None, BeforeValidator(_blank_is_none)] = None
+    passages: Annotated[tuple[readers.Text, ...], BeforeValidator(readers.as_answers)] = ()
+    supporting_facts: tuple[tuple[readers.Text, int], ...] = ()
     tokens: Count | None = None
     calls: Count | None = None
     cost_usd: Amount | None = None
@@ -133,7 +122,7 @@ def read_predictions(file: Path) -> dict[str, PredictionRecord]:
     """Predictions by id, or by normalised question."""
     predictions: dict[str, PredictionRecord] = {}
     for row in _rows(file):
-        record = validate(PredictionRecord, row)
+        record = readers.validate(PredictionRecord, row)
         key = record.id or (question_key(record.question) if record.question else "")
         if not key:
             raise DataError(f"{row.where}: has neither an id nor a question")
@@ -142,10 +131,10 @@ def read_predictions(file: Path) -> dict[str, PredictionRecord]:
     return predictions
 
 
-def _rows(file: Path) -> Iterator[Row]:
-    content = read_json(file) if file.suffix.lower() == ".json" else None
+def _rows(file: Path) -> Iterator[readers.Row]:
+    content = readers.read_json(file) if file.suffix.lower() == ".json" else None
     if not isinstance(content, Mapping):
-        yield from read_rows(file)
+        yield from readers.read_rows(file)
         return
     answers, facts = content.get("answer"), content.get("sp") or {}
     if not isinstance(answers, Mapping) or not isinstance(facts, Mapping):
@@ -158,7 +147,7 @@ def _rows(file: Path) -> Iterator[Row]:
         pairs = named if isinstance(named, list) else []  # whose shape the record checks
         titles = dict.fromkeys(str(fact[0]) for fact in pairs if isinstance(fact, list) and fact)
         data = {"id": qid, "answer": answer, "passages": [*titles], "supporting_facts": named}
-        yield Row(f"{file}: {qid}", data)
+        yield readers.Row(f"{file}: {qid}", data)
 
 
 def _record(

@@ -18,33 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragbench import metrics
 from ragbench.errors import CompareError, ConfigError, RagbenchError, needs_extra
 from ragbench.experiments.artifacts import question_hash
 from ragbench.experiments.compare.paired import clusters_of, columns, shared_questions
 from ragbench.experiments.runs import Evaluation
 from ragbench.experiments.store import RunCard
-from ragbench.metrics import (
-    LEAST_PILOT,
-    Comparison,
-    Interval,
-    Method,
-    compare_scores,
-    correct,
-    get_metric,
-    mean_interval,
-)
-from ragbench.programs import PROGRAMS
-from ragbench.programs.routing import (
-    FEATURES,
-    FORMAT,
-    Candidate,
-    Leaf,
-    LearnedFrom,
-    Node,
-    Policy,
-    Split,
-    question_features,
-)
+from ragbench.programs import PROGRAMS, routing
 
 Floats = NDArray[np.float64]
 #: What a question takes, by the metric that measures it; the first that says something is the cost.
@@ -76,7 +56,7 @@ class Arm:
     run: Evaluation
     scores: Floats
     mean: float
-    interval: Interval | None
+    interval: metrics.Interval | None
     spending: Mapping[str, float | None]
 
     def cost(self, name: str) -> float:
@@ -101,7 +81,7 @@ class Advice:
     arms: Sequence[Arm]
     use: Arm
     best: Arm
-    difference: Comparison | None
+    difference: metrics.Comparison | None
 
     def sentences(self) -> list[str]:
         """The advice in words, the program to use first."""
@@ -116,7 +96,7 @@ class Advice:
                 f"use {use}: the cheapest not shown worse than the best mean "
                 f"({best} {c.difference:+.3f}{ends})"
             ]
-            if c.n < LEAST_PILOT:
+            if c.n < metrics.LEAST_PILOT:
                 lines.append(f"{c.n} questions are too few to say how many would tell them apart")
             elif c.n_needed is not None:
                 least = c.n_least or c.n_needed
@@ -142,7 +122,7 @@ def advise(
 
     With `common` the questions that all runs have are enough.
     """
-    kind = get_metric(metric)
+    kind = metrics.get_metric(metric)
     if not kind.higher_is_better or kind.score_range is None:
         raise ConfigError(f"{metric} is no measure of accuracy; give --metric f1 or em")
     if len(runs) < 2:
@@ -155,7 +135,7 @@ def advise(
     labels = labels or [run.folder.name for run in runs]
     table = np.array(list(scored.values()), dtype=np.float64)
     for label, run, scores in zip(labels, runs, table.T.copy(), strict=True):
-        interval = mean_interval(scores, kind.score_range, names)
+        interval = metrics.mean_interval(scores, kind.score_range, names)
         spent = {name: _spent(run, list(scored), name) for name in SPENDING}
         arms.append(Arm(label, run, scores, float(scores.mean()), interval, spent))
     # A measure that is not known of every program, or 0 for all as of local models, tells nothing.
@@ -189,13 +169,16 @@ def _cheapest(
     cost: str,
     score_range: tuple[float, float],
     clusters: Mapping[str, str],
-) -> tuple[Arm, Comparison | None]:
+) -> tuple[Arm, metrics.Comparison | None]:
     """The cheapest arm that the first is not shown better than, and the first minus that one."""
-    best, method = arms[0], Method(clusters=clusters)
+    best, method = arms[0], metrics.Method(clusters=clusters)
     cheaper = [arm for arm in arms if arm.cost(cost) < best.cost(cost)]
     scores = [dict(zip(qids, arm.scores.tolist(), strict=True)) for arm in (best, *cheaper)]
-    compared = correct(
-        [compare_scores(s, scores[0], score_range=score_range, method=method) for s in scores[1:]]
+    compared = metrics.correct(
+        [
+            metrics.compare_scores(s, scores[0], score_range=score_range, method=method)
+            for s in scores[1:]
+        ]
     )
     pairs = zip(cheaper, compared, strict=True)
     open_ones = [(arm, c) for arm, c in pairs if not c.verdict.startswith("better")]
@@ -205,7 +188,7 @@ def _cheapest(
 
 
 def _spent(run: Evaluation, qids: Sequence[str], name: str) -> float | None:
-    each = run.records.only(qids).column(get_metric(name).score)
+    each = run.records.only(qids).column(metrics.get_metric(name).score)
     values = [value for qid in qids if (value := each[qid]) is not None]
     return float(np.mean(values)) if len(values) == len(qids) else None
 
@@ -220,9 +203,9 @@ class RouterAdvice:
     there are fewer than `LEAST_CLUSTERS` clusters.
     """
 
-    learned: Node
-    used: Node
-    gain: Comparison | None = None
+    learned: routing.Node
+    used: routing.Node
+    gain: metrics.Comparison | None = None
     oracle: float | None = None
 
     def sentences(self) -> list[str]:
@@ -246,8 +229,8 @@ def learn_router(advice: Advice) -> RouterAdvice:
     """The router over the programs of `advice`, and its worth on held-out questions."""
     qids = list(advice.questions)
     scores = np.column_stack([arm.scores for arm in advice.arms])
-    rows = [question_features(text) for text in advice.questions.values()]
-    features = np.array([[row[name] for name in FEATURES] for row in rows])
+    rows = [routing.question_features(text) for text in advice.questions.values()]
+    features = np.array([[row[name] for name in routing.FEATURES] for row in rows])
     _, groups = np.unique([advice.clusters.get(qid, qid) for qid in qids], return_inverse=True)
     alone = _leaf(scores, list(advice.arms).index(advice.use))
     if len(set(groups)) < LEAST_CLUSTERS:
@@ -255,15 +238,18 @@ def learn_router(advice: Advice) -> RouterAdvice:
     with needs_extra("a router"):
         single, routed = held_out(features, scores, groups)
     sides = (dict(zip(qids, side.tolist(), strict=True)) for side in (single, routed))
-    bounds, method = get_metric(advice.metric).score_range, Method(clusters=advice.clusters)
-    gain = compare_scores(*sides, score_range=bounds, method=method)
+    bounds, method = (
+        metrics.get_metric(advice.metric).score_range,
+        metrics.Method(clusters=advice.clusters),
+    )
+    gain = metrics.compare_scores(*sides, score_range=bounds, method=method)
     depth = _depth(features, scores, groups, 0)
     learned = _node(_fit(features, scores, depth), features, scores) if depth else alone
     oracle = float(scores.max(axis=1).mean())
     return RouterAdvice(learned, learned if shows_gain(gain) else alone, gain, oracle)
 
 
-def shows_gain(gain: Comparison | None) -> bool:
+def shows_gain(gain: metrics.Comparison | None) -> bool:
     """Whether a router's held-out gain is large enough to recommend it."""
     return gain is not None and gain.difference > 0 and gain.p <= _ALPHA
 
@@ -323,7 +309,7 @@ def _fit(features: Floats, scores: Floats, depth: int) -> Any:
     return tree.fit(features, scores - scores.mean(axis=1, keepdims=True))
 
 
-def _node(tree: Any, features: Floats, scores: Floats, at: int = 0) -> Node:
+def _node(tree: Any, features: Floats, scores: Floats, at: int = 0) -> routing.Node:
     """scikit-learn's `tree` from its node `at` on, as a rule over these questions."""
     inner = tree.tree_
     if inner.children_left[at] < 0:
@@ -332,33 +318,35 @@ def _node(tree: Any, features: Floats, scores: Floats, at: int = 0) -> Node:
     holds = features[:, inner.feature[at]] > bound
     no = _node(tree, features[~holds], scores[~holds], inner.children_left[at])
     yes = _node(tree, features[holds], scores[holds], inner.children_right[at])
-    if isinstance(yes, Leaf) and isinstance(no, Leaf) and yes.program == no.program:
+    if isinstance(yes, routing.Leaf) and isinstance(no, routing.Leaf) and yes.program == no.program:
         return _leaf(scores, yes.program)
-    return Split(feature=list(FEATURES)[inner.feature[at]], at_least=bound, yes=yes, no=no)
+    return routing.Split(
+        feature=list(routing.FEATURES)[inner.feature[at]], at_least=bound, yes=yes, no=no
+    )
 
 
-def _leaf(scores: Floats, program: int) -> Leaf:
+def _leaf(scores: Floats, program: int) -> routing.Leaf:
     means = [round(float(mean), 6) for mean in scores.mean(axis=0)]
-    return Leaf(program=program, n=len(scores), means=means)
+    return routing.Leaf(program=program, n=len(scores), means=means)
 
 
-def make_policy(advice: Advice, router: RouterAdvice) -> Policy:
+def make_policy(advice: Advice, router: RouterAdvice) -> routing.Policy:
     """The policy that runs the router."""
     cards = [arm.run.card for arm in advice.arms]
     _check_runnable(cards)
     programs = [
-        Candidate(
+        routing.Candidate(
             label=arm.label, program=card.program, set=dict(card.identity.get("set") or {})
         )
         for arm, card in zip(advice.arms, cards, strict=True)
     ]  # fmt: skip
-    learned_from = LearnedFrom(
+    learned_from = routing.LearnedFrom(
         dataset=cards[0].data.name,
         ids=list(advice.questions),
         hashes=[question_hash(question) for question in advice.questions.values()],
     )
-    return Policy(
-        format=FORMAT,
+    return routing.Policy(
+        format=routing.FORMAT,
         metric=advice.metric,
         programs=programs,
         rule=router.used,

@@ -23,15 +23,8 @@ from ragbench.ledger import calling, file_call
 from ragbench.lms import checked_address
 from ragbench.lms.calls import Server, Service, check_price
 from ragbench.record import Call
+from ragbench.retrievers import embedders
 from ragbench.retrievers.base import RETRIEVERS, Passage
-from ragbench.retrievers.embedders import (
-    LocalEmbedder,
-    Model,
-    by_index,
-    clean,
-    local_call,
-    make_embedder,
-)
 from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import RankPassages
@@ -93,7 +86,7 @@ class Rerank(Wrapper):
         return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))
 
 
-class Reranker(Model, ABC):
+class Reranker(embedders.Model, ABC):
     """Scores passages for a query. Thread-safe; files its calls in the ledger."""
 
     identity: str = "reranker"
@@ -136,18 +129,18 @@ class MaxSim(Reranker):
     """
 
     def __init__(self, name: str = "") -> None:
-        embedder = make_embedder(f"local:{name}" if name else "local")
-        if not isinstance(embedder, LocalEmbedder):
+        embedder = embedders.make_embedder(f"local:{name}" if name else "local")
+        if not isinstance(embedder, embedders.LocalEmbedder):
             raise ConfigError("maxsim needs a local embedder; give maxsim or maxsim:NAME")
         self._embedder = embedder
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """Scores in [-1, 1]."""
         start = time.perf_counter()
-        texts = [clean(text) for text in (query, *map(_titled, passages))]
+        texts = [embedders.clean(text) for text in (query, *map(_titled, passages))]
         asked, *rows = self._embedder.token_vectors(texts)
         tokens = len(asked) + sum(map(len, rows))
-        file_call(local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
+        file_call(embedders.local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
         return [
             float((asked @ vectors.T).max(axis=1).mean()) if len(asked) and len(vectors) else -1.0
             for vectors in rows
@@ -178,7 +171,7 @@ class HTTPReranker(Reranker):
 
         def read(reply: Any, tokens: int) -> tuple[list[float], None]:
             try:
-                scores = by_index(reply["results"], "relevance_score", len(documents))
+                scores = embedders.by_index(reply["results"], "relevance_score", len(documents))
                 if not all(type(s) in (int, float) and math.isfinite(s) for s in scores):
                     raise ValueError
                 return [float(score) for score in scores], None

@@ -2,15 +2,7 @@
 
 import dspy
 
-from ragbench.signatures.types import (
-    Binding,
-    Fact,
-    GraphEntity,
-    GraphRelation,
-    KeyedRelation,
-    StatedFact,
-    Triple,
-)
+from ragbench.signatures import types
 
 
 class FactExtract(dspy.Signature):
@@ -20,7 +12,7 @@ class FactExtract(dspy.Signature):
     question: str = dspy.InputField(desc="what the facts are needed for")
     known_facts: list[str] = dspy.InputField(desc="found before; may be empty")
     requirement: str = dspy.InputField(desc="what is to be found out")
-    facts: list[Fact] = dspy.OutputField(desc="that are not known yet; empty if none")
+    facts: list[types.Fact] = dspy.OutputField(desc="that are not known yet; empty if none")
 
 
 # A round of REAP in one call: extraction, judgement and the next searches.
@@ -34,7 +26,7 @@ class ReadAndJudge(dspy.Signature):
     question: str = dspy.InputField()
     known_facts: list[str] = dspy.InputField(desc="found before; may be empty")
     sub_tasks: list[str] = dspy.InputField(desc="what the passages were looked up for")
-    facts: list[StatedFact] = dspy.OutputField(desc="that are not known yet; empty if none")
+    facts: list[types.StatedFact] = dspy.OutputField(desc="that are not known yet; empty if none")
     score: float = dspy.OutputField(
         desc="0, nothing that is needed is known, to 1, the answer follows from the facts"
     )
@@ -51,7 +43,9 @@ class BindVariables(dspy.Signature):
     question: str = dspy.InputField(desc="what the values are needed for")
     query: str = dspy.InputField(desc="what the passages were looked up with")
     variables: list[str] = dspy.InputField(desc="names of what the query asks for")
-    bindings: list[Binding] = dspy.OutputField(desc="one for each value; empty if none is stated")
+    bindings: list[types.Binding] = dspy.OutputField(
+        desc="one for each value; empty if none is stated"
+    )
 
 
 class TakeNotes(dspy.Signature):
@@ -102,7 +96,7 @@ class ExtractTriples(dspy.Signature):
 
     text: str = dspy.InputField()
     entities: list[str] = dspy.InputField()
-    triples: list[Triple] = dspy.OutputField(desc="one for each fact; empty if none")
+    triples: list[types.Triple] = dspy.OutputField(desc="one for each fact; empty if none")
 
 
 # ExtractTriples of a text of which no entity is known.
@@ -110,7 +104,7 @@ class ExtractAllTriples(dspy.Signature):
     """List what the text states as triples. Write the name in the place of a pronoun."""
 
     text: str = dspy.InputField()
-    triples: list[Triple] = dspy.OutputField(desc="empty if none")
+    triples: list[types.Triple] = dspy.OutputField(desc="empty if none")
 
 
 # Index time: the graph of GraphRAG (Edge et al. 2024, arXiv:2404.16130).
@@ -125,8 +119,8 @@ class ExtractGraph(dspy.Signature):
     known: list[str] = dspy.InputField(
         desc="entities, and pairs of related ones, found before; may be empty"
     )
-    entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
-    relations: list[GraphRelation] = dspy.OutputField(desc="between entities of either list")
+    entities: list[types.GraphEntity] = dspy.OutputField(desc="empty if none")
+    relations: list[types.GraphRelation] = dspy.OutputField(desc="between entities of either list")
 
 
 # LightRAG (Guo et al. 2024, arXiv:2410.05779), whose relations have keywords.
@@ -136,7 +130,7 @@ class ExtractKeyedGraph(ExtractGraph):
     Leave out what was found before.
     """
 
-    relations: list[KeyedRelation] = dspy.OutputField(  # type: ignore[assignment]
+    relations: list[types.KeyedRelation] = dspy.OutputField(  # type: ignore[assignment]
         desc="between entities of either list"
     )
 

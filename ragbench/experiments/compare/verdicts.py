@@ -21,12 +21,7 @@ import dspy
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
-from ragbench.experiments.compare.paired import (
-    clusters_of,
-    compare_arms,
-    mostly_right,
-    shared_questions,
-)
+from ragbench.experiments.compare import paired
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
 from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import CompileConfig, RunConfig
@@ -261,11 +256,11 @@ def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdic
     distinct = len({sidecar.program_sha256 for sidecar in sidecars})
     method = Method(
         margin=design.margin,
-        clusters=clusters_of(zero_shot[0].records),
+        clusters=paired.clusters_of(zero_shot[0].records),
         anytime=design.anytime,
         random_seeds=design.of_optimizer(distinct),
     )
-    before, after = mostly_right(zero_shot, qids), mostly_right(compiled, qids)
+    before, after = paired.mostly_right(zero_shot, qids), paired.mostly_right(compiled, qids)
     return Verdict(
         folder=folder,
         design=design,
@@ -283,7 +278,7 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
     base = arms[ZERO_SHOT][0]
     for runs in arms.values():
         for run in runs:
-            shared_questions(base, run)
+            paired.shared_questions(base, run)
     asked = [dspy.Example(qid=q, question=r.question) for q, r in base.records.items()]
     for number, sidecar in enumerate(sidecars):
         assert_held_out(sidecar.data, asked, dataset=base.card.data.name)
@@ -297,6 +292,8 @@ def _contrasts(
     arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str], method: Method
 ) -> dict[Pair, dict[str, Comparison]]:
     pairs, metrics = design.contrasts(), design.metrics
-    found = [compare_arms(arms[a], arms[b], m, qids, method) for a, b in pairs for m in metrics]
+    found = [
+        paired.compare_arms(arms[a], arms[b], m, qids, method) for a, b in pairs for m in metrics
+    ]
     family = iter(correct(found))
     return {pair: {metric: next(family) for metric in metrics} for pair in pairs}

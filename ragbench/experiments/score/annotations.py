@@ -26,6 +26,7 @@ from typing import Any
 
 import dspy
 
+from ragbench import metrics, signatures
 from ragbench.experiments.score.annotation import (
     Annotated,
     Annotation,
@@ -37,30 +38,8 @@ from ragbench.experiments.score.annotation import (
 from ragbench.experiments.score.asking import UnusableError, ask_strictly
 from ragbench.experiments.score.labelled import corrected, labelled_claims, lines
 from ragbench.lms import RagbenchLM
-from ragbench.metrics import (
-    ASKED,
-    GROUNDED,
-    SCORES_OF_TYPE,
-    answer_correctness,
-    claims_of_answer,
-    claims_of_chain,
-    evidence_kind,
-    gold_triples,
-    says_something,
-    share,
-    statement_f1,
-    support_kind,
-)
 from ragbench.record import Fact, Record, ShownPassage
 from ragbench.retrievers.embedders import Embedder
-from ragbench.signatures import (
-    AttributeAnswer,
-    AttributeTriples,
-    LabelClaims,
-    MatchStatements,
-    SplitStatements,
-    SupportedStatements,
-)
 from ragbench.tokens import estimate_tokens
 
 #: Tokens of sentences or passages shown to who attributes; later ones are left out, counted as cut.
@@ -79,11 +58,11 @@ class Attribution(Annotation):
     """Fills `attribution` of every answer without citations of its own."""
 
     name = "attribution"
-    signature = AttributeAnswer
+    signature = signatures.AttributeAnswer
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the program cites nothing and sentences are known."""
-        rows, cut = ([], False) if support_kind(record) == "cited" else sentences_of(record)
+        rows, cut = ([], False) if metrics.support_kind(record) == "cited" else sentences_of(record)
         if not rows:
             return ()
         lines = numbered([f"{fact[0]} | {text}" for fact, text in rows])
@@ -144,12 +123,12 @@ class Evidence(Attribution):
     """Fills `attributed_triples` of every answer that names none."""
 
     name = "evidence"
-    signature = AttributeTriples
+    signature = signatures.AttributeTriples
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the data has gold triples, the program named none and passages are there."""
-        named = evidence_kind(record) == "cited"
-        if named or not (gold_triples(record) and record.passages):
+        named = metrics.evidence_kind(record) == "cited"
+        if named or not (metrics.gold_triples(record) and record.passages):
             return ()
         context, cut = shown(record.passages, max_tokens=MAX_TOKENS)
         inputs = {"context": context, "question": record.question, "answer": record.answer_text}
@@ -170,7 +149,7 @@ class Grounding(Annotation):
     """Fills the judged chain fidelity and hallucination rate, `labelled` known claims beside."""
 
     name = "grounding"
-    signature = LabelClaims
+    signature = signatures.LabelClaims
 
     def __init__(self, labelled: int = 0) -> None:
         self.labelled = labelled
@@ -200,7 +179,7 @@ class Grounding(Annotation):
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
         """Both metrics; None where a claim has no label, or there is no claim."""
         chain, answer = (
-            None if None in labels else share(labels.count(True), len(labels))
+            None if None in labels else metrics.share(labels.count(True), len(labels))
             for labels in _labels(record, values)
         )
         return {
@@ -214,7 +193,9 @@ class Grounding(Annotation):
         by_record = [_labels(record, values) for record, values in answered]
         labels = [label for both in by_record for some in both for label in some]
         filled = [self.scores(record, values) for record, values in answered]
-        scores = {name: [v for row in filled if (v := row[name]) is not None] for name in GROUNDED}
+        scores = {
+            name: [v for row in filled if (v := row[name]) is not None] for name in metrics.GROUNDED
+        }
         return {
             **annotated.counts(),
             "claims": len(labels),
@@ -236,10 +217,10 @@ class Grounding(Annotation):
 def _claims(record: Record) -> tuple[Sequence[str], Sequence[str]]:
     """The claims of a record's thoughts, and of its answer, in words."""
     answer = [
-        text if says_something(text) else f'The answer to "{record.question}" is: {text}'
-        for text in claims_of_answer(record)
+        text if metrics.says_something(text) else f'The answer to "{record.question}" is: {text}'
+        for text in metrics.claims_of_answer(record)
     ]
-    return claims_of_chain(record), answer
+    return metrics.claims_of_chain(record), answer
 
 
 def _unit(
@@ -274,16 +255,16 @@ class Statements(Annotation):
     """Fills the scores of every answered question of one of the benchmark's four types."""
 
     name = "statements"
-    signature = MatchStatements
+    signature = signatures.MatchStatements
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the question has one of the four types."""
-        if record.qtype not in SCORES_OF_TYPE:
+        if record.qtype not in metrics.SCORES_OF_TYPE:
             return ()
-        faithful = "faithfulness" in SCORES_OF_TYPE[record.qtype]
+        faithful = "faithfulness" in metrics.SCORES_OF_TYPE[record.qtype]
         pids = [passage.pid for passage in record.passages] if faithful else []
         texts = (record.question, record.answers[0], record.answer_text)
         parts = (self.embedder.identity, *texts, pids)
@@ -317,14 +298,14 @@ class Statements(Annotation):
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
         value = next(iter(values), None)
         if value is None:
-            return dict.fromkeys(ASKED) if values else {}
+            return dict.fromkeys(metrics.ASKED) if values else {}
         said, gold = value["answer_statements"], value["gold_statements"]
         right, faithful = value["supported"], value["faithful"]
-        factual = statement_f1(right, said - right, gold - value["covered"])
+        factual = metrics.statement_f1(right, said - right, gold - value["covered"])
         return {
-            "answer_correctness": answer_correctness(factual, value["cosine"]),
-            "coverage": share(value["covered"], gold),
-            "faithfulness": None if faithful is None else share(faithful, said),
+            "answer_correctness": metrics.answer_correctness(factual, value["cosine"]),
+            "coverage": metrics.share(value["covered"], gold),
+            "faithfulness": None if faithful is None else metrics.share(faithful, said),
         }
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
@@ -353,7 +334,9 @@ def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
             raise UnusableError("a text was split into no statements")
         return statements
 
-    said: list[str] = ask_strictly(SplitStatements, lm, {"question": question, "text": text}, read)
+    said: list[str] = ask_strictly(
+        signatures.SplitStatements, lm, {"question": question, "text": text}, read
+    )
     return said
 
 
@@ -362,7 +345,7 @@ def _faithful(context: Sequence[str], said: Sequence[str], lm: RagbenchLM) -> in
         return 0
     inputs = {"context": list(context), "statements": numbered(said)}
     count: int = ask_strictly(
-        SupportedStatements, lm, inputs, lambda reply: _count(reply.supported, len(said))
+        signatures.SupportedStatements, lm, inputs, lambda reply: _count(reply.supported, len(said))
     )
     return count
 

@@ -15,18 +15,10 @@ from typing import Any, Literal
 import yaml
 from pydantic import TypeAdapter
 
+from ragbench import metrics
 from ragbench.data import default_view
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.store import RunCard
-from ragbench.metrics import (
-    cluster_of,
-    evidence_kind,
-    get_metric,
-    is_blank_answer,
-    mean_interval,
-    support_kind,
-    usable_clusters,
-)
 from ragbench.record import Record
 
 #: all: every question, failed and missing ones as 0. not_blank: the predictions that are not blank;
@@ -129,10 +121,12 @@ def apply(
 
 def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None:
     """The mean of a measure with both ends of its 95 % interval; None where it scores no answer."""
-    metric = get_metric(measure.metric)
+    metric = metrics.get_metric(measure.metric)
     chosen = [r for r in records if not measure.qtypes or r.qtype in measure.qtypes]
     if measure.over == "not_blank":
-        chosen = [r for r in chosen if r.failure is not None or not is_blank_answer(r.answer)]
+        chosen = [
+            r for r in chosen if r.failure is not None or not metrics.is_blank_answer(r.answer)
+        ]
     pairs = [(record, metric.score(record)) for record in chosen]
     known = [pair for pair in pairs if pair[1] is not None and not pair[0].failed]
     if not known:
@@ -140,8 +134,8 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
     if measure.over == "scored":
         pairs = known
     values = [value or 0.0 for _, value in pairs]
-    clusters = usable_clusters([cluster_of(record) for record, _ in pairs])
-    ends = mean_interval(values, metric.score_range, clusters)
+    clusters = metrics.usable_clusters([metrics.cluster_of(record) for record, _ in pairs])
+    ends = metrics.mean_interval(values, metric.score_range, clusters)
     interval = {"interval": [ends.low, ends.high]} if ends else {}
     empty = sum(value is None for _, value in pairs)
     filled = {"without_score": empty} if empty else {}
@@ -180,12 +174,12 @@ def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[s
     names = tuple(measure.metric for measure in protocol.measures)
     answered = [record for record in records if not record.failed]
     if any(name.startswith(("sp_", "joint_", "support_")) for name in names):
-        yield from _of_kinds("support", list(map(support_kind, answered)), "")
+        yield from _of_kinds("support", list(map(metrics.support_kind, answered)), "")
     if any(name.startswith("evidence_") for name in names):
         if not any(record.extra.get("evidence_forms") for record in records):
             yield "evidence: entities by the questions' names alone; --alias-file has the others"
         more = "; that step is not told the data's relations"
-        yield from _of_kinds("evidence", list(map(evidence_kind, answered)), more)
+        yield from _of_kinds("evidence", list(map(metrics.evidence_kind, answered)), more)
 
 
 def _of_kinds(what: str, kinds: Sequence[str | None], more: str) -> Iterable[str]:

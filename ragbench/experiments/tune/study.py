@@ -22,24 +22,8 @@ from numpy.typing import ArrayLike
 from optuna.distributions import CategoricalDistribution, distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
-from ragbench.errors import (
-    ConfigError,
-    DataError,
-    KnobError,
-    RunError,
-    StoppedError,
-    UnknownNameError,
-)
-from ragbench.experiments.artifacts import (
-    FORMAT,
-    PROGRAM,
-    Sidecar,
-    data_card,
-    fields_of,
-    save_program,
-    versions,
-    write_sidecar,
-)
+from ragbench import errors, metrics
+from ragbench.experiments import artifacts
 from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, each_of, estimate_run, in_all
@@ -47,14 +31,6 @@ from ragbench.experiments.runs import build
 from ragbench.experiments.store import is_claimed, locked, read_records, write_json
 from ragbench.experiments.tune.search import COSTS, Point, Search, bounds_of, is_rising, make_space
 from ragbench.experiments.watch import SILENT, Watch
-from ragbench.metrics import (
-    Best,
-    Interval,
-    corrected_best,
-    estimate_mean,
-    metric_names,
-    paired_interval,
-)
 from ragbench.record import billed, total
 
 ASKED, STUDY, FRONT = "tune.json", "study.db", "front"
@@ -72,7 +48,7 @@ class Tuned:
     trials: int
     pruned: int
     #: The best of all complete trials by the first objective, without the luck of the choice.
-    best: Best | None = None
+    best: metrics.Best | None = None
     stopped: str = ""  # what ended the search before all trials, where a limit did
 
 
@@ -93,7 +69,7 @@ def tune(
                 said = _words(trial, settings)
                 on_message(f"trial {number + 1} of {settings.trials}: {said}")
                 watch.count("trials", number + 1, settings.trials, said)
-        except StoppedError as stop:
+        except errors.StoppedError as stop:
             if not _in_state(study, TrialState.COMPLETE):
                 raise
             stopped = str(stop)
@@ -103,16 +79,23 @@ def tune(
 def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
     """The search, checked; asks no LM and writes nothing."""
     if config.data.split in ("test", "all"):
-        raise DataError(
+        raise errors.DataError(
             f"tune asks training or validation questions; leave out --split {config.data.split}"
         )
     if config.policy is not None:
-        raise ConfigError("a router has no knobs to tune; leave --policy out")
+        raise errors.ConfigError("a router has no knobs to tune; leave --policy out")
     if config.compiled is not None or config.form or config.votes > 1:
-        raise ConfigError("tune starts from a program as it is; leave --compiled and controls out")
+        raise errors.ConfigError(
+            "tune starts from a program as it is; leave --compiled and controls out"
+        )
     for name in settings.objectives:
-        if name not in COSTS and "@" not in name and ":" not in name and name not in metric_names():
-            raise UnknownNameError("objective", name, [*COSTS, *metric_names()])
+        if (
+            name not in COSTS
+            and "@" not in name
+            and ":" not in name
+            and name not in metrics.metric_names()
+        ):
+            raise errors.UnknownNameError("objective", name, [*COSTS, *metrics.metric_names()])
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run_context = build(config.but(out=None))
     program = type(run_context.program)
@@ -159,7 +142,7 @@ def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
                 trial.report(point.values[settings.objectives[0]], rung)
                 if rung < n and trial.should_prune():
                     return study.tell(trial, state=TrialState.PRUNED)
-    except KnobError as error:
+    except errors.KnobError as error:
         trial.set_user_attr("refused", str(error))
         return study.tell(trial, state=TrialState.FAIL)
     return study.tell(trial, [point.values[name] for name in settings.objectives])
@@ -198,7 +181,7 @@ def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
 def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
     points = {t.number: search.point(t.params) for t in _in_state(study, TrialState.COMPLETE)}
     if not points:
-        raise RunError("no combination of knobs was allowed; narrow them with --space")
+        raise errors.RunError("no combination of knobs was allowed; narrow them with --space")
     shutil.rmtree(search.folder / FRONT, ignore_errors=True)
     first = search.settings.objectives[0]
     # Trials that none beats, the best first; of equals the one with the fewest tokens.
@@ -222,7 +205,7 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
     made, name = search.made(point.knobs), settings.objectives[0]
     split = run_context.config.data.split
     asked = {"train": [], "validation": [], split: run_context.examples}
-    gain = paired_interval(
+    gain = metrics.paired_interval(
         default.scores[name], point.scores[name], bounds_of(name), point.clusters
     )
     calls = [
@@ -231,14 +214,14 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
         for record in read_records(trial).values()
         for call in record.ledger.calls
     ]
-    sidecar = Sidecar(
-        format=FORMAT,
+    sidecar = artifacts.Sidecar(
+        format=artifacts.FORMAT,
         program=made.program.name,
         variant=made.program.knobs.variant,
         knobs=made.program.knobs.model_dump(mode="json"),
-        predictors=fields_of(made.program),
-        program_sha256=save_program(made.program, folder / PROGRAM),
-        data=data_card(
+        predictors=artifacts.fields_of(made.program),
+        program_sha256=artifacts.save_program(made.program, folder / artifacts.PROGRAM),
+        data=artifacts.data_card(
             run_context.dataset.name,
             run_context.dataset.digest,
             asked["train"],
@@ -248,7 +231,7 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
         config=made.config.identity(),
         given=run_context.config.sources(),
         lms={"student": run_context.lm.model, "adapter": type(run_context.adapter).__name__},
-        versions=versions(),
+        versions=artifacts.versions(),
         scores={
             "metric": name,
             "split": split,
@@ -262,7 +245,7 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
         cost={"as_if": {"all": asdict(total(calls))}, "billed": {"all": asdict(billed(calls))}},
         notes={"trial": number, "objectives": point.values},
     )
-    write_sidecar(folder, sidecar)
+    artifacts.write_sidecar(folder, sidecar)
 
 
 def _scored(point: Point, name: str) -> dict[str, Any]:
@@ -270,7 +253,7 @@ def _scored(point: Point, name: str) -> dict[str, Any]:
     return {"mean": point.values[name], "failed": point.failed, "interval": ends}
 
 
-def best_of_all(points: Sequence[Point], name: str) -> Best | None:
+def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
     """The best of `points` by the objective `name`, without the luck of being chosen.
 
     Points of one run count once. None for one run, or one question.
@@ -280,7 +263,7 @@ def best_of_all(points: Sequence[Point], name: str) -> Best | None:
     rows = np.array([point.scores[name] for point in runs])
     if len(rows) < 2 or rows.shape[1] < 2:
         return None
-    best = corrected_best(sign * rows)
+    best = metrics.corrected_best(sign * rows)
     luck = sign * (best.seen - best.corrected)
     found = without_luck(rows[best.index], luck, bounds_of(name), runs[best.index].clusters)
     return replace(
@@ -296,18 +279,18 @@ def without_luck(
     luck: float,
     bounds: tuple[float, float] | None,
     clusters: Sequence[Hashable] | None = None,
-) -> Interval | None:
+) -> metrics.Interval | None:
     """The interval of the mean of `scores`, of which `luck` is ahead by chance.
 
     It holds the plus-two intervals with the luck taken off and left in, for how much of it there
     is is itself an estimate (which takes off too much where many candidates are nearly always
     right). None for fewer than two scores.
     """
-    estimate = estimate_mean(scores, bounds, clusters)
+    estimate = metrics.estimate_mean(scores, bounds, clusters)
     if estimate is None:
         return None
     ends = [estimate.interval(), replace(estimate, centre=estimate.centre - luck).interval()]
-    return Interval(min(end.low for end in ends), max(end.high for end in ends))
+    return metrics.Interval(min(end.low for end in ends), max(end.high for end in ends))
 
 
 def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
@@ -329,7 +312,7 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
             else (each.low, each.high)[end]
             for name, each in search.space.items()
         }
-        with suppress(KnobError):
+        with suppress(errors.KnobError):
             sample.append(estimate_run(search.made(knobs), afresh=True))
     left, likely = max(0, settings.trials - done), each_of(max, (each.likely for each in sample))
     trials = Estimate(

@@ -20,18 +20,8 @@ from pydantic import Field
 from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Progress
+from ragbench.retrievers.lm_index import light
 from ragbench.retrievers.lm_index.base import best_first
-from ragbench.retrievers.lm_index.light import (
-    Entity,
-    Extraction,
-    GraphIndex,
-    GraphSettings,
-    Merged,
-    Relation,
-    degrees,
-    merged,
-    one_line,
-)
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.signatures import ExtractGraph, ReportCommunity, Summarize
 from ragbench.tokens import estimate_tokens
@@ -69,8 +59,8 @@ def chosen_reports(
 
 def tables(
     chosen: Sequence[int],
-    entities: Sequence[Entity],
-    relations: Sequence[Relation],
+    entities: Sequence[light.Entity],
+    relations: Sequence[light.Relation],
     *,
     tokens: int,
     each: int,
@@ -84,7 +74,7 @@ def tables(
     """
     lines = fitting([entities[i].line for i in chosen], tokens)
     left = tokens - sum(map(estimate_tokens, lines))
-    degree = degrees(len(entities), relations)
+    degree = light.degrees(len(entities), relations)
     around: list[str] = []
     for n in range(1, len(chosen) + 1):
         selected = set(chosen[:n])
@@ -113,8 +103,8 @@ def tables(
 
 def chosen_passages(
     chosen: Sequence[int],
-    entities: Sequence[Entity],
-    relations: Sequence[Relation],
+    entities: Sequence[light.Entity],
+    relations: Sequence[light.Relation],
     sizes: Sequence[int],
     *,
     tokens: int,
@@ -158,7 +148,7 @@ class Community(NamedTuple):
     members: tuple[int, ...]
 
 
-class KnowledgeSettings(GraphSettings):
+class KnowledgeSettings(light.GraphSettings):
     """What decides a GraphRAG index."""
 
     report_words: int = Field(2000, ge=20, le=10_000, description="index: words of a report")
@@ -170,14 +160,14 @@ class KnowledgeSettings(GraphSettings):
     )
 
 
-class KnowledgeGraph(GraphIndex):
+class KnowledgeGraph(light.GraphIndex):
     """Entities, relations and reports on communities, those of the upper levels first."""
 
     name = "knowledge"
     Settings: ClassVar[type[Knobs]] = KnowledgeSettings
     signatures = (ExtractGraph, Summarize, ReportCommunity)
-    values: ClassVar[Mapping[str, Any]] = {**GraphIndex.values, "reports": list[Report]}
-    lengths: ClassVar[Mapping[str, str]] = {**GraphIndex.lengths, "communities": "reports"}
+    values: ClassVar[Mapping[str, Any]] = {**light.GraphIndex.values, "reports": list[Report]}
+    lengths: ClassVar[Mapping[str, str]] = {**light.GraphIndex.lengths, "communities": "reports"}
     reports: Sequence[Report] = ()
 
     @cached_property
@@ -188,8 +178,8 @@ class KnowledgeGraph(GraphIndex):
         """The `k` entities whose name and description are nearest to `query`, best first."""
         return best_first(self.cosines(query, self.entity_vectors), k)
 
-    def _join(self, read: list[Extraction], lm: IndexLM, progress: Progress | None) -> None:
-        graph = merged(read, directed=True, unlisted=False)
+    def _join(self, read: list[light.Extraction], lm: IndexLM, progress: Progress | None) -> None:
+        graph = light.merged(read, directed=True, unlisted=False)
         said = self._descriptions(graph, lm, progress)
         self.entities, self.relations = graph.described(said)
         communities = communities_of(
@@ -201,7 +191,9 @@ class KnowledgeGraph(GraphIndex):
         self.reports = self._reports(communities, lm, progress)
         self.entity_vectors = self._embedded([f"{e.name}: {e.description}" for e in self.entities])
 
-    def _descriptions(self, graph: Merged, lm: IndexLM, progress: Progress | None) -> list[str]:
+    def _descriptions(
+        self, graph: light.Merged, lm: IndexLM, progress: Progress | None
+    ) -> list[str]:
         """One description of each entity, then of each relation."""
         words = self.settings.description_words
         names = [entity.name for entity in graph.entities]
@@ -211,7 +203,7 @@ class KnowledgeGraph(GraphIndex):
         def summary(place: int) -> str:
             texts = [f"{names[place]}: {text}" for text in graph.descriptions[place]]
             reply = lm.ask(Summarize, texts=texts, max_words=words)
-            written = one_line(reply.values.get("summary"))
+            written = light.one_line(reply.values.get("summary"))
             return written or " ".join(said[place].split()[:words])
 
         long = [place for place, text in enumerate(said) if len(text.split()) > words]
@@ -228,7 +220,7 @@ class KnowledgeGraph(GraphIndex):
         not fit, half of what may be shown are the reports on its parts.
         """
         limit = self.settings.report_input_tokens
-        degree = degrees(len(self.entities), self.relations)
+        degree = light.degrees(len(self.entities), self.relations)
         made: dict[int, Report] = {}
 
         def report(i: int) -> Report:
@@ -254,7 +246,7 @@ class KnowledgeGraph(GraphIndex):
                 level,
                 nodes,
                 str(values.get("title") or self.entities[members[0]].name).strip(),
-                " ".join(filter(None, map(one_line, told))),
+                " ".join(filter(None, map(light.one_line, told))),
                 float(rating) if isinstance(rating, int | float) else 0.0,
             )
 

@@ -11,34 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import CompareError, ConfigError, RunError
+from ragbench.experiments import store
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.compare.paired import (
-    clusters_of,
-    compare_arms,
-    gold_pids,
-    shared_questions,
-)
+from ragbench.experiments.compare import paired
 from ragbench.experiments.recommend import SPENDING, advise
+from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
-from ragbench.experiments.report.tables import (
-    EVIDENCE,
-    label_runs,
-    measured,
-    row_of_run,
-    settings_of,
-    without_evidence,
-)
 from ragbench.experiments.runs import Evaluation, failed
-from ragbench.experiments.store import (
-    is_run,
-    read_card,
-    read_object,
-    read_records,
-    read_texts,
-    runs_under,
-)
 from ragbench.logs import get
 from ragbench.metrics import JUDGED, Method, cause_of, cluster_of, correct, get_metric
 from ragbench.record import Record
@@ -46,7 +27,7 @@ from ragbench.record import Record
 Json = dict[str, Any]
 
 #: Metrics that the page offers where a run has them.
-METRICS = ("f1", "em", "recall", EVIDENCE, *JUDGED)
+METRICS = ("f1", "em", "recall", tables.EVIDENCE, *JUDGED)
 #: Questions of a run whose traces the page unpacks together.
 PIECE = 40
 #: With more runs than these, only some can be chosen as baseline.
@@ -85,7 +66,7 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
     folders: dict[Path, None] = {}
     artefacts = []
     for path in paths:
-        folders |= dict.fromkeys([path] if is_run(path) else runs_under(path))
+        folders |= dict.fromkeys([path] if store.is_run(path) else store.runs_under(path))
         for kind in ("verdict", "sweep", "tune"):
             for file in sorted({*path.glob(f"{kind}.json"), *path.glob(f"*/{kind}.json")}):
                 try:
@@ -101,7 +82,7 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
 
 def _artefact(kind: str, file: Path) -> Json:
     """The contrasts of a verdict or a sweep, or the front of a tune, as cells to read."""
-    found, rows = read_object(file), []
+    found, rows = store.read_object(file), []
     for c in found.get("contrasts", ()):
         name = f"{c['cell']} - {c['baseline']}" if kind == "sweep" else f"{c['b']} - {c['a']}"
         for metric, scores in (c["scores"] if kind == "sweep" else {c["metric"]: c}).items():
@@ -127,12 +108,14 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
     runs = []
     for folder in folders:
         try:
-            card, records = read_card(folder), read_records(folder)
+            card, records = store.read_card(folder), store.read_records(folder)
         except RunError as error:
             _log.warning("%s is left out: %s", folder, error)
             continue
         if records:
-            records.compute([*scores.values(), *spending, _cell, failed, cluster_of, gold_pids])
+            records.compute(
+                [*scores.values(), *spending, _cell, failed, cluster_of, paired.gold_pids]
+            )
             runs.append(Evaluation.of(folder, card, records))
         else:
             _log.warning("%s is left out: it has no records", folder)
@@ -144,7 +127,7 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
             f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "
             "`ragbench score`"
         )
-    return Board(runs, label_runs(runs), known, metric, artefacts)
+    return Board(runs, tables.label_runs(runs), known, metric, artefacts)
 
 
 def _scores(run: Evaluation, metric: str) -> dict[str, float]:
@@ -212,17 +195,17 @@ def _about(board: Board, questions: int) -> str:
 
 def _run(board: Board, at: int) -> Json:
     run = board.runs[at]
-    without, right = without_evidence(run.records)
+    without, right = tables.without_evidence(run.records)
     causes = Counter(cell["cause"] for cell in run.records.column(_cell).values())
     return {
-        **row_of_run(run),
+        **tables.row_of_run(run),
         "name": board.names[at],
         "folder": run.folder.as_posix(),
         "program": run.card.program,
         "before": _before(board, at),
         "asked": run.card.questions or run.summary.n,
         "done": run.progress.complete,
-        "means": {name: measured(run.records, name) | {"n": len(scores)}
+        "means": {name: tables.measured(run.records, name) | {"n": len(scores)}
                   for name in board.metrics if (scores := _scores(run, name))},
         "without_evidence": without,
         "right": right,
@@ -235,7 +218,7 @@ def _run(board: Board, at: int) -> Json:
 
 def _settings(run: Evaluation) -> Json:
     """All that can change a record, but for what compiling made of it."""
-    return {k: v for k, v in settings_of(run.card).items() if k not in _OF_COMPILING}
+    return {k: v for k, v in tables.settings_of(run.card).items() if k not in _OF_COMPILING}
 
 
 def _before(board: Board, at: int) -> int | None:
@@ -271,9 +254,9 @@ def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int,
         for b, other in enumerate(board.runs):
             with suppress(CompareError):
                 if a != b:
-                    qids = sorted(shared_questions(left, other, common=True))
-                    method = Method(clusters=clusters_of(left.records.only(qids)))
-                    family[b] = compare_arms([left], [other], metric, qids, method)
+                    qids = sorted(paired.shared_questions(left, other, common=True))
+                    method = Method(clusters=paired.clusters_of(left.records.only(qids)))
+                    family[b] = paired.compare_arms([left], [other], metric, qids, method)
         corrected = correct(list(family.values()))
         shown[a] = {b: compared(c) for b, c in zip(family, corrected, strict=True)}
     return shown
@@ -306,7 +289,7 @@ def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Ite
     """
     starts = range(0, len(qids), PIECE) if only is None else [only * PIECE]
     wanted = qids if only is None else qids[only * PIECE : (only + 1) * PIECE]
-    texts = read_texts(run.folder, (run.records[qid] for qid in wanted if qid in run.records))
+    texts = store.read_texts(run.folder, (run.records[qid] for qid in wanted if qid in run.records))
     for start in starts:
         records = {q: run.records[q] for q in qids[start : start + PIECE] if q in run.records}
         calls = [call for record in records.values() for call in record.ledger.calls]
