@@ -1,4 +1,6 @@
-"""Dense search against numpy, its kinds of index, and sharing of vectors."""
+"""Dense search against numpy, kinds of index, sharing of vectors; one corpus at three grains."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import pytest
 from ragbench.ledger import open_ledger
 from ragbench.retrievers import Corpus, dense, make_retriever
 from ragbench.retrievers.embedders.base import normalized
+from ragbench.retrievers.granular import GranularIndex
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 
@@ -90,3 +93,33 @@ def test_index_work_is_not_the_questions_and_vectors_are_shared(embedder: WordEm
     embedder.embedded.clear()
     assert {p.pid for p in shared.restrict([7, 3]).search("w1", k=9)} == {"p3", "p7"}
     assert embedder.embedded == ["w1"]
+
+
+# -- three grains: A-RAG's rules are in tests/conformance/parity
+
+
+def test_keywords_count_in_titles_and_whole_chunks_have_vectors_of_their_own() -> None:
+    texts = ["One here\nTwo smart", "Nobody here. Or there", "kappa"]
+    index = GranularIndex(make_corpus(texts, title=lambda i: ["T", "Art", ""][i]))
+    found = index.keyword_search(["ART", " "])
+    assert [(m.passage.pid, m.passage.score, m.sentences) for m in found] == [
+        ("p0", 3.0, ("Two smart",)),
+        ("p1", 3.0, ("Nobody here",)),
+    ]
+    (best,) = index.chunk_search("kappa", k=1)
+    assert (best.passage.pid, best.sentences) == ("p2", ("kappa",))
+    assert [p.pid for pid in ("p0", "p1") for p in index.neighbours(pid)] == ["p1", "p0", "p2"]
+
+
+def test_of_gives_one_index_and_keeps_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))
+    small = make_corpus(["one sentence stands here"])
+    assert GranularIndex.of(small) is GranularIndex.of(small.subset([0]))
+    assert GranularIndex.of(small) is not GranularIndex.of(small, embedder="another")
+    assert GranularIndex.of(small).semantic_search("one sentence")
+    assert not (tmp_path / "indexes").exists()
+    large = make_corpus(f"this is the sentence number {i}" for i in range(500))
+    assert GranularIndex.of(large).semantic_search("number 7", k=1)
+    assert len(list((tmp_path / "indexes").glob("dense-*/manifest.json"))) == 1

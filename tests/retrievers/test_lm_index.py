@@ -18,14 +18,7 @@ from ragbench.retrievers import store as index_store
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.lm_index import SummaryTree
 from ragbench.retrievers.lm_index.light import Extraction
-from ragbench.retrievers.lm_index.linear import (
-    Activated,
-    LinearIndex,
-    by_pattern,
-    in_text,
-    mention_bonus,
-    sentences_of,
-)
+from ragbench.retrievers.lm_index.linear import LinearIndex, by_pattern, in_text, sentences_of
 from ragbench.retrievers.lm_index.replies import IndexLM
 from ragbench.retrievers.lm_index.tree import Shape, group, hiro, traversal
 from ragbench.retrievers.store import IndexStore
@@ -131,50 +124,20 @@ def test_calls_of_a_reply_that_never_comes_are_booked() -> None:
     assert [call.error for call in ledger.calls] == [None, "LMRateLimitError"]
 
 
-# -- walks, by hand
+# -- LinearRAG: what it ranks over a fictional world is in tests/conformance/parity
 
 
-def test_pagerank_of_three_nodes_in_a_row() -> None:
-    # 0 - 1 - 2 with weights 1 and 3, walks start at 0 and go on with probability 1/2:
-    # p0 = 1/2 + p1/8, p1 = p0/2 + p2/2, p2 = 3 p1/8
-    index = LinearIndex(make_corpus(["", "", ""]))
-    index.edges, index.weights = np.array([[0, 1], [1, 2]], np.int32), np.array([1, 3], np.float32)
-    p1 = 0.25 / (1 - 1 / 16 - 3 / 16)
-    expected = [0.5 + p1 / 8, p1, 3 * p1 / 8]
-    found = index.walked({}, np.array([1.0, 0, 0]), damping=0.5)
-    assert found == pytest.approx(expected, abs=1e-9)
-
-
-# -- bridging, by hand: sentence 0 holds entities 0 and 1; 1 holds 1 and 2; 2 holds 1 and 3
-
-
-def bridged(seeds: list[tuple[int, float]], **settings: Any) -> Activated:
+def test_bridging_goes_on_for_three_iterations() -> None:
     index = LinearIndex(make_corpus([]))
     index.sentences, index.entities = [[0], [0, 1, 2], [1], [2]], [[0, 1], [1, 2], [1, 3]]
     question, index.sentence_vectors = np.zeros(32), np.zeros((3, 32))
     question[0], index.sentence_vectors[:, 0] = 1, [0.8, 0.9, 0.7]
     index.embedder.embed = lambda texts: [question]  # type: ignore[assignment]
-    return index.activated("", seeds, **settings)
-
-
-def test_tiers_and_scores_of_bridging() -> None:
     # From 0 (1.0) by sentence 0 to 0 and 1 with 0.8; from 1 by its best unused sentence, 1, with
     # 0.72 to 1 and 2. Entity 0 has no unused sentence left.
-    found = bridged([(0, 1.0)], threshold=0.5)
+    found = index.activated("", [(0, 1.0)], threshold=0.5)
     assert found.last == {0: (0.8, 2), 1: (pytest.approx(0.72), 3), 2: (pytest.approx(0.72), 3)}
     assert found.weights == pytest.approx({0: 1.8, 1: 1.52, 2: 0.72})
-    # The threshold stops parents and children; a seed is never dropped.
-    assert bridged([(0, 0.4)], threshold=0.5).last == {0: (0.4, 1)}
-    assert bridged([(0, 0.6)], threshold=0.5).last == {0: (0.6, 1)}  # 0.6 * 0.8 is under it
-
-
-def test_bonus_of_a_passage() -> None:
-    found = Activated({}, {0: (0.9, 1), 1: (0.6, 2)})
-    by_hand = np.log(1 + 0.9 * np.log(3) + 0.6 * np.log(2) / 2)
-    assert mention_bonus({0: 2, 1: 1}, found) == pytest.approx(by_hand)
-
-
-# -- entities
 
 
 def test_entities_by_pattern() -> None:
@@ -182,8 +145,6 @@ def test_entities_by_pattern() -> None:
     text = "The Bank of England met He-Man. She saw U.S. Steel and Émile Zola in 1898."
     assert by_pattern(text) == ["Bank of England", "He-Man", "U.S. Steel", "Émile Zola"]
 
-
-# -- LinearRAG's index
 
 SHELF = Corpus(
     (
@@ -200,24 +161,10 @@ def linear(corpus: Corpus = SHELF, script: Any = names) -> LinearIndex:
         return LinearIndex.of(corpus, lm="lm")
 
 
-def test_nodes_and_edges_of_a_linear_index() -> None:
-    index = linear()
-    assert index.names == ["Orla Venn", "Salt Road", "Harwick", "Mayor", "Stone"]
-    pairs = [(int(a) - 5, index.names[b]) for a, b in index.edges]
-    assert dict(zip(pairs, index.weights.tolist(), strict=True)) == pytest.approx(
-        {
-            (0, "Orla Venn"): 2 / 4,
-            (0, "Salt Road"): 1 / 4,
-            (0, "Harwick"): 1 / 4,
-            (1, "Harwick"): 2 / 3,
-            (1, "Mayor"): 1 / 3,
-            (2, "Stone"): 1,
-        }
-    )
-    of = dict(zip(index.names, index.sentences, strict=True))
-    assert (of["Harwick"], of["Orla Venn"], of["Salt Road"]) == ([0, 1], [0], [0])
+def test_passages_that_follow_each_other_are_joined_where_they_are_chunks() -> None:
+    assert linear().names == ["Orla Venn", "Salt Road", "Harwick", "Mayor", "Stone"]
     stones = make_corpus(["stone one", "stone two", "stone three"], title=lambda i: "")
-    assert len(linear(stones).edges) == 0  # paragraphs; chunks that follow each other are joined
+    assert len(linear(stones).edges) == 0
     index_store._OPEN.clear()
     assert linear(Corpus(stones.passages, view="chunk")).edges.tolist() == [[0, 1], [1, 2]]
 
