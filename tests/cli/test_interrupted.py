@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from ragbench.experiments.store import read_records
-from tests.fake_server import FakeServer, Fault, Hit, Script
+from tests.fake_server import FakeServer, Fault, Hit
 from tests.kills import script, start, write_questions
 from tests.runs import record_rows
 
@@ -26,28 +28,18 @@ LM = ["--lm", "openai/fake"]
 
 
 class Held:
-    """Answers by `otherwise` until `hold` of a request is true, and then not at all."""
+    """Answers the next `left` requests by `otherwise`, and then none."""
 
     def __init__(self) -> None:
-        self.hold: Callable[[Hit], bool] = lambda hit: False
-        self.otherwise: Script = script
+        self.left, self.otherwise = 10**6, script
         self.reached = threading.Event()
 
     def __call__(self, hit: Hit) -> Any:
-        if not self.hold(hit):
+        self.left -= 1
+        if self.left >= 0:
             return self.otherwise(hit)
         self.reached.set()
         return Fault("hang", seconds=600)
-
-    def after(self, n: int, model: str = "") -> None:
-        """Hold every request to `model`, or to any, from the one after `n` further ones on."""
-        left = [n]
-
-        def hold(hit: Hit) -> bool:
-            left[0] -= hit.body["model"].endswith(model)
-            return left[0] < 0
-
-        self.hold = hold
 
 
 class Place:
@@ -110,7 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def test_eval_keeps_what_is_finished_and_the_same_command_continues(place: Place) -> None:
     out = place.folder / "run"
-    place.held.after(3)
+    place.held.left = 3
     argv = ["eval", *place.common, *LM, *place.lm, "--limit", "0", "--out", str(out)]
     printed = place.interrupted(*argv, when=place.held_with(3, out))
     assert "the same command continues" in printed
@@ -118,7 +110,7 @@ def test_eval_keeps_what_is_finished_and_the_same_command_continues(place: Place
     assert (len(kept.finished), kept.damaged) == (3, ())
     assert all(record.failure is None for record in kept.values())
     assert '"event": "interrupted"' in (out / "log.jsonl").read_text()
-    place.held.after(10**6)
+    place.held.left = 10**6
     asked = len(place.server.hits)
     place.end(place.start(*argv))
     prompts = "\n".join(hit.prompt for hit in place.server.hits[asked:])
@@ -127,20 +119,13 @@ def test_eval_keeps_what_is_finished_and_the_same_command_continues(place: Place
     assert (len(loaded.finished), loaded.damaged) == (N, ())
 
 
-@pytest.mark.parametrize(
-    ("otherwise", "times"),
-    [
-        (lambda hit: Fault("429"), 1),
-        (lambda hit: Fault("hang", seconds=60), 2),
-    ],
-    ids=["429", "hang"],
-)
+@pytest.mark.parametrize(("fault", "times"), [("429", 1), ("hang", 2)])
 def test_it_ends_whatever_the_server_does(
-    otherwise: Script, times: int, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    fault: str, times: int, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the stop each of these would go on for a minute or more."""
-    monkeypatch.setattr(place.held, "hold", lambda hit: False)
-    monkeypatch.setattr(place.held, "otherwise", otherwise)
+    monkeypatch.setattr(place.held, "left", 10**6)
+    monkeypatch.setattr(place.held, "otherwise", lambda hit: Fault(fault, seconds=60))
     asked, out = len(place.server.hits), tmp_path / "run"
     argv = ["eval", *place.common, *LM, *place.lm, "--workers", "2", "--out", str(out)]
     place.interrupted(*argv, when=lambda: len(place.server.hits) > asked + 1, times=times)
@@ -161,7 +146,7 @@ COMMANDS: dict[str, tuple[list[str], int, int]] = {
 def test_others_end_in_one_line_too(command: str, place: Place) -> None:
     options, answered, records = COMMANDS[command]
     out = place.folder / command
-    place.held.after(answered)
+    place.held.left = answered
     program = [*place.common[:2], *place.common[4:], *LM, *place.lm, "--out", str(out)]
     place.interrupted(command, *program, *options, when=place.held_with(records, out))
 
@@ -172,3 +157,23 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "ragbench", "demo", "--port", "0", "--no-browser"],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(tmp_path)},
+    ) as demo:  # fmt: skip
+        address = demo.stdout.readline().split()[0]
+        with urlopen(f"{address}data") as answer:
+            data = answer.read().decode()
+        with urlopen(f"{address}piece/0/0") as answer:
+            assert "system" in answer.read().decode(), "prompts are kept"
+        demo.send_signal(signal.SIGINT)
+        assert demo.stdout.read() == "stopped\n"
+    for name in ("vanilla", "ircot", "react", "vanilla-compiled"):
+        assert f"runs/{name}" in data
+    assert demo.returncode == 0
+    assert not any(tmp_path.iterdir()), "what was unpacked is gone"
+    assert len(files("ragbench.cli").joinpath("demo.zip").read_bytes()) < 300_000

@@ -1,4 +1,4 @@
-"""A user's mistake is one line that names the value and the cure, and exit code 2."""
+"""A user's mistake is one line with the cure, and exit code 2; the folders of commands."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,12 @@ from pathlib import Path
 import pytest
 
 from ragbench.cli.main import main
+from ragbench.experiments.compile import compile_folder
+from ragbench.experiments.config import CompileConfig, make_config
+from ragbench.user_code import allow
+from tests.experiments.scored_runs import four, make_run
+from tests.kills import write_questions
+from tests.runs import query
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -38,21 +44,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --size 100 --lm ollama/x --out /dev/null/run", "cannot use the run folder"),
         ("eval --split dev", "'train', 'validation', 'test'"),
         ("eval --limt 3", "--limit"),
-        ("eval --retriever bm26", "did you mean bm25"),
         ("eval --retriever-set k1=-1", "k1='-1'"),
         ("eval --temperature nan", "not a finite number"),
         ("tune --space k=2:x --program vanilla", "k='x' is not allowed"),
-        ("eval --lm nonsense", "malformed LM spec"),
         ("eval --lm local:/nope.gguf", "no GGUF file"),
         ("eval --lm openai/gpt-4o-mini", "OPENAI_API_KEY"),
         ("eval --lm openai/x --api-base http://127.0.0.1:9", "cannot reach"),
-        ("eval --lm-for plan=local --program vanilla", "no role of vanilla named 'plan'"),
         ("eval --compiled nowhere", "sidecar.json"),
         ("eval --config nowhere", "no config 'nowhere'"),
         ("evl", "did you mean eval"),
         ("ask Who? --docs absent", "absent"),
         ("show run nowhere", "not a run folder"),
-        ("show program ircott", "did you mean ircot"),
     ],
 )
 def test_mistake_is_one_line_with_the_cure(
@@ -76,3 +78,52 @@ def test_mistake_leaves_no_run_folder_and_shows_no_control_characters(
     assert code == 2
     assert "\x1b" not in err
     assert len(err.splitlines()) == 1
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command", ["summarize", "score", "errors", "report -o a.html", "export --to csv -o a.csv"]
+)
+def test_what_is_no_run_is_skipped_with_one_line(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(Path("run"), four())
+    Path("empty").mkdir()
+    Path("notes.txt").write_text("x")
+    code, _, said = run(capsys, *command.split(), "empty", "notes.txt", "run")
+    assert code == 0, said
+    assert "empty holds no run, and is skipped" in said
+    assert "notes.txt holds no run, and is skipped" in said
+
+
+def test_a_dry_run_and_a_start_that_fails_leave_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = f"--dataset jsonl --data-file {write_questions(tmp_path, 5)}"
+    words = f"eval --program direct --lm openai/gpt-4.1 {data} --out runs/a"
+    assert run(capsys, *words.split(), "--dry-run")[0] == 0
+    assert run(capsys, *words.split())[0] != 0
+    assert not Path("runs").exists()
+
+
+def test_doctor_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(Path("runs/run"), four())
+    assert run(capsys, "doctor", "runs/run")[:2] == (0, "runs/run: nothing is wrong\n")
+    query(folder, "UPDATE records SET f1 = 1")
+    code, said, _ = run(capsys, "doctor", "runs")
+    assert code == 1
+    assert "run.db: the record of q2 was damaged or changed after it was written" in said
+    Path("empty").mkdir()
+    assert run(capsys, "doctor", "empty")[0] == 2
+
+
+def test_folders_that_the_tool_names_itself_hold_no_colon() -> None:
+    code = "import dspy\nclass Own(dspy.Module):\n    def forward(self, question): ...\n"
+    Path("own.py").write_text(code)
+    allow("own.py:Own")
+    config = make_config({"program": "own.py:Own", "lm": "openai/ft:mine:1"})
+    for folder in (config.folder(), compile_folder(config, CompileConfig())):
+        assert ":" not in str(folder)
+        assert "own.py_Own" in folder.name

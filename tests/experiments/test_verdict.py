@@ -5,7 +5,10 @@ import shutil
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ragbench.cli.main import cli
+from ragbench.data import load_dataset
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
@@ -157,3 +160,66 @@ def test_a_clear_difference_is_decided_early_and_says_what_that_saved(world: Wor
     assert made.conclusion("em").startswith("this compiled program helps")
     said = looks_in_words(made.looks, 10.0, 0.5)[1]
     assert said.startswith("decided after 12 of at most 16 questions, which saved about 40 tokens")
+
+
+# -- as commands -----------------------------------------------------------------------------------
+
+DATA = "--dataset jsonl --data-file questions.jsonl --adapter chat"
+
+
+@pytest.fixture
+def typed(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(world.folder)
+    return world
+
+
+def ragbench(words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_verdict_and_its_programs(typed: World) -> None:
+    common = f"--program vanilla --k 1 {DATA} --limit 0 --out verdict"
+    said = ragbench(f"verdict {common} --equal-cost --margin 0.05")
+    assert "f1: this compiled program" in said
+    assert "one on the optimizer needs 3 different programs" in said
+    assert "votes (" in said
+    read = ragbench("verdict --read verdict")
+    assert read.splitlines()[-1] == said.splitlines()[-1] == "verdict: verdict"
+    assert "bootstrap light" in ragbench("compiled verdict")
+
+
+def test_a_compiled_program_of_another_architecture_is_refused_by_that_fact(typed: World) -> None:
+    ragbench(f"compile --program vanilla --optimizer labeled {DATA} --out compiled")
+    with pytest.raises(RunError, match="is a compiled vanilla, not ircot; leave --program out"):
+        ragbench("eval --compiled compiled --program ircot")
+
+
+def test_a_table_shows_the_questions_asked_for(typed: World) -> None:
+    given = f"--program vanilla {DATA} --out run"
+    ragbench(f"eval {given} --limit 12")
+    asked = len(typed.lm.asked)
+    shown = ragbench(f"eval {given} --limit 6")
+    (row,) = (line for line in shown.splitlines() if line.startswith("| vanilla"))
+    assert row.split("|")[2].strip() == "6"
+    assert len(typed.lm.asked) == asked
+    assert "| 12 |" in ragbench("summarize run")
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "warns", "code"), [(1, False, 0), (2, True, 0), (6, True, 3)]
+)
+def test_replies_that_cannot_be_read_are_no_success(
+    unreadable: int, warns: bool, code: int, typed: World
+) -> None:
+    asked = load_dataset(typed.config().data_spec()).questions[:6]
+    numbers = {int(e.question.rpartition(" ")[2].rstrip("?")) for e in asked[:unreadable]}
+
+    def script(asked: Asked) -> Reply:
+        return "no field here" if town(asked) in numbers else helped_by_demos(asked)
+
+    typed.use(script)
+    said = ragbench(f"eval --program direct {DATA} --adapter json --limit 6 --out run", code)
+    assert ("no reply of the model could be read" in said) == warns
+    assert f"parse_fallback {unreadable}" in said
