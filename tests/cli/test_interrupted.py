@@ -24,7 +24,6 @@ from tests.kills import script, start, write_questions
 from tests.runs import record_rows
 
 N = 12
-LM = ["--lm", "openai/fake"]
 
 
 class Held:
@@ -43,15 +42,16 @@ class Held:
 
 
 class Place:
-    """A folder, a server and a finished run of `N` questions in it."""
+    """A folder with `N` questions, and a server."""
 
     def __init__(self, folder: Path, server: FakeServer, held: Held) -> None:
         self.folder, self.server, self.held = folder, server, held
-        self.data = ["--dataset", "jsonl", "--data-file", str(write_questions(folder, N))]
-        self.lm = ["--api-base", server.url, "--workers", "1", "--no-cache"]
-        self.run = folder / "whole"
-        self.common = ["--program", "vanilla", "--k", "1", "--adapter", "chat", *self.data]
-        self.end(self.start("eval", *self.common, *LM, *self.lm, "--out", str(self.run)))
+        self.common = [
+            "--program", "vanilla", "--dataset", "jsonl", "--data-file",
+            str(write_questions(folder, N)), "--lm", "openai/fake", "--api-base", server.url,
+            "--workers", "1", "--no-cache",
+        ]  # fmt: skip
+        self.eval = ["eval", *self.common, "--k", "1", "--adapter", "chat"]
 
     def start(self, *argv: str) -> tuple[Any, Path]:
         log = self.folder / f"log-{time.monotonic_ns()}"
@@ -82,12 +82,11 @@ class Place:
         assert times > 1 or printed.count("stopped; finished work is kept") == 1
         return printed
 
-    def held_with(self, n: int, out: Path | None = None) -> Callable[[], bool]:
+    def held_with(self, n: int, out: Path) -> Callable[[], bool]:
         """Whether a request is held and `n` records have been written under `out`."""
 
         def when() -> bool:
-            runs = out.rglob("run.db") if out else ()
-            written = sum(len(record_rows(path.parent)) for path in runs)
+            written = sum(len(record_rows(path.parent)) for path in out.rglob("run.db"))
             return self.held.reached.is_set() and written >= n
 
         return when
@@ -103,7 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_eval_keeps_what_is_finished_and_the_same_command_continues(place: Place) -> None:
     out = place.folder / "run"
     place.held.left = 3
-    argv = ["eval", *place.common, *LM, *place.lm, "--limit", "0", "--out", str(out)]
+    argv = [*place.eval, "--limit", "0", "--out", str(out)]
     printed = place.interrupted(*argv, when=place.held_with(3, out))
     assert "the same command continues" in printed
     kept = read_records(out)
@@ -127,28 +126,28 @@ def test_it_ends_whatever_the_server_does(
     monkeypatch.setattr(place.held, "left", 10**6)
     monkeypatch.setattr(place.held, "otherwise", lambda hit: Fault(fault, seconds=60))
     asked, out = len(place.server.hits), tmp_path / "run"
-    argv = ["eval", *place.common, *LM, *place.lm, "--workers", "2", "--out", str(out)]
+    argv = [*place.eval, "--workers", "2", "--out", str(out)]
     place.interrupted(*argv, when=lambda: len(place.server.hits) > asked + 1, times=times)
     assert not out.exists() or read_records(out).damaged == ()
 
 
-#: Command -> its options, what of it is answered before the server falls silent, and how many
-#: records must have been written then.
-SMALL = ["--train-limit", "4", "--val-limit", "2"]
-COMMANDS: dict[str, tuple[list[str], int, int]] = {
-    "tune": (["--limit", "2", "--trials", "8", "--only", "k", "--objective", "f1,tokens"], 7, 2),
-    "verdict": (["--k", "1", "--limit", "3", "--optimizer", "labeled", *SMALL], 6, 3),
-    "compile": (["--k", "1", "--optimizer", "bootstrap", *SMALL], 3, 0),
-}
+SMALL = "--train-limit 4 --val-limit 2"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_others_end_in_one_line_too(command: str, place: Place) -> None:
-    options, answered, records = COMMANDS[command]
-    out = place.folder / command
-    place.held.left = answered
-    program = [*place.common[:2], *place.common[4:], *LM, *place.lm, "--out", str(out)]
-    place.interrupted(command, *program, *options, when=place.held_with(records, out))
+@pytest.mark.parametrize(
+    ("words", "answered", "records"),  # before the server falls silent
+    [
+        ("tune --limit 2 --trials 8 --only k --objective f1,tokens", 7, 2),
+        (f"verdict --k 1 --limit 3 --optimizer labeled {SMALL}", 6, 3),
+        (f"compile --k 1 --optimizer bootstrap {SMALL}", 3, 0),
+    ],
+)
+def test_others_end_in_one_line_too(
+    words: str, answered: int, records: int, tmp_path: Path, place: Place
+) -> None:
+    place.held.left, out = answered, tmp_path / "out"
+    argv = [*words.split(), *place.common, "--adapter", "chat", "--out", str(out)]
+    place.interrupted(*argv, when=place.held_with(records, out))
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:

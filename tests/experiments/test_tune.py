@@ -14,9 +14,15 @@ from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.report.sweep import print_tuned
 from ragbench.experiments.runs import compiled_fields, evaluate
 from ragbench.experiments.runs.context import billed_under
-from ragbench.experiments.tune.search import make_space
-from ragbench.experiments.tune.study import Tuned, estimate_tune, tune, without_luck
-from ragbench.metrics import corrected_best
+from ragbench.experiments.tune.search import Point, bounds_of, make_space
+from ragbench.experiments.tune.study import (
+    Tuned,
+    best_of_all,
+    estimate_tune,
+    tune,
+    without_luck,
+)
+from ragbench.metrics import corrected_best, mean_interval
 from ragbench.programs import PROGRAMS
 from ragbench.record import Totals, total
 from tests.experiments.towns import Killed, World, killed_at, town
@@ -147,6 +153,21 @@ def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:
             interval = without_luck(scores[best.index], luck, (0.0, 1.0))
             held.append(interval.low <= worth[best.index] <= interval.high)
         assert np.mean(held) >= 0.88, (n, level)
+
+
+@pytest.mark.parametrize(("name", "sign"), [("f1", 1), ("tokens", -1)])
+def test_the_best_of_equals_is_told_without_the_luck_of_the_choice(name: str, sign: int) -> None:
+    rows = (np.random.default_rng(0).random((40, 40)) < 0.5).astype(float)
+    points = [Point({}, {name: list(row)}, 0, 0, Path(f"{n}"), None) for n, row in enumerate(rows)]
+    found = best_of_all([*points, points[0]], name)
+    best = max(rows, key=lambda row: sign * row.mean())
+    assert (found.seen, found.candidates) == (best.mean(), 40)  # one run counts once
+    assert sign * (found.seen - 0.5) > 0.1
+    assert found.corrected == pytest.approx(0.5, abs=0.06)
+    alone = mean_interval(best, bounds_of(name))
+    worse, better = ("low", "high")[::sign]
+    assert sign * (getattr(alone, worse) - getattr(found.interval, worse)) > 0.05
+    assert getattr(found.interval, better) == getattr(alone, better)
 
 
 @pytest.mark.parametrize(
