@@ -19,42 +19,29 @@ from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
 from tests.metrics.records import record
 
-PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("zero-shot", "form")]
+PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("votes", "compiled")]
 LESS = "by less than the margin of 0.05"
-
-
+FORM = "also where the answer's form is repaired"
 VOTES = "votes for as many tokens"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["better", "better"], "helps, also where the answer's form is repaired"),
-        (["better", "no difference shown"],
-         "helps, but not shown to help where the answer's form is repaired"),
+        (["better", "better"], f"helps, {FORM}"),
+        (["better", "no"], "helps, but not shown to help where the answer's form is repaired"),
         (["worse", "better"], "hurts"),
         ([f"worse, {LESS}", "better"], f"hurts, {LESS}"),
         (["equivalent", "better"], "changes nothing that matters"),
         (["no", "better"], "is not shown to help or to hurt"),
-        (["better", "", "better"],
-         f"helps, also where the answer's form is repaired and more than {VOTES}"),
-        (["better", "", "worse"],
-         f"helps, also where the answer's form is repaired, but less than {VOTES}"),
-        (["better", "", "no difference shown"],
-         "helps, also where the answer's form is repaired, but not shown to help more than "
-         f"{VOTES}"),
-        (["no difference shown", "", "worse"],
-         f"is not shown to help or to hurt, and is worse than {VOTES}"),
+        (["better", "better", "better"], f"helps, {FORM} and more than {VOTES}"),
+        (["better", "better", "worse"], f"helps, {FORM}, but less than {VOTES}"),
+        (["better", "better", "no"], f"helps, {FORM}, but not shown to help more than {VOTES}"),
+        (["no", "better", "worse"], f"is not shown to help or to hurt, and is worse than {VOTES}"),
     ],
-)  # fmt: skip
+)
 def test_conclusions(words: list[str], said: str) -> None:
-    found = dict(zip(PAIRS, [*words[:2], "better"], strict=True))
-    if len(words) == 3:  # with the votes at equal cost, and the form alone
-        found = {
-            PAIRS[0]: words[0],
-            ("form", "compiled-form"): "better",
-            ("votes", "compiled"): words[2],
-        }
+    found = dict(zip(PAIRS, words, strict=False))
     assert conclusion("compiling", found) == f"compiling {said}"
 
 

@@ -1,9 +1,7 @@
-"""Kills, disks that fail, losses of power, damage, servers gone wrong: nothing lost or repeated."""
+"""Kills, disks that fail, losses of power, servers gone wrong: nothing lost or repeated."""
 
-import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,7 @@ import pytest
 
 from tests.disk.faults import Shim, each_call, lost_with_power
 from tests.disk.jobs import JOBS, graph_job, index_job, tree_job
-from tests.fake_server import FakeServer
-from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, script, start, sweep_job
+from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, sweep_job
 from tests.storm import FAULTS, weather
 
 SHIMMED = pytest.mark.skipif(
@@ -80,42 +77,6 @@ def test_a_loss_of_power_after_the_end_costs_nothing(job: str, tmp_path: Path, s
     make, prepare, n = JOBS[job]
     lost = lost_with_power(make, tmp_path, shim, n=n, prepare=prepare)
     assert [unit for unit in lost if not (job == "compile" and unit.startswith("line "))] == []
-
-
-def damaged(content: bytes, kind: str, rng: random.Random) -> bytes:
-    """`content` with a bit turned over, its end gone, or some bytes zero."""
-    at = rng.randrange(len(content))
-    if kind == "flip":
-        return content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :]
-    return content[:at] + (b"" if kind == "cut" else bytes(64) + content[at + 64 :])
-
-
-@pytest.mark.slow
-def test_random_damage_to_what_is_kept_costs_calls_and_nothing_else(tmp_path: Path) -> None:
-    rng, work, good = random.Random(0), tmp_path / "work", tmp_path / "good"
-    with FakeServer(script) as server:
-        job = graph_job(work, server.url, 12)
-        job = replace(job, argv=[each for each in job.argv if each != "--no-cache"])
-
-        def run() -> str:
-            process = start(job.argv, tmp_path / "log", job.cache)
-            process.join(300)
-            assert process.exitcode == 0, (tmp_path / "log").read_text()[-1500:]
-            return job.summary()
-
-        wanted = run()
-        shutil.copytree(work / "cache", good, ignore=shutil.ignore_patterns("*-shm"))
-        files = [p for p in sorted(good.rglob("*")) if ".sqlite" in p.name or ".db" in p.name]
-        files = [p for p in files if p.stat().st_size]
-        assert files
-        for kind in ("flip", "cut", "zero"):
-            path = rng.choice(files)
-            shutil.rmtree(work / "run")
-            shutil.rmtree(work / "cache")
-            shutil.copytree(good, work / "cache")
-            bad = damaged(path.read_bytes(), kind, rng)
-            (work / "cache" / path.relative_to(good)).write_bytes(bad)
-            assert run() == wanted, (path.name, kind)
 
 
 @pytest.mark.slow

@@ -1,16 +1,16 @@
 """Advice on runs made for it; and its router, a policy run as a program on other questions."""
 
 import itertools
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.experiments.artifacts import read_policy, write_policy
+from ragbench.experiments.artifacts import read_policy
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.experiments.store import read_records
@@ -46,11 +46,13 @@ def make_runs(
         rng, prompt = random.Random(name), (tokens or {}).get(name, 90)
         spent = call(model="scripted/answerer", prompt_tokens=prompt, cost_usd=prompt / 1e6)
         ledger = {"calls": [spent], "path": {"calls": 1, "latency_s": 0.5}}
-        records = []
-        for i in range(n):
-            right = rng.random() < chance(i % 3 == 0)
-            more = {"question": question(i), "gold_pids": [f"g{i}"], "ledger": ledger}
-            records.append(answered(f"q{i}", "Norway" if right else "Sweden", **more))
+        records = [
+            answered(
+                f"q{i}", "Norway" if rng.random() < chance(i % 3 == 0) else "Sweden",
+                question=question(i), gold_pids=[f"g{i}"], ledger=ledger,
+            )
+            for i in range(n)
+        ]  # fmt: skip
         identity = {**CARD["identity"], "program": name, "set": {"k": 5}}
         runs.append(reopen(make_run(folder / name, records, identity=identity)))
     return runs
@@ -73,13 +75,11 @@ def test_the_cheapest_not_shown_worse_is_named_in_whatever_order(tmp_path: Path)
     runs = make_runs(tmp_path / "runs", 60, ALIKE, tokens)
     advised = [advise(list(order)) for order in itertools.permutations(runs)]
     assert {each.use.label for each in advised} == {"react"}
-    shuffled = []
-    for number, run in enumerate(runs):
-        records = list(run.records.values())
-        random.Random(number).shuffle(records)
-        again = make_run(tmp_path / run.folder.name, records, identity=run.card.identity)
-        shuffled.append(reopen(again))
-    advised.append(advise(shuffled))
+    turned = [
+        make_run(tmp_path / run.folder.name, [*run.records.values()][::-1], **run.card.model_dump())
+        for run in runs
+    ]
+    advised.append(advise([reopen(folder) for folder in turned]))
     assert len({tuple(each.sentences()) for each in advised}) == 1
     best, difference = advised[0].best, advised[0].difference
     assert best.mean == max(arm.mean for arm in advised[0].arms)
@@ -108,18 +108,13 @@ def test_a_router_is_recommended_only_where_it_gains(tmp_path: Path) -> None:
 # -- the router ------------------------------------------------------------------------------------
 
 
-def policy(**fields: Any) -> Policy:
-    """A policy of two programs."""
+def test_each_question_is_answered_by_the_program_of_the_rule() -> None:
     programs = [
         Candidate(label="the simple one", program="vanilla", set={"k": 2}),
         Candidate(label="the other", program="ircot", set={"max_steps": 2}),
     ]
-    usual = {"format": 1, "metric": "f1", "rule": RULE, "programs": programs}
-    return Policy.model_validate({**usual, **fields})
-
-
-def test_each_question_is_answered_by_the_program_of_the_rule() -> None:
-    router = Router(shelf(), policy())
+    policy = {"format": 1, "metric": "f1", "rule": RULE, "programs": programs}
+    router = Router(shelf(), Policy.model_validate(policy))
     prediction, lm, ledger = ask(router, plausible, ONE)
     route, *rest = prediction.steps
     assert (route.action, route.observation) == ("route", "the simple one")
@@ -142,8 +137,7 @@ def test_a_policy_is_learned_and_run_on_other_questions(tmp_path: Path, server: 
         assert "failed:" not in ragbench("eval", *data, *lm, *given)
     said = ragbench("recommend", *runs, "--router", "-o", learned)
     assert "not enough questions" in said
-    found = read_policy(learned)
-    write_policy(found.model_copy(update={"rule": policy().rule}), learned)
+    learned.write_text(json.dumps({**json.loads(learned.read_text()), "rule": RULE}))
     routed = ["--program", "router", "--policy", learned]
     assert "failed:" not in ragbench("eval", *data, *lm, *routed, "--out", tmp_path / "out")
     again = ragbench("eval", *data, *lm, *routed, "--split", "train")

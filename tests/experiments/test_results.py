@@ -167,7 +167,10 @@ def test_tables_show_what_was_paid_where_it_is_not_the_list_price(
     assert (shown["calls"], shown["cost_usd"]) == (1.0, pytest.approx(0.0012))
     (line,) = [line for line in notes(first) if line.startswith("in all")]
     assert line.endswith("0.0042 $")
-    assert reopen(first.folder).summary == first.summary
+    again = reopen(first.folder)
+    assert (again.summary, again.progress) == (first.summary, first.progress)
+    assert summary == again.stored() == {**summary, **first.summary.to_dict()}
+    assert summary["intervals"].keys() == first.summary.scores.keys()
 
 
 def test_a_price_given_later_holds_for_what_was_asked_before(

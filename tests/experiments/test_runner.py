@@ -1,6 +1,5 @@
 """The runner: one record per question whatever happens, failures filed, nothing asked twice."""
 
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -13,10 +12,9 @@ from dspy.utils.exceptions import AdapterParseError, LMServerError
 
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig, make_config
-from ragbench.experiments.runs import Evaluation, Progress, reopen
+from ragbench.experiments.runs import Evaluation
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.runner import ask, classify, run
-from ragbench.experiments.runs.summary import summarize
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import CallRefusedError
 from ragbench.programs import PROGRAMS
@@ -77,22 +75,10 @@ def test_failure_is_recorded_scored_zero_and_asked_again(ran: Run) -> None:
     result, _ = ran(flaky)
     (failed,) = [r for r in result.records.values() if r.failure]
     assert (failed.answer, failed.scores) == (None, {"em": 0.0, "f1": 0.0})
-    assert summarize(result.records).failed == 1
+    assert result.summary.failed == 1
     retried, lm = ran()
     assert all(r.failure is None for r in retried.records.values())
     assert len(lm.asked) == 1
-
-
-def test_summary_can_be_rebuilt_from_the_records(ran: Run) -> None:
-    result, _ = ran()
-    before, rebuilt, n = summarize(result.records), reopen(result.folder), len(result.records)
-    assert rebuilt.progress == Progress(answered=n, failed=0, cut_off=0, questions=n)
-    assert rebuilt.summary == before
-    kept = json.loads((result.folder / "summary.json").read_text())
-    assert kept == rebuilt.stored()
-    assert kept.pop("intervals").keys() == before.scores.keys()
-    assert kept.pop("progress")["not_asked"] == 0
-    assert kept == before.to_dict()
 
 
 # -- failures --------------------------------------------------------------------------------------

@@ -85,13 +85,10 @@ def test_the_records_are_those_of_one_process(run: Run, tmp_path: Path) -> None:
     for processes in (1, 3):
         seen: list[tuple[str, int, int]] = []
         with FakeServer(failing) as server:
-            found = run(
-                server, f"run{processes}", processes=processes, watch=Seen(seen),
-            )  # fmt: skip
+            found = run(server, f"run{processes}", processes=processes, watch=Seen(seen))
             kept.append(told(found, server))
-        assert found.progress.complete
-        assert found.progress.failed == 1
-        assert found.lost.calls == 0
+        progress = found.progress
+        assert (progress.complete, progress.failed, found.lost.calls) == (True, 1, 0)
         assert sorted(qid for qid, _, _ in seen) == sorted(found.records)
         assert [(done, n) for _, done, n in seen] == [(done, 10) for done in range(1, 11)]
         log = (tmp_path / f"run{processes}" / "log.jsonl").read_text().splitlines()
@@ -99,17 +96,11 @@ def test_the_records_are_those_of_one_process(run: Run, tmp_path: Path) -> None:
     assert kept[1] == kept[0]
 
 
-@pytest.mark.parametrize(
-    "limits", [Limits(calls=14), pytest.param(Limits(tokens=6_000), marks=pytest.mark.slow)]
-)
-def test_a_limit_of_spending_is_one_for_all(run: Run, limits: Limits) -> None:
+def test_a_limit_of_spending_is_one_for_all(run: Run) -> None:
     with FakeServer() as server:
-        found = run(server, "run", limits, processes=3)
-        spent = sum(hit.prompt_tokens + hit.completion_tokens for hit in server.hits)
-        sent = len(server.hits)
-    assert found.stopped_by == limits.option("calls" if limits.calls else "tokens")
-    assert found.summary.billed.calls + found.lost.calls == sent
-    assert sent == limits.calls if limits.calls else 0 < spent <= (limits.tokens or 0)
+        found = run(server, "run", Limits(calls=14), processes=3)
+    assert found.stopped_by == "--max-calls 14"
+    assert found.summary.billed.calls + found.lost.calls == len(server.hits) == 14
     assert not found.progress.complete
 
 

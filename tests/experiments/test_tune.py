@@ -15,13 +15,7 @@ from ragbench.experiments.report.sweep import print_tuned
 from ragbench.experiments.runs import compiled_fields, evaluate
 from ragbench.experiments.runs.context import billed_under
 from ragbench.experiments.tune.search import Point, bounds_of, make_space
-from ragbench.experiments.tune.study import (
-    Tuned,
-    best_of_all,
-    estimate_tune,
-    tune,
-    without_luck,
-)
+from ragbench.experiments.tune.study import Tuned, best_of_all, estimate_tune, tune, without_luck
 from ragbench.metrics import corrected_best, mean_interval
 from ragbench.programs import PROGRAMS
 from ragbench.record import Totals, total
