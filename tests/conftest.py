@@ -6,7 +6,7 @@ import signal
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dspy
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ragbench.lms import RagbenchLM, make_lm
+from tests.cli.test_mistakes import run
 from tests.fake_server import FakeServer
 
 # The same examples on every machine, and no time limit: a busy one is no failure.
@@ -58,6 +59,12 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServ
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     with FakeServer() as server:
         yield server
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `ragbench ARGS` in this process: exit code, stdout and stderr."""
+    return lambda *args: run(capsys, *map(str, args))
 
 
 @pytest.fixture(autouse=True)

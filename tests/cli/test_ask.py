@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.runs import context as setup, reopen
-from tests.cli.test_mistakes import run
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 
 QUESTION = "Who is it?"
@@ -44,8 +43,8 @@ def lms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, ScriptedLM
     return made
 
 
-def test_a_question_shows_steps_evidence_and_citations(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "ask", QUESTION, "--program", "lookahead", "--size", "100")
+def test_a_question_shows_steps_evidence_and_citations(command: Any) -> None:
+    code, out, _ = command("ask", QUESTION, "--program", "lookahead", "--size", "100")
     assert code == 0
     lines = [
         f"question  {QUESTION}", "birthplace of Ada", "answer    Oslo  (answered)", " (cited)",
@@ -56,21 +55,21 @@ def test_a_question_shows_steps_evidence_and_citations(capsys: pytest.CaptureFix
 
 
 def test_questions_are_read_line_by_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lms: dict[str, ScriptedLM]
+    command: Any, monkeypatch: pytest.MonkeyPatch, lms: dict[str, ScriptedLM]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTION}\n\nWhere is it?\n"))
     args = ["--size", "100", "--lm", "first", "--program", "vanilla"]
-    code, out, err = run(capsys, "ask", *args)
+    code, out, err = command("ask", *args)
     assert (code, err) == (0, "")
     assert out.count("question  ") == 2
     assert lms["first"].signatures == ["AnswerFromContext"] * 2
 
 
 def test_lm_for_a_role_answers_and_is_priced_by_itself(
-    capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM], tmp_path: Path
+    command: Any, lms: dict[str, ScriptedLM], tmp_path: Path
 ) -> None:
     args = "eval --program lookahead --size 100 --limit 2 --lm cheap --lm-for plan=dear --out run"
-    code, _, err = run(capsys, *args.split())
+    code, _, err = command(*args.split())
     assert code == 0, err
     for record in reopen(tmp_path / "run").records.values():
         assert {(call.role, call.model) for call in record.ledger.calls} == {

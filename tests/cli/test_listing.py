@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,7 +14,6 @@ from ragbench.cli.listing import KINDS
 from ragbench.cli.main import cli
 from ragbench.experiments.config import FLAT
 from ragbench.programs import PROGRAMS
-from tests.cli.test_mistakes import run
 
 
 def leaves(group: click.Command, name: str = "") -> dict[str, click.Command]:
@@ -38,8 +38,8 @@ def test_every_command_has_examples_and_a_format_where_it_prints_a_table() -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_list_has_one_line_each(capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    code, out, _ = run(capsys, "list", kind)
+def test_list_has_one_line_each(command: Any, kind: str) -> None:
+    code, out, _ = command("list", kind)
     assert code == 0
     lines = out.splitlines()
     assert len(lines) >= 2
@@ -51,10 +51,8 @@ def test_list_has_one_line_each(capsys: pytest.CaptureFixture[str], kind: str) -
 
 
 @pytest.mark.parametrize("name", PROGRAMS.names())
-def test_show_program_tells_knobs_variants_roles(
-    capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    code, out, _ = run(capsys, "show", "program", name)
+def test_show_program_tells_knobs_variants_roles(command: Any, name: str) -> None:
+    code, out, _ = command("show", "program", name)
     assert code == 0
     program = PROGRAMS.get(name)
     told = ["LM calls per question", "role ", *program.Knobs.model_fields]
@@ -71,8 +69,8 @@ def test_show_program_tells_knobs_variants_roles(
         ("config paper_arag", ["matrix:"]),
     ],
 )
-def test_show(words: str, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "show", *words.split())
+def test_show(words: str, lines: list[str], command: Any) -> None:
+    code, out, _ = command("show", *words.split())
     assert code == 0
     assert [line for line in lines if line not in out] == []
 
@@ -99,11 +97,9 @@ def test_help_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -> Non
     assert done.stderr.strip() == "light"
 
 
-def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _, short, _ = run(capsys, "eval", "--help")
-    _, long, _ = run(capsys, "eval", "--help-all")
+def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(command: Any) -> None:
+    _, short, _ = command("eval", "--help")
+    _, long, _ = command("eval", "--help-all")
     flags = [set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) for text in (short, long)]
     assert flags[0] < flags[1]
     assert {"--program", "--limit", "--max-cost", "--help-all"} <= flags[0]

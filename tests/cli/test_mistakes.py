@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,10 +58,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("show run nowhere", "not a run folder"),
     ],
 )
-def test_mistake_is_one_line_with_the_cure(
-    capsys: pytest.CaptureFixture[str], args: str, expected: str
-) -> None:
-    code, out, err = run(capsys, *args.split())
+def test_mistake_is_one_line_with_the_cure(command: Any, args: str, expected: str) -> None:
+    code, out, err = command(*args.split())
     lines = [line for line in err.splitlines() if line]
     assert code == 2
     assert out == ""
@@ -69,12 +68,12 @@ def test_mistake_is_one_line_with_the_cure(
     assert expected in lines[0]
 
 
-def test_mistake_leaves_no_run_folder_and_shows_no_control_characters(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_mistake_leaves_no_folder_and_shows_no_control_characters(
+    command: Any, tmp_path: Path
 ) -> None:
-    run(capsys, "eval", "--set", "max_steps=0")
+    command("eval", "--set", "max_steps=0")
     assert not (tmp_path / "runs").exists()
-    code, _, err = run(capsys, "eval", "--program", "x\x1b[31m\ny")
+    code, _, err = command("eval", "--program", "x\x1b[31m\ny")
     assert code == 2
     assert "\x1b" not in err
     assert len(err.splitlines()) == 1
@@ -84,39 +83,35 @@ def test_mistake_leaves_no_run_folder_and_shows_no_control_characters(
 
 
 @pytest.mark.parametrize(
-    "command", ["summarize", "score", "errors", "report -o a.html", "export --to csv -o a.csv"]
+    "words", ["summarize", "score", "errors", "report -o a.html", "export --to csv -o a.csv"]
 )
-def test_what_is_no_run_is_skipped_with_one_line(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_run_is_skipped_with_one_line(words: str, command: Any) -> None:
     make_run(Path("run"), four())
     Path("empty").mkdir()
     Path("notes.txt").write_text("x")
-    code, _, said = run(capsys, *command.split(), "empty", "notes.txt", "run")
+    code, _, said = command(*words.split(), "empty", "notes.txt", "run")
     assert code == 0, said
     assert "empty holds no run, and is skipped" in said
     assert "notes.txt holds no run, and is skipped" in said
 
 
-def test_a_dry_run_and_a_start_that_fails_leave_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_and_a_start_that_fails_leave_no_folder(tmp_path: Path, command: Any) -> None:
     data = f"--dataset jsonl --data-file {write_questions(tmp_path, 5)}"
     words = f"eval --program direct --lm openai/gpt-4.1 {data} --out runs/a"
-    assert run(capsys, *words.split(), "--dry-run")[0] == 0
-    assert run(capsys, *words.split())[0] != 0
+    assert command(*words.split(), "--dry-run")[0] == 0
+    assert command(*words.split())[0] != 0
     assert not Path("runs").exists()
 
 
-def test_doctor_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_says_what_is_wrong(command: Any) -> None:
     folder = make_run(Path("runs/run"), four())
-    assert run(capsys, "doctor", "runs/run")[:2] == (0, "runs/run: nothing is wrong\n")
+    assert command("doctor", "runs/run")[:2] == (0, "runs/run: nothing is wrong\n")
     query(folder, "UPDATE records SET f1 = 1")
-    code, said, _ = run(capsys, "doctor", "runs")
+    code, said, _ = command("doctor", "runs")
     assert code == 1
     assert "run.db: the record of q2 was damaged or changed after it was written" in said
     Path("empty").mkdir()
-    assert run(capsys, "doctor", "empty")[0] == 2
+    assert command("doctor", "empty")[0] == 2
 
 
 def test_folders_that_the_tool_names_itself_hold_no_colon() -> None:

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
-from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 
 RUN = "runs/one"
@@ -114,7 +113,7 @@ def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
     ],
 )  # fmt: skip
 def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
-    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
     Path("sweep.yaml").write_text(
         "{program: vanilla, dataset: jsonl, data_file: questions.jsonl, limit: 2, adapter: chat, "
@@ -123,7 +122,7 @@ def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     words = words.replace("RUN", RUN).replace("DATA", DATA)
-    code, out, err = command(capsys, *words.split())
+    code, out, err = command(*words.split())
     assert code == 0, err
     lines = re.sub(r"\x1b\[\d+m", "", out).splitlines()
     assert lines

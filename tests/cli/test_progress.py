@@ -37,9 +37,7 @@ def test_without_a_terminal_there_is_a_line_every_30_s_and_one_at_the_end(
     ]
 
 
-def test_in_a_file_an_index_says_its_rate_and_what_it_will_cost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_a_file_an_index_says_its_rate_and_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     out, now = io.StringIO(), [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     progress = RunProgress("facts", Console(file=out, width=80))

@@ -13,7 +13,6 @@ from ragbench.experiments.store import read_replies
 from ragbench.lms import RagbenchLM, make_lm
 from ragbench.lms.batch import batched
 from ragbench.lms.calls import Limits, spending
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered
 from tests.experiments.test_judge import Folder, judged
 from tests.fake_batches import BatchServer, Spoilt
@@ -40,9 +39,7 @@ def journal(folder: Path) -> list[dict[str, Any]]:
 
 
 @BOTH
-def test_batches_are_asked_and_read_as_direct_calls_at_half_price(
-    folder: Folder, spec: str
-) -> None:
+def test_batches_are_asked_and_read_as_calls_are_at_half_price(folder: Folder, spec: str) -> None:
     a, b = folder(), folder()
 
     def sent(server: BatchServer) -> list[str]:
@@ -104,7 +101,7 @@ class StoppedError(Exception):
 @pytest.mark.parametrize("event", ["submitted", "ended"])
 def test_pass_that_was_cut_off_goes_on_without_paying_twice(
     folder: Folder, spec: str, event: str,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, command: Any,
 ) -> None:  # fmt: skip
     run = folder(*(answered(f"q{n}", f"Norway {n}") for n in range(4)))
     with BatchServer(fair, looks=0) as server:
@@ -123,7 +120,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
         if event == "submitted":
             with pytest.raises(RunError, match="give --batch"):
                 judged(run, lm)
-        code, _, _ = command(capsys, "score", str(run), "--judge", spec, "--batch",
+        code, _, _ = command("score", str(run), "--judge", spec, "--batch",
                              "--api-base", server.url, "--price", "in=1,out=2")  # fmt: skip
         assert (code, server.creations, server.items, server.direct) == (0, 1, 4, 0)
     assert under_way(read_replies(run)) == set()
@@ -167,8 +164,8 @@ def test_what_fails_is_one_line_and_the_same_command_goes_on(folder: Folder, spe
         assert judged(run, batched(lm_at(server, spec)))["correct"] == 2
 
 
-def test_mistakes_are_one_line(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(folder: Folder, command: Any) -> None:
     with pytest.raises(LMSetupError, match=r"openai/\.\.\. and anthropic/"):
         batched(make_lm("groq/llama"))
-    code, _, err = command(capsys, "score", str(folder()), "--batch")
+    code, _, err = command("score", folder(), "--batch")
     assert (code, "--judge" in err, err.count("\n")) == (2, True, 1)

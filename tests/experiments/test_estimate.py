@@ -27,7 +27,6 @@ from ragbench.optimizers.knn import use_bank
 from ragbench.programs.wrappers import repair_form
 from ragbench.retrievers import dense
 from ragbench.retrievers.lm_index import base as lm_index
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import four, make_run
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer, Hit, plausible
@@ -94,11 +93,11 @@ def test_an_embeddings_server_is_not_asked_either(
     ("words", "said"), [("eval", "calls   4 to 8"), ("tune --only k --trials 2", "calls   4 to 24")]
 )
 def test_a_dry_run_asks_nothing_and_writes_nothing(
-    words: str, said: str, server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, said: str, server: FakeServer, tmp_path: Path, command: Any
 ) -> None:
     given = "--program vanilla --lm openai/fake --price in=1,out=2 --limit 4 --size 200 --dry-run"
     where = ["--api-base", server.url, "--out", str(tmp_path / "x")]
-    code, text, _ = command(capsys, *words.split(), *given.split(), *where)
+    code, text, _ = command(*words.split(), *given.split(), *where)
     assert (code, server.hits, (tmp_path / "x").exists()) == (0, [], False)
     assert said in text  # each reply may be asked for twice
 

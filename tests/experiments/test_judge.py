@@ -22,7 +22,6 @@ from ragbench.experiments.store import read_records
 from ragbench.lms.calls import Limits, spending
 from ragbench.metrics import get_metric
 from ragbench.metrics.errors import cause_of
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
@@ -126,11 +125,11 @@ def test_arag_rule_hides_the_question_and_takes_only_the_exact_word(folder: Fold
 
 
 def test_the_command_asks_a_real_server_and_ends_with_1_where_no_reply_is_of_use(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
+    folder: Folder, command: Any
 ) -> None:
     with FakeServer(lambda hit: "correct") as server:
         asking = ["--judge", "openai/judge", "--api-base", server.url, "--no-cache"]
-        code, out, err = command(capsys, "score", str(folder()), *asking, "--protocol", "arag")
+        code, out, err = command("score", folder(), *asking, "--protocol", "arag")
         assert code == 0, err
         assert len(server.hits) == 3
         assert "3 correct, 0 incorrect, 1 failed, 0 unscored" in out
@@ -138,9 +137,9 @@ def test_the_command_asks_a_real_server_and_ends_with_1_where_no_reply_is_of_use
         assert "differs: data: hotpotqa, not arag" in out
         server.script = lambda hit: Fault("405")
         run = str(folder())
-        code, out, err = command(capsys, "score", run, *asking)
+        code, out, err = command("score", run, *asking)
     assert (code, "3 unscored" in out, "judge: no reply could be used" in err) == (1, True, True)
-    assert command(capsys, "score", run)[0] == 0  # nothing is asked
+    assert command("score", run)[0] == 0  # nothing is asked
 
 
 # -- verdicts compared -----------------------------------------------------------------------------
@@ -202,7 +201,7 @@ def labelling(*unsupported: str) -> ScriptedLM:
     return judge_of(script)
 
 
-def test_claims_fill_two_metrics(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_claims_fill_two_metrics(folder: Folder, command: Any) -> None:
     run = folder(
         answered("q1", "Norway", steps=thought(SAID)), answered("q2", "Chad"),
         answered("q3", "yes"), answered("q4", "Oslo", pids=()), replace(failure(), qid="q5"),
@@ -221,7 +220,7 @@ def test_claims_fill_two_metrics(folder: Folder, capsys: pytest.CaptureFixture[s
     assert "In which country" in next(a for a in lm.asked if "Chad" in a.prompt).inputs["claims"]
     assert judged(run, lm, "grounding") == found
     assert len(lm.asked) == 3
-    code, out, _ = command(capsys, "score", str(run))
+    code, out, _ = command("score", run)
     assert code == 0
     assert "5 claims judged by scripted/judge: 2 supported, 3 not; " in out
     assert "| chain_fidelity_judged " in out
@@ -242,9 +241,7 @@ def test_many_claims_are_asked_about_in_parts(folder: Folder) -> None:
     assert len(lm.asked) == -(-20 // MOST_CLAIMS)
 
 
-def test_errors_on_labelled_claims_correct_the_scores(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_on_labelled_claims_correct_the_scores(folder: Folder, command: Any) -> None:
     """A judge at the wire that catches 3 of 4 false claims and passes 7 of 10 true ones."""
     pairs = [pair for each in labelled_claims(300) for pair in zip(*each[:2], strict=True)]
     true = {claim for claim, kind in pairs if kind == "true"}
@@ -261,8 +258,8 @@ def test_errors_on_labelled_claims_correct_the_scores(
     run = folder(*(answered(f"q{n}", f"{'Norway' if n % 8 else 'Chad'} {n}") for n in range(80)))
     with FakeServer(script) as server:
         judge = ("--judge", "openai/judge", "--api-base", server.url, "--judge-rule", "grounding")
-        code, out, _ = command(capsys, "score", str(run), *judge)
-        assert (code, command(capsys, "score", str(run), *judge)[0]) == (0, 0)
+        code, out, _ = command("score", run, *judge)
+        assert (code, command("score", run, *judge)[0]) == (0, 0)
         assert len(server.hits) == 80 + 150  # nothing twice
     summary = json.loads((run / "scores.json").read_text())
     (plain, _) = summary["scores"]["hallucination_rate_judged"]["interval"]
@@ -277,14 +274,12 @@ def test_errors_on_labelled_claims_correct_the_scores(
     assert f"hallucination_rate_judged: {row['judged']:.3f} as judged, over 80 answers; " in out
 
 
-def test_a_judge_no_better_than_chance_corrects_nothing(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_judge_no_better_than_chance_corrects_nothing(folder: Folder, command: Any) -> None:
     run = folder(answered("q", "Chad"))
     found = judged(run, labelling(), "grounding", labelled=40)
     assert (found["labelled"]["false"], found["labelled"]["true"]) == ((0, 20), (20, 20))
     assert found["corrected"]["hallucination_rate_judged"] == {"judged": 0, "n": 1, "mean": None}
-    out = command(capsys, "score", str(run))[1]
+    out = command("score", run)[1]
     assert "1 answers; not corrected, as it is no better than chance on labelled claims" in out
 
 
@@ -314,9 +309,7 @@ def explaining(asked: Asked) -> Reply:
     return {"mistake": "same_meaning" if "Nor" in said else "passages_lack_it"}
 
 
-def test_a_model_decides_what_rules_cannot(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_decides_what_rules_cannot(folder: Folder, command: Any) -> None:
     run = folder(
         answered("q1", "Norway"),
         answered("q2", "Kongeriket Norge"),  # the same, in another language
@@ -341,9 +334,9 @@ def test_a_model_decides_what_rules_cannot(
     assert causes(run, lm) == found
     assert len(lm.asked) == 4
     assert causes(run) == by_rule
-    code, out, _ = command(capsys, "errors", str(run))
+    code, out, _ = command("errors", run)
     assert (code, "  q2  In which country" in out) == (0, True)  # examples are shown
-    code, _, err = command(capsys, "errors", str(run), "--batch")
+    code, _, err = command("errors", run, "--batch")
     assert (code, "--judge" in err) == (2, True)
 
 

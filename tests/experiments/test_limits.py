@@ -1,6 +1,7 @@
 """Limits over whole commands: stopped in time, told truthfully, continued by a larger limit."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,6 @@ from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.runs.context import billed_under, limited
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms.calls import Limits
-from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer
 from tests.runs import record_rows
@@ -116,17 +116,17 @@ def test_tune_under_a_limit_ends_at_the_same_front(world: World) -> None:
     assert [(p.values, p.knobs) for p in ended.front] == [(p.values, p.knobs) for p in alone.front]
 
 
-def test_commands_end_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_end_with_3(tmp_path: Path, command: Any) -> None:
     with FakeServer() as server:
         given = [
             "eval", "--program", "vanilla", "--lm", "openai/fake", "--api-base", server.url,
             "--limit", "5", "--out", str(tmp_path / "run"), "--size", "200", "--workers", "1",
         ]  # fmt: skip
-        code, _, err = command(capsys, *given, "--max-cost", "1")
+        code, _, err = command(*given, "--max-cost", "1")
         assert (code, server.hits) == (2, [])
         assert "no price is known for openai/fake" in err
-        code, out, _ = command(capsys, *given, "--max-calls", "2")
+        code, out, _ = command(*given, "--max-calls", "2")
         assert (code, len(server.hits)) == (3, 2)
         assert "stopped by --max-calls 2: 2 of 5 answered, 3 not asked" in out
-        code, out, _ = command(capsys, *given, "--max-calls", "5")
+        code, out, _ = command(*given, "--max-calls", "5")
         assert (code, len(server.hits), "stopped" in out) == (0, 5, False)

@@ -26,7 +26,6 @@ from ragbench.record import (
     Record,
     total,
 )
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.metrics.records import call, failure
@@ -61,9 +60,7 @@ def lm(usd: float | None, **fields: Any) -> Call:
     return Call("m", prompt_tokens=100, completion_tokens=10, cost_usd=usd, **fields)
 
 
-def test_the_last_record_of_a_question_counts_and_every_try_is_billed(
-    ran: Ran, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_record_counts_and_every_try_is_billed(ran: Ran, command: Any) -> None:
     whole = ran(*five())
     summary = whole.summary
     assert (summary.n, summary.failed, summary.scores["em"]) == (4, 1, 0.5)  # q1 and q3 of four
@@ -72,7 +69,7 @@ def test_the_last_record_of_a_question_counts_and_every_try_is_billed(
     assert summary.as_if == last.as_if
     assert summary.billed.calls == last.billed.calls + 2
     assert ran(five()[1], five()[3], *five()[::2]).summary == summary
-    code, out, _ = command(capsys, "summarize", str(whole.folder))
+    code, out, _ = command("summarize", whole.folder)
     assert code == 0
     assert "including 1 failed attempts that were repeated" in out
     assert "| provider  | LMTimeoutError | 1 | q4          | no reply |" in out
@@ -153,9 +150,7 @@ def caching(hit: Hit) -> Fault:
     return Fault("changed", json={"usage": {**USAGE, **cached}})
 
 
-def test_tables_show_what_was_paid_where_it_is_not_the_list_price(
-    paid: Paid, server: FakeServer
-) -> None:
+def test_tables_show_what_was_paid_beside_the_list_price(paid: Paid, server: FakeServer) -> None:
     server.script = caching
     first = paid("run")
     summary = json.loads((first.folder / "summary.json").read_text())
@@ -173,9 +168,7 @@ def test_tables_show_what_was_paid_where_it_is_not_the_list_price(
     assert summary["intervals"].keys() == first.summary.scores.keys()
 
 
-def test_a_price_given_later_holds_for_what_was_asked_before(
-    paid: Paid, server: FakeServer
-) -> None:
+def test_a_price_given_later_holds_for_what_was_asked(paid: Paid, server: FakeServer) -> None:
     server.script = lambda hit: caching(replace(hit, number=hit.number + 1))
     assert paid("run", price=None).summary.as_if.cost_usd is None
     priced = paid("run")

@@ -12,7 +12,6 @@ from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.runs import reopen
 from ragbench.metrics import mean_interval, paired_interval
-from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
 
 
@@ -26,10 +25,14 @@ def right(folder: Path, correct: Sequence[object], **fields: Any) -> Path:
     return make_run(folder, rows)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    code, out, err = command(capsys, "compare", *map(str, arguments))
-    assert code == 0, err
-    return out
+@pytest.fixture
+def printed(command: Any) -> Any:
+    def of(*arguments: object) -> str:
+        code, out, err = command("compare", *arguments)
+        assert code == 0, err
+        return str(out)
+
+    return of
 
 
 def row(out: str, name: str) -> list[str]:
@@ -45,10 +48,10 @@ def compared(*runs: Path, metrics: Sequence[str] = ("em",)) -> list[Any]:
     return compare_all([reopen(run) for run in runs], metrics=metrics)
 
 
-def test_the_sentence_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sentence_comes_first(tmp_path: Path, printed: Any) -> None:
     a, b = draws(0.3, 60), [True] * 60
     one, other = right(tmp_path / "a", a), right(tmp_path / "b", b)
-    out = printed(capsys, one, other, "--metric", "em")
+    out = printed(one, other, "--metric", "em")
     assert out.index("em: B is better") < out.index("| metric")
     assert "±" not in out
     ends, own = paired_interval(a, b), mean_interval(b, (0.0, 1.0))
@@ -60,13 +63,13 @@ def test_the_sentence_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert re.search(rf"exactly right only in A: 0, only in .*: {60 - sum(a)}\n", out)
 
 
-def test_clusters_count_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clusters_count_as_one(tmp_path: Path, printed: Any) -> None:
     a, b = [False] * 60, [n % 20 < 4 for n in range(60)]  # clusters of three gain alike
     cluster = {"extra": lambda n: {"cluster": f"c{n % 20}"}}
     apart = right(tmp_path / "a", a), right(tmp_path / "b", b)
     together = right(tmp_path / "c", a, **cluster), right(tmp_path / "d", b, **cluster)
-    assert "questions count by 20 clusters" in printed(capsys, *together, "--metric", "em")
-    assert "questions count by" not in printed(capsys, *apart, "--metric", "em")
+    assert "questions count by 20 clusters" in printed(*together, "--metric", "em")
+    assert "questions count by" not in printed(*apart, "--metric", "em")
     alone, shared = (compared(*runs)[0].scores["em"] for runs in (apart, together))
     wide = [found.interval.high - found.interval.low for found in (alone, shared)]
     assert wide[1] > 1.3 * wide[0]
@@ -74,10 +77,10 @@ def test_clusters_count_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert shared.minimum_detectable > 1.2 * alone.minimum_detectable
 
 
-def test_one_cluster_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_cluster_has_no_interval(tmp_path: Path, printed: Any) -> None:
     one = {"extra": {"cluster": "one"}}
     runs = [right(tmp_path / str(ok), [ok] * 30, **one) for ok in (False, True)]
-    out = printed(capsys, *runs, "--metric", "em")
+    out = printed(*runs, "--metric", "em")
     assert "all questions share a gold passage, so no interval can be given" in out
     assert "[" not in "".join(row(out, "em"))
     assert compared(*runs)[0].costs["calls"].interval is None
@@ -107,36 +110,33 @@ def test_several_runs_are_compared_with_the_first_in_one_family(tmp_path: Path) 
 )
 def test_a_gate_ends_with_4_and_says_why(
     share: float, gate: str, margin: float | None, code: int,
-    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, command: Any,
 ) -> None:  # fmt: skip
     a, b = right(tmp_path / "a", draws(0.5, 80)), right(tmp_path / "b", draws(share, 80, 1))
-    more = ("--margin", str(margin)) if margin else ()
-    given = ("compare", str(a), str(b), "--metric", "em", "--gate", gate, *more)
-    ended, _, err = command(capsys, *given)
+    more = ("--margin", margin) if margin else ()
+    ended, _, err = command("compare", a, b, "--metric", "em", "--gate", gate, *more)
     assert ended == code
     why = rf"gate {gate}: em of .*b against .*a, [+-]\.?\d" if code else f"gate {gate}: passed"
     assert re.search(why, err)
     assert err.count("\n") == 1
 
 
-def test_evidence_stands_beside_em(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evidence_stands_beside_em(tmp_path: Path, printed: Any) -> None:
     found = right(tmp_path / "a", draws(0.5, 40))
     lost = right(tmp_path / "b", [True] * 40, pids=lambda n: ("p1", "p2") if n % 4 else ("p1",))
     blind = right(tmp_path / "c", [True] * 40, pids=lambda n: ("p1",) if n % 2 else ("p1", "p2"))
-    out = printed(capsys, found, lost, "--metric", "em")
+    out = printed(found, lost, "--metric", "em")
     assert row(out, "all_recall")[3].startswith("0.750 [")
     assert "right without its evidence: 10 of 40" in out
     assert "--dataset synthetic" not in out
-    assert "--dataset synthetic --setting pooled" in printed(capsys, found, blind)
+    assert "--dataset synthetic --setting pooled" in printed(found, blind)
 
 
 @pytest.mark.parametrize(
     ("n", "digest", "said"),
     [(3, "1", "different data: digest '0' and '1'"), (4, "0", "0 only in .*a, 1 only in .*b;")],
 )
-def test_other_data_or_questions_are_refused(
-    n: int, digest: str, said: str, tmp_path: Path
-) -> None:
+def test_other_data_or_questions_end_it(n: int, digest: str, said: str, tmp_path: Path) -> None:
     data = {"name": "hotpotqa", "setting": "distractor", "digest": digest}
     rows = [answered(f"q{k:03}", "Norway") for k in range(n)]
     with pytest.raises(CompareError, match=said):

@@ -141,9 +141,7 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("whole", "most"), [(False, 3), (True, 6)])  # those under way
-def test_a_killed_shard_or_command_loses_nothing(
-    whole: bool, most: int, run: Run, tmp_path: Path
-) -> None:
+def test_a_kill_loses_nothing(whole: bool, most: int, run: Run, tmp_path: Path) -> None:
     with FakeServer(latency_s=0.2) as server:
         with started(tmp_path, server, 16) as (process, shards):
             assert len(shards) == 2

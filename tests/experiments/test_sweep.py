@@ -243,9 +243,7 @@ def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -
     assert not (tmp_path / "out").exists()
 
 
-def test_one_budget_ends_all_and_a_larger_continues(
-    load: Any, tmp_path: Path, server: FakeServer
-) -> None:
+def test_one_budget_is_for_all_cells(load: Any, tmp_path: Path, server: FakeServer) -> None:
     fields = {"matrix": {"program": ["vanilla", "direct"], "lm": ["openai/a", "openai/b"]}}
     done = command(load, tmp_path, "--max-calls", "13", **fields)
     assert done.exit_code == 3, done.output
