@@ -24,11 +24,10 @@ from rank_bm25 import BM25Okapi
 
 from benchmarks.retrieval_corpus import generated, generated_queries
 from ragbench.lms.local import is_installed
-from ragbench.retrievers import Corpus, IndexStore, Retriever, TextSettings, Words, make_retriever
+from ragbench.retrievers import Corpus, IndexStore, Retriever, make_retriever, words_of
 from ragbench.retrievers.embedders import LocalEmbedder, make_embedder
 
 K = 10
-WORDS = Words(TextSettings.model_validate({}))
 Search = Callable[[], object]
 Clock = Callable[[], float]
 
@@ -84,13 +83,13 @@ def against_other_engines(n: int) -> None:
     corpus = generated(n)
     few, many = generated_queries(corpus, 3), generated_queries(corpus, 300)
     ours: Retriever = make_retriever("bm25", corpus).build()
-    slow = BM25Okapi([WORDS.of_passage(passage) for passage in corpus], k1=0.9, b=0.4)
+    slow = BM25Okapi([words_of(f"{one.title} {one.text}") for one in corpus], k1=0.9, b=0.4)
 
     def search(query: str) -> object:
         return ours.search(query, k=K)
 
     cpu = time.process_time
-    reference = best_s(each(lambda q: slow.get_scores(WORDS(q)), few), 3, cpu) / len(few)
+    reference = best_s(each(lambda q: slow.get_scores(words_of(q)), few), 3, cpu) / len(few)
     fast = best_s(each(search, many), 5, cpu) / len(many)
     line = f"{1 / fast:12.1f} queries/s against {1 / reference:12.1f}"
     print(f"{f'bm25 / rank_bm25, {n:,} passages':44s} {line}: ratio {reference / fast:8.2f}")

@@ -109,13 +109,14 @@ def file_call(call: Call) -> None:
 
 def file_lm_call(model: str, **fields: Any) -> None:
     """File a `Call` under the signature, role and fallback mark of the calling context."""
+    if (ledger := current_ledger()) is None:
+        return
     context = current()
     signature, role = context.caller or ("", "")
     # A module that was not made by `predict` or `chain_of_thought`, such as one of DSPy's own.
     for module in reversed(dspy.settings.get("caller_modules") or []):
         signature = signature or getattr(getattr(module, "signature", None), "__name__", "")
-    call = Call(model, signature=signature, role=role, fallback=context.fallback, **fields)
-    file_call(call)
+    ledger.file(Call(model, signature=signature, role=role, fallback=context.fallback, **fields))
 
 
 def count(event: str) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, FiniteFloat, TypeAdapter
 
@@ -26,6 +26,8 @@ CUT_OFF = "LimitReachedError"
 #: Marks a field that is left out of a line where it is None, or where it is empty.
 ABSENT = Field(exclude_if=lambda value: value is None)
 NOT_EMPTY = Field(exclude_if=lambda value: not value)
+
+Kind = TypeVar("Kind")
 
 #: Title of a paragraph and number of a sentence in it, from 0.
 Fact = tuple[str, int]
@@ -95,18 +97,19 @@ class Call:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `parse_call` reads it back."""
-        dumped: dict[str, Any] = _calls().dump_python(self, warnings=False)
+        dumped: dict[str, Any] = _adapter(Call).dump_python(self, warnings=False)
         return dumped
 
 
 @cache
-def _calls() -> TypeAdapter[Call]:  # made when used, for it takes 10 ms
-    return TypeAdapter(Call)
+def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:  # made when used, for it takes 10 ms
+    return TypeAdapter(kind)
 
 
 def parse_call(row: Mapping[str, Any]) -> Call:
     """The call that `Call.to_dict` wrote; raises ValidationError where it is none."""
-    return _calls().validate_python(row)
+    parsed: Call = _adapter(Call).validate_python(row)
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,13 +366,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `parse_record` reads it back."""
-        dumped: dict[str, Any] = _records().dump_python(self, warnings=False)
+        dumped: dict[str, Any] = _adapter(Record).dump_python(self, warnings=False)
         return dumped
-
-
-@cache
-def _records() -> TypeAdapter[Record]:
-    return TypeAdapter(Record)
 
 
 def parse_record(line: str | bytes) -> Record:
@@ -378,4 +376,5 @@ def parse_record(line: str | bytes) -> Record:
     Raises:
         ValidationError: it is no record, or a field is missing or of another type.
     """
-    return _records().validate_json(line, strict=True)
+    parsed: Record = _adapter(Record).validate_json(line, strict=True)
+    return parsed

@@ -19,7 +19,7 @@ from ragbench.retrievers.base import (
     View,
     digest_line,
 )
-from ragbench.retrievers.bm25 import TextSettings, Words
+from ragbench.retrievers.bm25 import words_of
 from ragbench.retrievers.dense import Dense
 from ragbench.retrievers.distractors import Distracting
 from ragbench.retrievers.engines import lance, qdrant

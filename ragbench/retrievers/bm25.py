@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Passage, Progress, Ranking
+from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
 from ragbench.retrievers.scores import best
 
 _WORD = re.compile(r"\w+")
@@ -37,38 +37,23 @@ _STOPWORDS = frozenset(
 _BLOCK_WORDS = 2_000_000
 
 
-class TextSettings(Knobs):
-    """Knobs of tokenisation."""
+class BM25Settings(Knobs):
+    """Knobs of BM25."""
 
     stopwords: Literal["en", "none"] = Field("en", description="words left out")
     title_weight: int = Field(
         1, ge=0, le=20, description="times that the words of the title are counted"
     )
-
-
-class BM25Settings(TextSettings):
-    """Knobs of BM25."""
-
     k1: float = Field(
         0.9, ge=0, le=10, description="saturation of repeated words; 0 ignores repeats"
     )
     b: float = Field(0.4, ge=0, le=1, description="normalisation by length; 0 for none, 1 for full")
 
 
-class Words:
-    """Cuts text into lower-case words by `settings`."""
-
-    def __init__(self, settings: TextSettings) -> None:
-        self._settings = settings
-        self._stop = _STOPWORDS if settings.stopwords == "en" else frozenset[str]()
-
-    def __call__(self, text: str) -> list[str]:
-        """The words of `text` in order, repeats kept."""
-        return [word for word in _WORD.findall(text.lower()) if word not in self._stop]
-
-    def of_passage(self, passage: Passage) -> list[str]:
-        """The words of the title, as often as they weigh, and of the text."""
-        return self(passage.title) * self._settings.title_weight + self(passage.text)
+def words_of(text: str, stopwords: str = "en") -> list[str]:
+    """The lower-case words of `text` in order, repeats kept, without the `stopwords`."""
+    stop = _STOPWORDS if stopwords == "en" else ()
+    return [word for word in _WORD.findall(text.lower()) if word not in stop]
 
 
 @dataclass(frozen=True)
@@ -161,24 +146,22 @@ def _blocks(
     """How often each word is in each of some passages, a matrix at a time; fills the rest."""
     from scipy.sparse import csr_matrix
 
-    ids, sizes = array("i"), array("i")
-
-    def counted() -> Any:
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        ones = np.ones(len(ids), dtype=np.float32)
-        block = csr_matrix((ones, np.array(ids), starts), shape=(len(sizes), max(len(numbers), 1)))
+    left = iter(texts)
+    while True:
+        ids, starts = array("i"), array("q", [0])
+        for words in left:
+            ids.extend(map(numbers.__getitem__, words))
+            starts.append(len(ids))
+            lengths.append(len(words))
+            if len(ids) >= _BLOCK_WORDS:
+                break
+        n = len(starts) - 1
+        if not n:
+            return
+        ones, shape = np.ones(len(ids), dtype=np.float32), (n, max(len(numbers), 1))
+        block = csr_matrix((ones, np.array(ids), np.array(starts)), shape=shape)
         block.sum_duplicates()
-        return block
-
-    for words in texts:
-        ids.extend(map(numbers.__getitem__, words))
-        sizes.append(len(words))
-        lengths.append(len(words))
-        if len(ids) >= _BLOCK_WORDS:
-            yield counted()
-            ids, sizes = array("i"), array("i")
-    if sizes:
-        yield counted()
+        yield block
 
 
 @RETRIEVERS.register("bm25")
@@ -190,10 +173,11 @@ class BM25(Ranking):
     is_stored = True
     index_version = 4
 
-    def __init__(self, corpus: Corpus, **settings: Any) -> None:
-        super().__init__(corpus, **settings)
-        self.words = Words(self.settings)
-        self.postings: Postings | None = None  # None also where no passage has a word
+    postings: Postings | None = None  # None also where no passage has a word
+
+    def words(self, text: str) -> list[str]:
+        """The words of `text` as they are indexed."""
+        return words_of(text, self.settings.stopwords)
 
     def facts(self) -> dict[str, Any]:
         return {"words": len(self.postings.words) if self.postings else 0}
@@ -206,9 +190,9 @@ class BM25(Ranking):
 
     def _make(self, progress: Progress | None) -> None:
         def counted() -> Iterator[list[str]]:
-            n = len(self.corpus)
+            n, weight = len(self.corpus), self.settings.title_weight
             for done, passage in enumerate(self.corpus.passages, start=1):
-                yield self.words.of_passage(passage)
+                yield self.words(passage.title) * weight + self.words(passage.text)
                 if progress and (done % 1000 == 0 or done == n):
                     progress(done, n)
 

@@ -44,13 +44,13 @@ def test_it_opens_after_failures_in_a_row_of_different_prompts_and_says_why(
     timed.left(GONE, IN_A_ROW - 1)
     timed.left(None)
     timed.left(GONE, 50, prompts=1)  # one prompt that always fails
-    assert not timed.breaker.open
+    assert timed.breaker.opened_at is None
     for error in (lm15.InvalidRequestError("400", status=400), lm15.RateLimitError("429")):
         timed.left(GONE, IN_A_ROW - 1)
         timed.left(error)  # which the server is there to say
-    assert not timed.breaker.open
+    assert timed.breaker.opened_at is None
     timed.left(GONE, IN_A_ROW)
-    assert timed.breaker.open
+    assert timed.breaker.opened_at is not None
     assert "openai/fake is down" in caplog.text
     assert "connection refused" in caplog.text
 
@@ -67,7 +67,7 @@ def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
         timed.now += pause
         breaker.enter(timed.attempt())  # does not wait: it is time
         timed.left(GONE)
-        assert breaker.open
+        assert breaker.opened_at is not None
     for thread in waiting:
         thread.start()
     timed.now += 8.0
@@ -78,7 +78,7 @@ def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
     for thread in waiting:
         thread.join(5)
     assert len(passed) == 3
-    assert not breaker.open
+    assert breaker.opened_at is None
 
 
 @pytest.mark.parametrize(

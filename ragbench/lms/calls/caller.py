@@ -204,19 +204,15 @@ class Breaker:
         self._changed = threading.Condition()
         self._failed = 0
         self._prompts: set[int] = set()
-        self._opened_at: float | None = None
+        #: Since when calls wait; None while they pass.
+        self.opened_at: float | None = None
         self._rejected_since: float | None = None
         self._pause = self._probe_at = 0.0
-
-    @property
-    def open(self) -> bool:
-        """Whether calls wait."""
-        return self._opened_at is not None
 
     def enter(self, attempt: Attempt) -> None:
         """Let the attempt pass when the server answers; raise LimitReachedError if it will not."""
         with self._changed:
-            while self.open and not self.broken:
+            while self.opened_at is not None and not self.broken:
                 now = self._clock()
                 if now >= self._probe_at:  # it probes, and the next one does after a longer pause
                     self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
@@ -234,12 +230,23 @@ class Breaker:
             silent = attempt.reply is None and (error is None or attempt.scope.over())
             if self.broken is not None or silent:
                 return
-            if ends := self._lasting(error, now) or self._outage(error, attempt.prompt, now):
+            down = error is not None and _shows_outage(error)
+            if not down:
+                self._failed = 0
+                self._prompts.clear()
+            ends = None
+            if error is None:
+                self._rejected_since = None
+            else:
+                ends = self._lasting(error, now)
+            if down and not ends:
+                ends = self._outage(error, attempt.prompt, now)
+            if ends:
                 self.broken = ends
                 stop(ends, by=self.model, spent=attempt.scope.spent)
-            elif self.open and not _shows_outage(error):
-                down, self._opened_at = now - (self._opened_at or now), None
-                _log.warning("%s answers again after %.0f s", self.model, down)
+            elif self.opened_at is not None and not down:
+                _log.warning("%s answers again after %.0f s", self.model, now - self.opened_at)
+                self.opened_at = None
             else:
                 return
             self._changed.notify_all()
@@ -253,7 +260,7 @@ class Breaker:
         if self.broken is not None and stopped_by():
             refused = (lm15.AuthError, lm15.BillingError, lm15.RateLimitError)
             return _shows_outage(error) or isinstance(error, refused)
-        return self.open and _shows_outage(error)
+        return self.opened_at is not None and _shows_outage(error)
 
     def _lasting(self, error: Exception | None, now: float) -> RagbenchError | None:
         """What one reply is enough to know, or that nothing but rejections came for too long."""
@@ -280,26 +287,23 @@ class Breaker:
 
     def _outage(self, error: Exception | None, prompt: int, now: float) -> RagbenchError | None:
         """Open after enough failures in a row; what ends it, once it was open for too long."""
-        if not _shows_outage(error):
-            self._failed = 0
-            self._prompts.clear()
-            return None
         self._failed += 1
         self._prompts.add(prompt)
-        if not self.open and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
+        since = self.opened_at
+        if since is None and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
             return None
         if _forbidden(error):
             return LMSetupError(
                 f"{self.model} refuses every call: {reason(error)}; give another key or model"
             )
-        down_s = now - (self._opened_at if self._opened_at is not None else now)
-        if down_s + (self._pause if self.open else FIRST_PAUSE_S) > self.patience:
+        down_s = 0.0 if since is None else now - since
+        if down_s + (FIRST_PAUSE_S if since is None else self._pause) > self.patience:
             return LMUnavailableError(
                 f"{self.model} has been down for {down_s:.0f} s: {reason(error)}; "
                 "the same command continues when it is back"
             )
-        if not self.open:
-            self._opened_at, self._pause = now, FIRST_PAUSE_S
+        if since is None:
+            self.opened_at, self._pause = now, FIRST_PAUSE_S
             self._probe_at = now + self._pause
             _log.warning(
                 "%s is down, so calls wait and one of them tries again after growing pauses, for "

@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -43,7 +44,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True)
-class HttpReply:
+class HttpReply(AbstractContextManager["HttpReply"]):
     """A whole reply, by the names under which `dspy.lm15` reads one."""
 
     status: int
@@ -56,9 +57,6 @@ class HttpReply:
 
     def close(self) -> None:
         """Nothing is open."""
-
-    def __enter__(self) -> HttpReply:
-        return self
 
     def __exit__(self, *error: object) -> None:
         pass

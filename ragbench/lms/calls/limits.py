@@ -141,23 +141,27 @@ class Spent:
             return math.inf
         return self._start + 60 * self.limits.minutes - time.monotonic()
 
-    def look(self, asked: Amount) -> None:
-        """Note the limit that `asked` would pass if the calls under way came to nothing."""
-        if not self.stopped_by and self.seconds_left() <= 0:
+    def has_room(self, asked: Amount) -> bool:
+        """Whether `asked` fits beside all that the calls under way may take.
+
+        Notes the limit that it would pass if they came to nothing.
+        """
+        if self.limits.minutes is not None and not self.stopped_by and self.seconds_left() <= 0:
             self.stopped_by = self.limits.option("minutes")
-        for name, left in self.left():
-            if not self.stopped_by and getattr(asked, name) > left + _ROUNDING:
+        fits = True
+        for name, left, held in self.left():
+            more = getattr(asked, name)
+            fits = fits and more + held <= left + _ROUNDING
+            if not self.stopped_by and more > left + _ROUNDING:
                 self.stopped_by = self.limits.option(name)
+        return fits
 
-    def reserved(self) -> Amount:
-        """What the calls under way may take together."""
-        return sum((one.reserved for one in self.under_way), _NOTHING)
-
-    def left(self) -> Iterator[tuple[str, float]]:
-        """Name of each limit, and what was not spent of it."""
+    def left(self) -> Iterator[tuple[str, float, float]]:
+        """Name of each limit, what was not spent of it, and what calls under way may take."""
         for name in ("cost", "tokens", "calls"):
             if (limit := getattr(self.limits, name)) is not None:
-                yield name, limit - getattr(self.total, name)
+                held = sum(getattr(one.reserved, name) for one in self.under_way)
+                yield name, limit - getattr(self.total, name), held
 
 
 @dataclass(eq=False)
@@ -209,7 +213,7 @@ def stopped_by() -> str:
     """The limit that lets nothing more be begun, as given on the command line; blank for none."""
     with _turn:
         for spent in active():
-            spent.look(Amount(1, 1, 2 * _ROUNDING))
+            spent.has_room(Amount(1, 1, 2 * _ROUNDING))
             if spent.stopped_by:
                 return spent.stopped_by
     return ""
@@ -239,9 +243,8 @@ def room() -> Amount:
     left = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
     with _turn:
         for one in active():
-            held = one.reserved()
-            for name, more in one.left():
-                left[name] = min(left[name], more - getattr(held, name))
+            for name, more, held in one.left():
+                left[name] = min(left[name], more - held)
     return Amount(**left)  # type: ignore[arg-type]  # infinity is a float
 
 
@@ -320,16 +323,13 @@ class Scope:
 
     def _has_room(self, asked: Amount) -> bool:
         self.check()
+        fits = True
         for one in self.spent:
-            one.look(asked)
+            fits = one.has_room(asked) and fits
             if one.stopped_by:
                 _turn.notify_all()  # whoever waits is refused too
                 refuse(one.refusal(asked))
-        return all(
-            getattr(asked + one.reserved(), name) <= left + _ROUNDING
-            for one in self.spent
-            for name, left in one.left()
-        )
+        return fits
 
 
 @dataclass(frozen=True)

@@ -88,10 +88,15 @@ class Log:
     def note(self, step: Step) -> None:
         self.steps.append(replace(step, calls=(*step.calls, *self.pending.take())))
 
-    def add(self, passages: Sequence[Passage], search: Search) -> None:
-        self.searches.append(search)
-        for passage in passages:
-            self.seen.setdefault(passage.pid, passage)
+    def add(
+        self, hits: Sequence[Passage], query: str, k: int, seconds: float, *, cached: bool = False
+    ) -> None:
+        """Note a search; NaN and infinity, which no record holds, count as no score."""
+        scores = [hit.score if math.isfinite(hit.score) else 0.0 for hit in hits]
+        pairs = tuple((hit.pid, score) for hit, score in zip(hits, scores, strict=True))
+        self.searches.append(Search(query, k, pairs, seconds, cached))
+        for hit in hits:
+            self.seen.setdefault(hit.pid, hit)
 
     def merge(self, other: Log) -> None:
         for step in other.steps:
@@ -219,8 +224,7 @@ class Trace:
             for query in queries:
                 cached = (query, k) in self._cache
                 hits = self._cache.setdefault((query, k), hits_of.get(query, []))
-                pairs = _scored(hits)
-                self._log.add(hits, Search(query, k, pairs, 0.0 if cached else seconds, cached))
+                self._log.add(hits, query, k, 0.0 if cached else seconds, cached=cached)
         return [list(self._cache[query, k]) for query in queries]
 
     def search_by(
@@ -228,9 +232,8 @@ class Trace:
     ) -> list[Passage]:
         """The passages that `find` gives, noted as a search for `query`, by an index of its own."""
         passages, seconds = self._timed(find, 1)
-        pairs = _scored(passages)
         with self._lock:
-            self._log.add(passages, Search(query[:MAX_QUERY_CHARS], k, pairs, seconds))
+            self._log.add(passages, query[:MAX_QUERY_CHARS], k, seconds)
         return passages
 
     def _timed(self, find: Callable[[], Sequence[Item]], n: int) -> tuple[list[Item], float]:
@@ -300,8 +303,3 @@ class Trace:
             counts=self.counts,
             **extra,
         )
-
-
-def _scored(hits: Iterable[Passage]) -> tuple[tuple[str, float], ...]:
-    """Ids and scores of `hits`; NaN and infinity, which no record holds, count as no score."""
-    return tuple((hit.pid, hit.score if math.isfinite(hit.score) else 0.0) for hit in hits)

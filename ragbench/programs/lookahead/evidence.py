@@ -13,7 +13,7 @@ from ragbench.data import question_key
 from ragbench.programs.core import jaccard, render
 from ragbench.programs.core.prompts import Line
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
-from ragbench.retrievers import Passage, TextSettings, Words
+from ragbench.retrievers import Passage, words_of
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 
 #: Fewer different passages, a smaller share of look-ups that found something, less mean confidence
@@ -121,7 +121,7 @@ def reformulations(
     after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
     pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
     parts = {_without_question_words(query): 1 for item in pair for query in item.queries[:1]}
-    keywords = Words(TextSettings.model_validate({}))(_without_question_words(question))
+    keywords = words_of(_without_question_words(question))
     queries = [
         *(_SYNONYM.sub(lambda m: SYNONYMS[m[1].lower()], query) for query in asked[:1]),
         *plain[:1],
