@@ -8,6 +8,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
@@ -65,6 +66,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServ
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Runs `ragbench ARGS` in this process: exit code, stdout and stderr."""
     return lambda *args: run(capsys, *map(str, args))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Towns to ask about and an LM of them, in a folder of the test's own."""
+    from tests.experiments.towns import World  # which most tests need not import
+
+    monkeypatch.chdir(tmp_path)
+    return World(tmp_path, monkeypatch)
 
 
 @pytest.fixture(autouse=True)

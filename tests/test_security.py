@@ -50,27 +50,24 @@ def holding(folder: Path, secret: str) -> list[Path]:
 
 
 def test_key_that_the_server_gives_back_reaches_no_file_and_no_output(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("ragbench.lms.calls.limits.Scope.sleep", lambda *_: None)
     write_towns(tmp_path)
-    options = ["--program", "vanilla", "--k", 1, "--workers", 1, *DATA]
-    with FakeServer(echo) as server:
-        at = ["--api-base", server.url]
-        lm = [*options, "--lm", "openai/m", *at]
-        said = [
-            command("eval", *lm, "--limit", 6, "--out", "run", "--log-level", "debug"),
-            command("summarize", "run"),
-            command("errors", "run"),
-            command("score", "run", "--judge", "openai/judge", *at),
-            command("compile", *lm, "--optimizer", "bootstrap", "--train-limit", 3,
-                    "--val-limit", 2, "--out", "made"),
-            command("ask", "Who?", *lm),
-            command("doctor", "run"),
-        ]  # fmt: skip
+    server.script = echo
+    at = ["--api-base", server.url]
+    lm = ["--program", "vanilla", "--k", 1, "--workers", 1, *DATA, "--lm", "openai/m", *at]
+    said = [
+        command("eval", *lm, "--limit", 6, "--out", "run", "--log-level", "debug"),
+        command("summarize", "run"),
+        command("errors", "run"),
+        command("score", "run", "--judge", "openai/judge", *at),
+        command("compile", *lm, "--optimizer", "bootstrap", "--train-limit", 3,
+                "--val-limit", 2, "--out", "made"),
+        command("ask", "Who?", *lm),
+        command("doctor", "run"),
+    ]  # fmt: skip
     assert len(server.hits) > 10
     records = json.dumps(record_rows(tmp_path / "run"))
     assert "[OPENAI_API_KEY]" in records, "no error of the server was kept: nothing was tested"
@@ -102,12 +99,6 @@ class Evil:
 
     def __reduce__(self) -> Any:
         return (os.mkdir, (str(self.mark),))
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    return World(tmp_path, monkeypatch)
 
 
 DATA = ["--dataset", "jsonl", "--data-file", "questions.jsonl"]
@@ -226,3 +217,4 @@ def test_no_command_passes_control_characters_of_data_or_models_on(
 def test_the_quick_look_for_keys_misses_none(words: list[str]) -> None:
     text = "".join(words)
     assert redact(text) == _KEY_LIKE.sub("[key]", text)
+    assert redact("of sk-0123456789abcdef too") == "of [key] too"

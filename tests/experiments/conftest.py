@@ -13,7 +13,6 @@ from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from ragbench.record import Record
 from tests.experiments.scored_runs import four, make_run, study
-from tests.experiments.towns import World
 from tests.fake_server import FakeServer
 from tests.kills import script, write_questions
 
@@ -48,11 +47,6 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
         return make_run(tmp_path / name, records or four(), **card)
 
     return make
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import random
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -22,7 +21,6 @@ import dspy
 import pytest
 import yaml
 
-from ragbench.cli.main import main
 from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig
@@ -33,6 +31,7 @@ from ragbench.lms import make_adapter, make_lm
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
+from tests.cli.test_mistakes import run
 from tests.experiments.scored_runs import CARD, four, make_run
 from tests.experiments.towns import World
 from tests.retrievers.wire import serving
@@ -110,10 +109,9 @@ def changed(good: Any, n: int, write: Callable[[Any], bytes] = as_json) -> Itera
         target, place = value, rng.choice([p for p in places(value)[1:] if len(p) < 5])
         for key in place[:-1]:
             target = target[key]
+        target[place[-1]] = rng.choice(VALUES)
         if rng.random() < 0.2:
             del target[place[-1]]
-        else:
-            target[place[-1]] = rng.choice(VALUES)
         yield write(value)
 
 
@@ -142,20 +140,15 @@ def in_time(case: bytes) -> Iterator[None]:
 
 
 @pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., int]:
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., int]:
     """Runs `ragbench ARGS` in this process, and checks what it wrote; gives the exit code."""
 
-    def run(case: bytes, *args: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["ragbench", *map(str, args)])
-        with in_time(case), pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
+    def checked(case: bytes, *args: object) -> int:
+        with in_time(case):
+            code, out, err = run(capsys, *map(str, args))
         told = f"{args}: {case[:300]!r}\n{err[-1500:]}"
         assert "Traceback" not in err, told
         assert not CONTROL.findall(out + err), told
-        code = int(stop.value.code or 0)
         assert code in (0, 1, 2), told
         lines = [x for x in err.splitlines() if x.strip() and "questions to ask" not in x]
         if code == 2 and not out:
@@ -165,13 +158,7 @@ def command(
             assert len(error) < 2100, told
         return code
 
-    return run
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.chdir(tmp_path)
-    return World(tmp_path, monkeypatch)
+    return checked
 
 
 def test_configs(world: World, command: Callable[..., int]) -> None:
@@ -225,10 +212,8 @@ def test_compiled_programs(world: World, command: Callable[..., int]) -> None:
                 sidecar = json.loads((folder / SIDECAR).read_bytes())
                 sidecar["program_sha256"] = sha256(case).hexdigest()
                 (folder / SIDECAR).write_text(json.dumps(sidecar))
-            run = ["--dataset", "jsonl", "--data-file", world.data, "--lm", "x", "--limit", 1]
-            refused += (
-                command(case, "eval", *run, "--out", f"o-{folder}", "--compiled", folder) == 2
-            )
+            how = ["--data-file", world.data, "--lm", "x", "--limit", 1, "--compiled", folder]
+            refused += command(case, "eval", *how, "--out", f"o-{folder}") == 2
             command(case, "doctor", folder)
     assert refused > 25
 
