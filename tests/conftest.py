@@ -78,12 +78,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def fresh_dspy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def fresh_dspy() -> Iterator[None]:
     """No cached reply and no setting survives a test."""
     dspy.configure_cache(
         enable_memory_cache=True, enable_disk_cache=False, memory_max_entries=10_000
     )
-    before = dict(dspy.settings.config) if hasattr(dspy.settings, "config") else {}
+    before = dict(dspy.settings.config)
     yield
-    if before:
-        dspy.settings.configure(**before)
+    dspy.settings.configure(**before)
