@@ -11,20 +11,10 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import StopReason
 from ragbench.programs.core.program import RAGProgram, calls_of
-from ragbench.record import Ledger, Step
-from ragbench.retrievers.base import Passage
+from ragbench.record import Ledger
 from ragbench.signatures import ANSWER_STYLES, AnswerStyle
-from tests.fakes import (
-    Asked,
-    Reply,
-    Script,
-    ScriptedLM,
-    blank,
-    never_parses,
-    overflowing,
-    plausible,
-    rate_limited,
-)
+from tests import fakes
+from tests.fakes import Asked, Reply, Script, ScriptedLM, plausible
 from tests.programs.shelf import COUNTY, ask, shelf
 
 #: Every variant; those that are no default one are slow.
@@ -33,7 +23,6 @@ ALL = [
     for name, program in PROGRAMS
     for number, variant in enumerate(program.variants)
 ]
-QUESTION = COUNTY
 
 #: Replies that keep each loop going for as long as it can, field by field.
 _GOING: dict[str, Any] = {
@@ -54,7 +43,6 @@ def never_stops(asked: Asked) -> Reply:
     n = asked.number
     fresh = {
         "thought": f"Thought number {n} is about Harwick.",
-        "segment": f"Sentence number {n} is about Harwick.",
         "query": f"town {n}",
         "queries": [f"town {n}", f"county {n}"],
         "missing": [],
@@ -132,7 +120,7 @@ def _filled(asked: Asked, values: dict[str, Any]) -> dict[str, Any]:
     return {**plausible(asked), **{k: v for k, v in values.items() if k in asked.fields}}
 
 
-SCRIPTS = [plausible, never_stops, never_parses, blank, names_unknown]
+SCRIPTS = [plausible, never_stops, fakes.never_parses, fakes.blank, names_unknown]
 
 
 def make(name: str, variant: str, **knobs: Any) -> RAGProgram:
@@ -140,7 +128,7 @@ def make(name: str, variant: str, **knobs: Any) -> RAGProgram:
 
 
 def run(program: RAGProgram, script: Script) -> tuple[dspy.Prediction, Ledger]:
-    prediction, _, ledger = ask(program, script, QUESTION)
+    prediction, _, ledger = ask(program, script, COUNTY)
     return prediction, ledger
 
 
@@ -170,22 +158,17 @@ def fingerprint(prediction: dspy.Prediction, ledger: Ledger) -> str:
 def test_ends_within_its_budget_with_an_answer(name: str, variant: str, script: Script) -> None:
     program = make(name, variant)
     prediction, ledger = run(program, script)
-    assert isinstance(prediction.answer, str)
     assert prediction.answer.strip()
     assert prediction.stop_reason in get_args(StopReason)
     assert 1 <= lm_calls(ledger) <= program.knobs.max_calls
     assert 1 <= ledger.path.calls <= len(ledger.calls)
     made = [search for search in prediction.searches if not search.cached]
     assert len(made) <= program.knobs.max_retrievals
-    if script is never_parses:
+    if script is fakes.never_parses:
         assert prediction.counts["parse_fallback"] == lm_calls(ledger)
         assert (prediction.answer, prediction.counts["blank_answer"]) == ("noanswer", 1)
-    # The record is of the common shape.
-    assert all(isinstance(step, Step) and step.action for step in prediction.steps)
-    assert all(isinstance(pid, str) for step in prediction.steps for pid in step.pids)
+    assert all(step.action for step in prediction.steps)
     json.dumps([asdict(step) for step in prediction.steps])
-    assert all(isinstance(node, dict) for node in prediction.get("plan") or ())
-    assert all(isinstance(passage, Passage) for passage in prediction.passages)
     seen = {pid for search in prediction.searches for pid, _ in search.hits}
     assert {passage.pid for passage in prediction.passages} <= seen
 
@@ -193,7 +176,7 @@ def test_ends_within_its_budget_with_an_answer(name: str, variant: str, script: 
 @pytest.mark.parametrize("limit", [{"max_calls": 1}, {"max_calls": 4}, {"max_retrievals": 0}])
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_a_small_budget_is_kept(name: str, variant: str, limit: dict[str, int]) -> None:
-    for script in (never_stops, never_parses):
+    for script in (never_stops, fakes.never_parses):
         prediction, ledger = run(make(name, variant, **limit), script)
         assert prediction.answer.strip()
         assert lm_calls(ledger) <= limit.get("max_calls", 100)
@@ -216,12 +199,12 @@ def test_the_same_replies_give_the_same_run(name: str, variant: str, script: Scr
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_a_provider_error_leaves_the_program(name: str, variant: str) -> None:
     with pytest.raises(dspy.LMError):
-        run(make(name, variant), lambda asked: rate_limited())
+        run(make(name, variant), lambda asked: fakes.rate_limited())
 
 
 def narrow(asked: Asked) -> Reply:
     """A script of an LM whose window holds few characters beside the fixed part of a prompt."""
-    return overflowing() if sum(map(len, asked.inputs.values())) > 900 else never_stops(asked)
+    return fakes.overflowing() if sum(map(len, asked.inputs.values())) > 900 else never_stops(asked)
 
 
 @pytest.mark.parametrize(("name", "variant"), ALL)
@@ -238,7 +221,7 @@ def test_a_window_that_is_too_small_fails_no_question(name: str, variant: str) -
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_the_final_answer_is_asked_for_in_the_style_of_the_knob(name: str, variant: str) -> None:
     style: AnswerStyle = "long"
-    _, lm, _ = ask(make(name, variant, answer_style=style), never_stops, QUESTION)
+    _, lm, _ = ask(make(name, variant, answer_style=style), never_stops, COUNTY)
     prompts = [asked.prompt for asked in lm.asked]
     assert any(ANSWER_STYLES[style] in prompt for prompt in prompts)
     assert not any(ANSWER_STYLES["brief"] in prompt for prompt in prompts)
@@ -296,7 +279,7 @@ def test_calls_and_searches_at_the_most(of: str) -> None:
 #: The first is answered as soon as may be, the second after all that a program can do.
 TRAINSET = [
     dspy.Example(question=question, answer="some answer").with_inputs("question")
-    for question in ("Who wrote Salt Road?", QUESTION)
+    for question in ("Who wrote Salt Road?", COUNTY)
 ]
 
 

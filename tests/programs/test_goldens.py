@@ -22,27 +22,17 @@ def described(signature: type[dspy.Signature]) -> dict[str, Any]:
     """What reaches the prompt: the instructions, and name, type and description of each field."""
 
     def line(name: str, field: Any) -> str:
-        kind = getattr(field.annotation, "__name__", "") if not _is_generic(field) else ""
-        desc = field.json_schema_extra.get("desc", "")
-        told = "" if desc == f"${{{name}}}" else f" - {desc}"
-        return f"{name}: {kind or _plain(field.annotation)}{told}"
+        kind, desc = field.annotation, field.json_schema_extra.get("desc", "")
+        plain = str(kind) if hasattr(kind, "__args__") else kind.__name__
+        for module in ("typing.", "ragbench.signatures.types."):
+            plain = plain.replace(module, "")
+        return f"{name}: {plain}" + ("" if desc == f"${{{name}}}" else f" - {desc}")
 
     return {
         "instructions": signature.instructions,
         "inputs": [line(name, field) for name, field in signature.input_fields.items()],
         "outputs": [line(name, field) for name, field in signature.output_fields.items()],
     }
-
-
-def _is_generic(field: Any) -> bool:
-    return hasattr(field.annotation, "__args__")
-
-
-def _plain(annotation: Any) -> str:
-    text = str(annotation)
-    for module in ("typing.", "ragbench.signatures.types."):
-        text = text.replace(module, "")
-    return text
 
 
 def current() -> dict[str, Any]:
