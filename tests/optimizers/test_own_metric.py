@@ -38,9 +38,9 @@ GOLD = dspy.Example(question="q", answer="Po", answers=["Po", "River Po"]).with_
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
     (tmp_path / "mine.py").write_text(CODE)
-    names = ("right", "graded", "broken", "wrong", "number", "missing")
-    allow(*(f"{tmp_path / 'mine.py'}:{name}" for name in names))
-    return f"{tmp_path / 'mine.py'}:"
+    spec = f"{tmp_path / 'mine.py'}:"
+    allow(*(spec + name for name in ("right", "graded", "broken", "wrong", "number", "missing")))
+    return spec
 
 
 def test_its_score_and_what_it_calls_best(spec: str) -> None:
@@ -48,10 +48,8 @@ def test_its_score_and_what_it_calls_best(spec: str) -> None:
     good, bad = dspy.Prediction(answer="Po"), dspy.Prediction(answer="Rhine")
     assert (right(GOLD, good), right(GOLD, bad)) == (1.0, 0.0)
     assert (graded(GOLD, good), graded(GOLD, bad)) == (1.0, 0.4)
-    assert (search_metric(graded)(GOLD, good, []), search_metric(graded)(GOLD, bad, [])) == (
-        True,
-        False,
-    )
+    kept = search_metric(graded)
+    assert (kept(GOLD, good, []), kept(GOLD, bad, [])) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -73,27 +71,21 @@ def test_a_compile_is_chosen_by_it_and_knows_it(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    out = tmp_path / "out"
     with FakeServer(script) as server:
-        given = [
-            "compile", "--program", "vanilla", "--dataset", "jsonl",
-            "--data-file", str(write_questions(tmp_path, 20)), "--model", "openai/fake",
-            "--model-base-url", server.url, "--adapter", "chat", "--optimizer", "bootstrap",
-            "--train-limit", "6", "--val-limit", "6", "--metric", f"{spec}right",
-            "--out", str(out),
-        ]  # fmt: skip
-        chosen = CliRunner().invoke(
-            cli, [*given[:-3], f"{spec}wrong", "--out", str(tmp_path / "wrong")]
-        )
-        assert chosen.exit_code == 0, chosen.output
-        done = CliRunner().invoke(cli, given, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        assert f"{spec}right" in done.output
-        asked = json.loads((out / "compile.json").read_text())
-        assert asked["optimizer"]["metric_sha256"] == OwnMetric(f"{spec}right").digest
-        for folder, good in ((out, True), (tmp_path / "wrong", False)):
-            state = json.loads((folder / "program.json").read_text())
+        for name in ("right", "wrong"):
+            given = [
+                "compile", "--program", "vanilla", "--dataset", "jsonl",
+                "--data-file", str(write_questions(tmp_path, 20)), "--model", "openai/fake",
+                "--model-base-url", server.url, "--adapter", "chat", "--optimizer", "bootstrap",
+                "--train-limit", "6", "--val-limit", "6", "--metric", f"{spec}{name}",
+                "--out", str(tmp_path / name),
+            ]  # fmt: skip
+            done = CliRunner().invoke(cli, given, catch_exceptions=False)
+            assert done.exit_code == 0, done.output
+            assert f"{spec}{name}" in done.output
+            asked = json.loads((tmp_path / name / "compile.json").read_text())
+            assert asked["optimizer"]["metric_sha256"] == OwnMetric(f"{spec}{name}").digest
+            state = json.loads((tmp_path / name / "program.json").read_text())
             demos = [demo for part in state.values() for demo in part.get("demos", ())]
-            kept = [demo["answer"].startswith("Town") for demo in demos if demo.get("augmented")]
-            assert kept
-            assert set(kept) == {good}
+            kept = {demo["answer"].startswith("Town") for demo in demos if demo.get("augmented")}
+            assert kept == {name == "right"}
