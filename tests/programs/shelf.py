@@ -1,18 +1,22 @@
 """A small corpus of made-up people and places, and a script that is given reply by reply."""
 
+import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import dspy
 
 from ragbench.ledger import open_ledger
+from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Ledger
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
+from tests.fake_server import Calls, FakeServer
 from tests.fakes import Asked, Reply, Script, ScriptedLM
 
 TEXTS = {
@@ -22,6 +26,11 @@ TEXTS = {
     "Harwick": "Harwick is a town in the county of Dunmoor. It has 900 inhabitants.",
     "Eastmere": "Eastmere is a town in the county of Tollen. It has 4,000 inhabitants.",
 }
+
+
+#: Questions of two and of three hops over the shelf.
+TOWN = "Where was the author of Salt Road born?"
+COUNTY = "In which county was the author of Salt Road born?"
 
 
 def shelf(*, padding: int = 0, words: int = 0) -> Retriever:
@@ -81,9 +90,20 @@ def ask(
         return program(question=question), lm, ledger
 
 
-#: Questions of two and of three hops over the shelf.
-TOWN = "Where was the author of Salt Road born?"
-COUNTY = "In which county was the author of Salt Road born?"
+def native(
+    program: RAGProgram, replies: Sequence[str | Calls], spec: str = "openai/gpt-4o-mini", *,
+    question: str = TOWN,
+) -> tuple[dspy.Prediction, list[dict[str, Any]]]:  # fmt: skip
+    """The prediction over these replies of a server, and the requests that it saw."""
+    left = list(replies)
+    keys = {"OPENAI_API_KEY": "none", "ANTHROPIC_API_KEY": "none"}
+    with FakeServer(lambda hit: left.pop(0)) as server, patch.dict(os.environ, keys):
+        lm = make_lm(spec, api_base=server.url, cache=False)
+        with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+            prediction = program(question=question)
+        lm.close()
+        assert left == []
+        return prediction, [hit.body for hit in server.hits]
 
 
 def ended(prediction: dspy.Prediction) -> tuple[str, str]:

@@ -11,20 +11,11 @@ from ragbench.experiments.compile import make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.ledger import open_ledger
 from ragbench.metrics.text import normalise_answer
-from ragbench.programs import PROGRAMS
-from ragbench.programs.wrappers import (
-    FORM_INSTRUCTION,
-    TEMPERATURE,
-    Voting,
-    bare_answer,
-    repair_form,
-    vote_counts,
-    with_more_votes,
-)
-from ragbench.retrievers.base import Corpus
-from ragbench.retrievers.factory import make_retriever
+from ragbench.programs import PROGRAMS, wrappers
+from ragbench.programs.wrappers import Voting, bare_answer, repair_form
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.optimizers.world import EXAMPLES, program
+from tests.programs.shelf import shelf
 from tests.programs.test_contract import ALL
 
 QUESTION = EXAMPLES[2].question
@@ -51,14 +42,13 @@ def test_bare_answer(given: str, bare: str) -> None:
 def test_the_form_arm_changes_nothing_but_instructions_of_answering_predictors(
     name: str, variant: str
 ) -> None:
-    retriever = make_retriever("bm25", Corpus(()), setting="pooled")
-    plain, form = (PROGRAMS.get(name)(retriever, variant=variant) for _ in range(2))
+    plain, form = (PROGRAMS.get(name)(shelf(), variant=variant) for _ in range(2))
     repair_form(form)
     changed = 0
     for (at, a), (_, b) in zip(plain.named_predictors(), form.named_predictors(), strict=True):
         assert str(b.signature.fields) == str(a.signature.fields), at
         assert b.demos == a.demos == []
-        added = "\n\n" + FORM_INSTRUCTION if "answer" in a.signature.output_fields else ""
+        added = "\n\n" + wrappers.FORM_INSTRUCTION if "answer" in a.signature.output_fields else ""
         assert b.signature.instructions == a.signature.instructions + added
         changed += bool(added)
     assert changed
@@ -75,7 +65,7 @@ def _voters(*answers: str) -> ScriptedLM:
     rest, lock = iter(answers[1:]), threading.Lock()
 
     def script(asked: Asked) -> Reply:
-        if asked.request.config.temperature != TEMPERATURE:
+        if asked.request.config.temperature != wrappers.TEMPERATURE:
             return {"answer": answers[0]}
         with lock:
             return {"answer": next(rest)}
@@ -123,11 +113,11 @@ def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
 
 
 def test_votes_between_whole_numbers_are_spread_over_the_questions() -> None:
-    assert (vote_counts(1), vote_counts(2)) == ((1, 3, 0.0), (1, 3, 0.5))
+    assert (wrappers.vote_counts(1), wrappers.vote_counts(2)) == ((1, 3, 0.0), (1, 3, 0.5))
     asked = [f"q{i}" for i in range(40)]
     for votes in (1.3, 2.5, 3.7, 5.0):
-        few, many, _ = vote_counts(votes)
-        more = with_more_votes(asked, votes)
+        few, many, _ = wrappers.vote_counts(votes)
+        more = wrappers.with_more_votes(asked, votes)
         given = [many if q in more else few for q in asked]
         assert sum(given) / 40 == pytest.approx(votes, abs=0.06)
-        assert with_more_votes(asked[:17], votes) == more & set(asked[:17])
+        assert wrappers.with_more_votes(asked[:17], votes) == more & set(asked[:17])

@@ -17,7 +17,7 @@ from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
 from ragbench.retrievers.base import Passage
 from ragbench.signatures import AnswerFromContext, IsRel, IsUse
-from tests.fakes import Asked, Reply, ScriptedLM, overflowing
+from tests.fakes import ScriptedLM, overflowing
 from tests.programs.shelf import shelf
 
 
@@ -64,25 +64,14 @@ def read(lm: ScriptedLM, trace: Trace, context: Any, *, last: bool = False) -> s
         return trace.answer(predict(AnswerFromContext), last=last, **asked)
 
 
-LONG = [f"[{n}] Title {n} | {'word ' * 100}".strip() for n in range(1, 9)]
-
-
-def refusing(most: int) -> ScriptedLM:
-    """An LM whose window holds the fixed part of a prompt and `most` characters of inputs."""
-
-    def script(asked: Asked) -> Reply:
-        return overflowing() if sum(map(len, asked.inputs.values())) > most else {"answer": "x"}
-
-    return ScriptedLM(script, max_tokens=1)
-
-
 def test_what_cannot_be_cut_enough_takes_the_default_but_for_a_last_call() -> None:
-    trace = new_trace()
-    assert read(refusing(10), trace, LONG) == ""
+    trace, lm = new_trace(), ScriptedLM(lambda asked: overflowing(), max_tokens=1)
+    long = [f"[1] Title | {'word ' * 100}"] * 8
+    assert read(lm, trace, long) == ""
     assert (trace.budget.calls, trace.counts["context_overflow"]) == (0, 1)
     assert trace.counts["parse_fallback"] == 0
     with pytest.raises(dspy.ContextWindowExceededError):
-        read(refusing(10), new_trace(), LONG, last=True)
+        read(lm, new_trace(), long, last=True)
 
 
 # -- what was shown

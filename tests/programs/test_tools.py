@@ -1,7 +1,6 @@
 """A-RAG's tools and loop, and native tool calls at the wire of a server that speaks them."""
 
 import json
-from collections.abc import Sequence
 from typing import Any, get_args
 
 import dspy
@@ -9,17 +8,15 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
-from ragbench.lms import make_lm
-from ragbench.lms.adapters import make_adapter
 from ragbench.programs.a_rag import ARAG, listed
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.react import ReActRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from ragbench.signatures import ANSWER_STYLES
-from tests.fake_server import Calls, FakeServer
+from tests.fake_server import Calls
 from tests.fakes import ScriptedLM
-from tests.programs.shelf import TOWN, ask, converse, ended, shelf
+from tests.programs.shelf import TOWN, ask, converse, ended, native, shelf
 
 EVERY = ("keyword_search", "semantic_search", "chunk_read", "finish")
 #: The tools that a variant leaves out.
@@ -40,8 +37,7 @@ FINISH = act("finish", "Harwick", thought="Harwick it is.")
 
 def typed(program: ARAG, *replies: Any, question: str = TOWN) -> tuple[Any, Any]:
     """Prediction and LM of a conversation of exactly these replies."""
-    prediction, lm, _ = converse(program, question, ToolStep=replies)
-    return prediction, lm
+    return converse(program, question, ToolStep=replies)[:2]
 
 
 def test_a_search_a_reading_and_an_answer() -> None:
@@ -95,16 +91,14 @@ def test_at_a_limit_the_same_conversation_answers_without_tools(limit: Any, reas
 
 
 def test_each_question_has_its_own_passages_in_the_distractor_setting() -> None:
-    corpus = shelf().corpus
     questions = {"Who?": (0, 1), "Where?": (3, 4)}
-    asked = Corpus(corpus.passages, contexts=questions)
-    program = ARAG(make_retriever("bm25", asked, setting="distractor"))
+    corpus = Corpus(shelf().corpus.passages, contexts=questions)
+    program = ARAG(make_retriever("bm25", corpus, setting="distractor"))
     program.prepare()  # nothing to share
-    found = {}
-    for question in questions:
+    for question, places in questions.items():
         prediction, _ = typed(program, act("keyword_search", "a"), FINISH, question=question)
-        found[question] = {pid for search in prediction.searches for pid, _ in search.hits}
-    assert found == {"Who?": {"Orla Venn", "Salt Road"}, "Where?": {"Harwick", "Eastmere"}}
+        found = {corpus.positions[pid] for pid, _ in prediction.searches[0].hits}
+        assert found == set(places)
 
 
 def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> None:
@@ -127,28 +121,7 @@ def test_arguments_are_read_as_models_write_them() -> None:
 # -- native
 
 
-@pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for provider in ("OPENAI", "ANTHROPIC"):
-        monkeypatch.setenv(f"{provider}_API_KEY", "none")
-
-
 OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5"
-Bodies = list[dict[str, Any]]
-
-
-def native(
-    program: RAGProgram, replies: Sequence[str | Calls], lm_spec: str = OPENAI
-) -> tuple[Any, Bodies]:
-    """The prediction over these replies, and the requests that the server saw."""
-    left = list(replies)
-    with FakeServer(lambda hit: left.pop(0)) as server:
-        lm = make_lm(lm_spec, api_base=server.url, cache=False)
-        with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
-            prediction = program(question=TOWN)
-        lm.close()
-        assert left == []
-        return prediction, [hit.body for hit in server.hits]
 
 
 def keywords(*words: str, **more: Any) -> tuple[str, dict[str, Any]]:
@@ -168,12 +141,12 @@ def test_openai_sees_the_question_the_calls_and_their_results_and_nothing_else()
     assert prediction.steps[0].thought == "Who is it?"
     first, _, third = bodies
     named = {tool["function"]["name"]: tool["function"]["parameters"] for tool in first["tools"]}
-    assert list(named) == ["keyword_search", "semantic_search", "chunk_read"]
+    assert list(named) == list(EVERY[:3])
     assert named["keyword_search"]["required"] == ["keywords"]
     assert named["keyword_search"]["properties"]["top_k"]["maximum"] == 20
     assert (first["parallel_tool_calls"], "response_format" in first) == (False, False)
     roles = [message["role"] for message in third["messages"]]
-    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    assert roles == ["system", "user", *["assistant", "tool"] * 2]
     system, question, asked, shown, again, whole = third["messages"]
     assert system["content"].startswith("Look twice.")  # instructions as they were compiled
     assert "[[" not in system["content"]
@@ -191,8 +164,7 @@ def test_anthropic_sees_the_same_in_its_own_blocks() -> None:
     prediction, bodies = native(ARAG(shelf()), [LOOK, "Harwick"], ANTHROPIC)
     assert prediction.answer == "Harwick"
     first, second = bodies
-    names = [tool["name"] for tool in first["tools"]]
-    assert names == ["keyword_search", "semantic_search", "chunk_read"]
+    assert [tool["name"] for tool in first["tools"]] == list(EVERY[:3])
     assert first["tools"][0]["input_schema"]["required"] == ["keywords"]
     assert first["tool_choice"]["disable_parallel_tool_use"] is True
     _, asked, shown = second["messages"]

@@ -1,24 +1,18 @@
 """A-RAG's tools and loop, as published: no chunk is short, and all tools of a turn are used."""
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
-import dspy
-
-from ragbench.ledger import open_ledger
-from ragbench.lms import make_lm
-from ragbench.lms.adapters import make_adapter
 from ragbench.programs.a_rag import ARAG, ARAGKnobs, ChunkTools
 from ragbench.programs.core import Trace
 from ragbench.programs.core.tools import Seen, ToolUse
 from ragbench.programs.core.trace import Budget
 from ragbench.retrievers import Corpus, GranularIndex, Passage, dense, make_retriever
 from tests.conformance.parity.ours import Parts, World
-from tests.fake_server import Calls, FakeServer
+from tests.fake_server import Calls
+from tests.programs.shelf import native
 from tests.retrievers.conftest import WordEmbedder
 
 _NAME = re.compile(r"^Chunk (\w+)", re.MULTILINE)
@@ -88,26 +82,19 @@ def _loop(corpus: Corpus, given: Mapping[str, Any]) -> dict[str, Any]:
         for turn in given["turns"]
     ]
     program = ARAG(
-        make_retriever("bm25", corpus),
-        guards=(),
-        parallel_tools=True,
-        backend="native",
-        max_steps=given.get("max_loops", 15),
-        answer_style="free",
-    )
-    with _words(), FakeServer(lambda hit: replies.pop(0)) as server:
-        lm = make_lm("openai/gpt-4o-mini", api_base=server.url, cache=False)
-        with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
-            prediction = program(question="a question")
-        lm.close()
-        steps = [step for step in prediction.steps if step.action != "answer"]
-        return {
-            "steps": [[_renamed(step.action), list(step.pids)] for step in steps],
-            "words": sum(len("\n".join(step.notes.get("retrieved", ())).split()) for step in steps),
-            "answer": prediction.answer,
-            "forced": prediction.stop_reason != "answered",
-            "calls": len(server.hits),
-        }
+        make_retriever("bm25", corpus), backend="native", guards=(), parallel_tools=True,
+        max_steps=given.get("max_loops", 15), answer_style="free",
+    )  # fmt: skip
+    with _words():
+        prediction, bodies = native(program, replies, question="a question")
+    steps = [step for step in prediction.steps if step.action != "answer"]
+    return {
+        "steps": [[_renamed(step.action), list(step.pids)] for step in steps],
+        "words": sum(len("\n".join(step.notes.get("retrieved", ())).split()) for step in steps),
+        "answer": prediction.answer,
+        "forced": prediction.stop_reason != "answered",
+        "calls": len(bodies),
+    }
 
 
 def _renamed(tool: str) -> str:
@@ -115,11 +102,5 @@ def _renamed(tool: str) -> str:
     return {"read_chunk": "chunk_read", "chunk_read": "read_chunk"}.get(tool, tool)
 
 
-@contextmanager
-def _words() -> Iterator[None]:
-    key = {"OPENAI_API_KEY": os.environ.get("OPENAI_API_KEY", "none")}
-    with (
-        patch.object(dense, "make_embedder", lambda spec, api_base="": Words()),
-        patch.dict(os.environ, key),
-    ):
-        yield
+def _words() -> Any:
+    return patch.object(dense, "make_embedder", lambda spec, api_base="": Words())

@@ -16,7 +16,7 @@ import dspy
 from ragbench.data import DataSpec, load_dataset
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
-from ragbench.programs import GraphRAG, HippoRAG, LightRAG, LinearRAG
+from ragbench.programs import PROGRAMS
 from ragbench.retrievers import Corpus, Passage, make_retriever
 from ragbench.retrievers.lm_index import base, by_pattern
 from tests.conformance.parity.ours import Parts, World
@@ -26,12 +26,6 @@ from tests.fakes import Asked, Reply, ScriptedLM
 #: Passages of a ranking, and facts that the filter keeps.
 DEPTH, KEPT = 20, 3
 RELATION = "is with"
-PROGRAMS: dict[str, Any] = {
-    "linear_rag": LinearRAG,
-    "hippo_rag": HippoRAG,
-    "light_rag": LightRAG,
-    "graph_rag": GraphRAG,
-}
 Rankings = list[list[int]]
 
 
@@ -39,8 +33,7 @@ def parts(world: World) -> Parts:
     """The passages that the system ranks for a question, by their positions in the corpus."""
     texts, questions = made(world)
     ranked = rank(world["system"], texts, list(questions.values()))
-    found = dict(zip(questions, ranked, strict=True))
-    return {"ranking": lambda qid: found[qid]}
+    return {"ranking": dict(zip(questions, ranked, strict=True)).__getitem__}
 
 
 def made(world: World) -> tuple[list[str], dict[str, str]]:
@@ -59,7 +52,7 @@ def rank(system: str, texts: Sequence[str], questions: Sequence[str]) -> Ranking
     """Positions of the passages that our program ranks, per question."""
     view: Literal["chunk", "paragraph"] = "chunk" if system == "linear_rag" else "paragraph"
     corpus = Corpus([Passage(str(i), "", text) for i, text in enumerate(texts)], view=view)
-    knobs = {"entities": "regex"} if system == "linear_rag" else {}
+    knobs: Any = {"entities": "regex"} if system == "linear_rag" else {}
     lm = ScriptedLM(_script)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -68,7 +61,7 @@ def rank(system: str, texts: Sequence[str], questions: Sequence[str]) -> Ranking
         dspy.context(lm=lm, adapter=make_adapter("json", lm)),
         open_ledger(),
     ):
-        program = PROGRAMS[system](make_retriever("bm25", corpus), k=DEPTH, **knobs)
+        program = PROGRAMS.get(system)(make_retriever("bm25", corpus), k=DEPTH, **knobs)
         program.prepare()
         found = [program(question=text).passages for text in questions]
     return [[int(p.pid) for p in one if p.pid.isdigit()][:DEPTH] for one in found]
