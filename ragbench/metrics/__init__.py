@@ -2,10 +2,8 @@
 
 from ragbench.metrics import drop, efficiency
 from ragbench.metrics.aggregate import (
-    BREAKDOWN_METRICS,
     DEFAULT_METRICS,
     GROUPINGS,
-    Grouping,
     cluster_of,
     score_columns,
     summarize,

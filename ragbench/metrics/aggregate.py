@@ -1,11 +1,11 @@
-"""What a run is worth: means over all its records, and how they break down.
+"""What a run is worth: means over all its records.
 
 A pure function of records, JSON-ready. A mean is over every record that the metric can score;
 failed records have the metric's worst score. A metric that no answered record has (nothing was
 cited, no price is known) is left out, so that failures alone never make a score.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +21,8 @@ DEFAULT_METRICS = (
     *("recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
     *("hops_to_gold", "retrieved_tokens"),
 )
-#: What every breakdown shows.
-BREAKDOWN_METRICS = ("em", "f1")
-
-#: A record -> the group it belongs to, or None for none.
-Grouping = Callable[[Record], Hashable | None]
-
-GROUPINGS: Mapping[str, Grouping] = {
+#: Name -> the group that a record belongs to, or None for none.
+GROUPINGS: Mapping[str, Callable[[Record], Hashable | None]] = {
     "qtype": lambda record: record.qtype or None,
     "hops": lambda record: record.hops,
     "answer_kind": lambda record: answer_kind(record.answers[0]),
@@ -36,12 +31,7 @@ GROUPINGS: Mapping[str, Grouping] = {
 Columns = Mapping[str, Sequence[float | None]]
 
 
-def summarize(
-    records: Sequence[Record],
-    columns: Columns,
-    *,
-    breakdown_metrics: Sequence[str] = BREAKDOWN_METRICS,
-) -> dict[str, Any]:
+def summarize(records: Sequence[Record], columns: Columns) -> dict[str, Any]:
     """The summary of `records`, ordered by qid, JSON-ready; `columns` are of `score_columns`."""
     failures = [r.failure.name if r.failure else "program/no answer" for r in records if r.failed]
     return {
@@ -49,9 +39,6 @@ def summarize(
         "n_failed": len(failures),
         "failures": _counts(failures),
         "scores": _means(records, columns),
-        "breakdowns": {
-            name: _breakdown(records, group, breakdown_metrics) for name, group in GROUPINGS.items()
-        },
         "support_kinds": _counts(map(support_kind, records)),
         "evidence_kinds": _counts(map(evidence_kind, records)),
     }
@@ -83,25 +70,6 @@ def _means(records: Sequence[Record], columns: Columns) -> dict[str, dict[str, A
         interval = {"interval": [ends.low, ends.high]} if ends else {}
         found[name] = {"mean": sum(values) / len(values), "n": len(values), **interval}
     return found
-
-
-def _breakdown(
-    records: Sequence[Record], group: Grouping, metrics: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    members: dict[Hashable, list[Record]] = defaultdict(list)
-    for record in records:
-        if (key := group(record)) is not None:
-            members[key].append(record)
-    rows = {}
-    for key, some in sorted(members.items(), key=lambda item: str(item[0])):
-        scores = _means(some, score_columns(some, metrics))
-        rows[str(key)] = {
-            "n": len(some),
-            "n_failed": sum(record.failed for record in some),
-            **{name: score["mean"] for name, score in scores.items()},
-            "intervals": {n: row["interval"] for n, row in scores.items() if "interval" in row},
-        }
-    return rows
 
 
 def cluster_of(record: Record) -> str:

@@ -20,6 +20,8 @@ from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
+from ragbench.retrievers.lm_index.hippo import in_words
+from ragbench.retrievers.scores import min_max
 from ragbench.signatures import AnswerFromContext, ExtractEntities, SelectFacts
 
 #: Chance that a walk goes on.
@@ -72,9 +74,9 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         if knobs.linking == "entities":
             reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
             return index.nearest_phrases(plain_names(reply.entities or []), 1)
-        scores = index.fact_scores(question)
+        scores = min_max(index.cosines(question, index.fact_vectors))
         facts = best_first(scores, knobs.linking_top_k)
-        texts = {fact: index.fact_text(fact) for fact in facts}
+        texts = {fact: in_words(index.facts_read[fact]) for fact in facts}
         kept = facts
         if knobs.use_filter and facts:  # none is kept where the reply cannot be read
             lines = [f"[{number}] {text}" for number, text in enumerate(texts.values(), start=1)]
@@ -93,6 +95,6 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
             return index.search(trace.question, k=knobs.k)
         named = {index.phrases[phrase]: round(weight, 4) for phrase, weight in seeds.items()}
         trace.step("walk", notes={"seeds": named})
-        weight = knobs.passage_node_weight
-        shares = index.walk(trace.question, seeds, passage_weight=weight, damping=DAMPING)
+        alike = min_max(index.cosines(trace.question, index.passages))
+        shares = index.walked(seeds, knobs.passage_node_weight * alike, damping=DAMPING)
         return index.hits(shares, knobs.k)

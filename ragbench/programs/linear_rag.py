@@ -109,4 +109,4 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         starts = PASSAGE_WEIGHT * starts
         if knobs.ablation == "pagerank":
             return index.hits(starts, knobs.k)
-        return index.hits(index.walk(reached, starts, damping=DAMPING), knobs.k)
+        return index.hits(index.walked(reached.weights, starts, damping=DAMPING), knobs.k)

@@ -29,8 +29,6 @@ def test_scores_are_written_beside_records_that_stay_as_they_are(tmp_path: Path)
     scored = score_run(folder, ScoreRequest()).summary
     assert record_rows(folder) == before
     assert scored["scores"]["em"]["mean"] == 0.25
-    assert scored["breakdowns"]["answer_kind"]["entity"]["n"] == 4
-    assert scored["breakdowns"]["hops"]["2"]["n_failed"] == 1
     kept = scores(folder)
     assert [row["scores"]["em"] for row in kept.values()] == [1.0, 0.0, 0.0, 0.0]
     assert [row["scores"]["contain"] for row in kept.values()] == [1.0, 1.0, 0.0, 0.0]

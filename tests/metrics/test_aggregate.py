@@ -1,4 +1,4 @@
-"""Summaries: means with failures as the worst, their intervals, and breakdowns."""
+"""Summaries: means with failures as the worst, and their intervals."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,15 +41,3 @@ def test_failures_alone_make_no_score_of_what_no_answer_has() -> None:
     score = summed(cited)["scores"]["sp_f1"]
     assert (score["mean"], score["n"]) == (0.5, 2)
     assert summed(cited)["support_kinds"] == {"cited": 1}
-
-
-def test_breakdowns() -> None:
-    groups = summed(RECORDS)["breakdowns"]
-    means = {"em": 0.5, "f1": 0.5, "intervals": {"em": [0.0, 1.0], "f1": [0.0, 1.0]}}
-    assert groups["qtype"]["comparison"] == {"n": 2, "n_failed": 0, **means}
-    assert groups["qtype"]["bridge"] == {"n": 2, "n_failed": 1, **means}
-    assert set(groups["hops"]) == {"2", "3"}
-    assert {kind: row["n"] for kind, row in groups["answer_kind"].items()} == {
-        "entity": 3,
-        "yes_no": 1,
-    }

@@ -194,7 +194,7 @@ def test_a_stored_index_is_mapped_and_gives_the_same(tmp_path: Path) -> None:
     shares = []
     for index in (made, again):
         found = index.activated("River 3", index.seeds(["River 3"]))
-        shares.append(index.walk(found, np.zeros(120), damping=0.5).tolist())
+        shares.append(index.walked(found.weights, np.zeros(120), damping=0.5).tolist())
     assert shares[0] == shares[1]
 
 

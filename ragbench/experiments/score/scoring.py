@@ -28,7 +28,6 @@ from ragbench.experiments.store import (
 )
 from ragbench.metrics import (
     ASKED,
-    BREAKDOWN_METRICS,
     DEFAULT_METRICS,
     JUDGED,
     get_metric,
@@ -109,7 +108,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         if protocol:
             wanted |= dict.fromkeys(measure.metric for measure in protocol.measures)
         columns = score_columns(records, list(wanted))
-        summary = summarize(records, columns, breakdown_metrics=[*BREAKDOWN_METRICS, *judged])
+        summary = summarize(records, columns)
         if protocol:
             summary["protocol"] = apply(protocol, card, records, notes)
         summary["judges"] = notes

@@ -67,13 +67,6 @@ class HippoIndex(WalkIndex):
     def ids(self) -> Mapping[str, int]:
         return {phrase: number for number, phrase in enumerate(self.phrases)}
 
-    def fact_scores(self, question: str) -> Floats:
-        """The cosine of each fact with `question`, scaled to [0, 1] over all facts."""
-        return min_max(self.cosines(question, self.fact_vectors))
-
-    def fact_text(self, fact: int) -> str:
-        return _in_words(self.facts_read[fact])
-
     def seeds(self, facts: Sequence[int], scores: Floats, *, keep: int) -> dict[int, float]:
         """The phrases of `facts` at which walks start, with their weights.
 
@@ -99,17 +92,6 @@ class HippoIndex(WalkIndex):
                 scores[phrase] = max(scores.get(phrase, 0.0), float(scaled[phrase]))
         return scores
 
-    def walk(
-        self, question: str, seeds: Mapping[int, float], *, passage_weight: float, damping: float
-    ) -> Floats:
-        """The share of each passage in walks from `seeds` and from all passages, shape `(n,)`.
-
-        A passage starts walks by its similarity to `question`, scaled to [0, 1], times
-        `passage_weight`.
-        """
-        dense = passage_weight * min_max(self.cosines(question, self.passages))
-        return self.walked(seeds, dense, damping=damping)
-
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
         def read(text: str) -> list[FactText]:
             # Both calls of a passage in one piece of work: no passage waits for all entities.
@@ -131,7 +113,7 @@ class HippoIndex(WalkIndex):
         ]
         phrases = [phrase for one in of_passage for phrase in one]
         self.spread = np.bincount(phrases, minlength=len(ids)).astype(np.int32)
-        self.fact_vectors = self._embedded([_in_words(fact) for fact in self.facts_read])
+        self.fact_vectors = self._embedded([in_words(fact) for fact in self.facts_read])
         self.phrase_vectors = self._embedded(self.phrases)
         weights: dict[tuple[int, int], float] = {}
         for subject, _, other in (fact for one in read for fact in one):
@@ -183,5 +165,6 @@ def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:
     return [fact for fact in facts if fact[0] and fact[2]]
 
 
-def _in_words(fact: FactText) -> str:
+def in_words(fact: FactText) -> str:
+    """Subject, relation and object as one text."""
     return " ".join(filter(None, fact))

@@ -209,10 +209,6 @@ class LinearIndex(WalkIndex):
             weights[row] += mention_bonus(counts, activated)
         return weights
 
-    def walk(self, activated: Activated, starts: Any, *, damping: float) -> Any:
-        """The share of each passage in walks from the entities found and `starts`, shape `(n,)`."""
-        return self.walked(activated.weights, starts, damping=damping)
-
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[str]]:
         texts = [str(passage) for passage in self.corpus]
         if self.settings.entities == "spacy":
