@@ -40,12 +40,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             datasets.Dataset.from_list(rows).to_parquet(parts[name])
         local = READ("parquet", data_files=parts, cache_dir=str(tmp_path / "hub"))
         monkeypatch.setattr(datasets, "load_dataset", lambda repo, config: local)
-        known = {name: str(path) for name, path in (files or {}).items()}
-        monkeypatch.setattr(
-            huggingface_hub,
-            "hf_hub_download",
-            lambda repo, name, repo_type: known[f"{repo}/{name}"],
-        )
+        came = lambda repo, name, **_: (files or {})[f"{repo}/{name}"]  # noqa: E731
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", came)
 
     return serve
 

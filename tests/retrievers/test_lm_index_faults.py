@@ -79,11 +79,6 @@ def whole(hit: Hit) -> dict[str, Any]:
     return {name: said[name] for name in wanted}
 
 
-def fault(prompt: str) -> int:
-    """0 refuses, 1 is unreadable, 2 is cut at first, 3 is cut again; others are whole."""
-    return zlib.crc32(prompt.encode()) % 20
-
-
 def lengthened(said: dict[str, Any], characters: int) -> dict[str, Any]:
     """`said`, its last field too long by at least so many characters."""
     name, value = list(said.items())[-1]
@@ -100,16 +95,14 @@ class Faulty:
         self.lost: dict[str, str] = {}
 
     def __call__(self, hit: Hit) -> str:
-        kind, said = fault(hit.prompt), whole(hit)
-        if kind == 0 or (kind == 3 and not list(said.values())[-1]):
-            self.lost[hit.prompt] = "unreadable_replies"
-            return "I am sorry, but I cannot help with that."
-        if kind == 1:
-            self.lost[hit.prompt] = "unreadable_replies"
-            return '{"something": "else'
-        if kind == 3:
+        # 0 refuses, 1 is unreadable, 2 is cut at first, 3 is cut again; others are whole.
+        kind, said = zlib.crc32(hit.prompt.encode()) % 20, whole(hit)
+        if kind == 3 and list(said.values())[-1]:
             self.lost[hit.prompt] = "cut_replies"
             return json.dumps(lengthened(said, 80_000))
+        if kind in (0, 1, 3):
+            self.lost[hit.prompt] = "unreadable_replies"
+            return '{"something": "else' if kind == 1 else "I am sorry, but I cannot help."
         if kind == 2:  # more than 4,096 tokens, less than 8,192
             said = lengthened(said, 20_000)
         self.said[hit.prompt] = said

@@ -51,24 +51,17 @@ def test_the_first_search_keeps_its_share() -> None:
         first = make_retriever("bm25", CORPUS).search("cat three", k=20)
         found = make_retriever("rerank", CORPUS, **settings).search("cat three", k=20)
     low, high = first[-1].score, first[0].score
-    lengths = {"p0": 7, "p1": 7, "p2": 9}
-    assert [(p.pid, p.score) for p in found] == [
-        (
-            p.pid,
-            pytest.approx(0.25 * (lengths[p.pid] - 7) / 2 + 0.75 * (p.score - low) / (high - low)),
-        )
-        for p in first
-    ]
+    share = {"p0": 0, "p1": 0, "p2": 0.25}  # of texts of 7, 7 and 9 characters
+    expected = [share[p.pid] + 0.75 * (p.score - low) / (high - low) for p in first]
+    assert [p.pid for p in found] == [p.pid for p in first]
+    assert [p.score for p in found] == pytest.approx(expected)
 
 
 def test_an_endpoint_that_answers_otherwise_is_refused() -> None:
-    def other(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        return 200, {"results": [{"index": 0, "score": 1}]}
-
-    with serving(other) as wire, open_ledger() as ledger:
-        reranker = HTTPReranker(wire.address)
-        with pytest.raises(LMSetupError, match="relevance_score"):
-            reranker.score("q", list(CORPUS))
+    other = {"results": [{"index": 0, "score": 1}]}
+    said = pytest.raises(LMSetupError, match="relevance_score")
+    with serving(lambda path, body: (200, other)) as wire, open_ledger() as ledger, said:
+        HTTPReranker(wire.address).score("q", list(CORPUS))
     assert ledger.as_if.failed == 1
 
 
