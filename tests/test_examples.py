@@ -1,16 +1,22 @@
-"""The examples: notebooks and the script run whole over a server on loopback; sweep files load."""
+"""Examples and the twenty tasks of docs/tasks.md run whole, over a server on loopback."""
 
 import json
+import re
+import shlex
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ragbench.cli.main import cli
 from ragbench.experiments.sweep import load_sweep
 from tests.fake_server import FakeServer
+from tests.kills import script
 
 FOLDER = Path(__file__).parents[1] / "examples"
-MODEL = '{"lm": "openai/gpt-4o-mini"}'
+GIVEN = '{"lm": "openai/gpt-4o-mini"}'
 
 
 def code_of(path: Path) -> list[str]:
@@ -28,18 +34,14 @@ def code_of(path: Path) -> list[str]:
     "name", ["ten_lines.py", "evaluate_and_compare.ipynb", "own_program.ipynb"]
 )
 def test_it_runs_from_the_first_cell_to_the_last(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     names: dict[str, Any] = {"__name__": "example"}
     cells = code_of(FOLDER / name)
-    assert sum(MODEL in cell for cell in cells) == 1
-    with FakeServer() as server:
-        model = f'{{"lm": "openai/fake", "api_base": {server.url!r}}}'
-        for number, cell in enumerate(cells, 1):
-            exec(compile(cell.replace(MODEL, model), f"{name}, cell {number}", "exec"), names)
+    assert sum(GIVEN in cell for cell in cells) == 1
+    given = f'{{"lm": "openai/fake", "api_base": {server.url!r}}}'
+    for number, cell in enumerate(cells, 1):
+        exec(compile(cell.replace(GIVEN, given), f"{name}, cell {number}", "exec"), names)
     assert len(server.hits) > 10
     assert len([*tmp_path.glob("runs/*/run.db")]) >= 2
     if name == "ten_lines.py":
@@ -63,3 +65,72 @@ def test_a_sweep_file_takes_a_program_over_three_retrievers(program: str) -> Non
         assert len(sweep.pairs) == 2
     # The whole continues the subset: what was asked is not asked again.
     assert [c.folder for c in subset.cells] == [c.folder for c in whole.cells]
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "tasks.md"
+MODEL = "openai/gpt-4o-mini"
+N = 12
+
+
+def files() -> None:
+    """What the page says that there is, in the working folder."""
+    questions = [f"Which town number {i} lies on river number {i}?" for i in range(N)]
+    passages = [(f"Town {i}", f"Town {i} lies on river number {i}.") for i in range(N)]
+    rows = [f"c{i},{question},Town {i}" for i, question in enumerate(questions)]
+    Path("questions.csv").write_text("\n".join(["id,question,answer", *rows]) + "\n")
+    rows = [f"p{i},{title},{text}" for i, (title, text) in enumerate(passages)]
+    Path("passages.csv").write_text("\n".join(["id,title,text", *rows]) + "\n")
+    hotpot = [
+        {
+            "_id": f"h{i}", "question": question, "answer": f"Town {i}", "type": "bridge",
+            "level": "easy", "supporting_facts": [[passages[i][0], 0]],
+            "context": [[title, [text]] for title, text in (passages[i], passages[i - 1])],
+        }
+        for i, question in enumerate(questions)
+    ]  # fmt: skip
+    Path("dev.json").write_text(json.dumps(hotpot))
+    Path("contracts").mkdir()
+    Path("contracts/lease.txt").write_text("The notice is three months.\n")
+
+
+def test_each_task_is_done_as_the_page_says(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    files()
+    page = PAGE.read_text("utf-8")
+    numbers = re.findall(r"^(\d+)\. ", page, flags=re.MULTILINE)
+    assert [int(number) for number in numbers] == list(range(1, 21))
+    said: dict[str, str] = {}
+    server.script = script
+    blocks = re.findall(r"^( *)```(\w+)\n(.*?)^\1```", page, re.M | re.S)
+    for number, (_, language, indented) in enumerate(blocks):
+        text = textwrap.dedent(indented)
+        if number == 0:
+            Path("rag.py").write_text(text)
+        elif language == "python":
+            text = text.replace("lm=lm)", f"lm=lm, api_base={server.url!r})")
+            exec(compile(text, f"block {number}", "exec"), {"__name__": "task"})
+        else:
+            for line in text.strip().splitlines():
+                said[line] = typed(line, server.url)
+    printed = capsys.readouterr().out
+    assert "4 demonstrations" in printed
+    assert json.loads(Path("runs/whole/card.json").read_text())["questions"] == N
+    assert json.loads(Path("runs/csv/card.json").read_text())["questions"] == N
+    assert json.loads(Path("runs/compiled/card.json").read_text())["questions"] < N
+    assert "\\begin{tabular}" in next(v for k, v in said.items() if "latex" in k)
+    assert "Which town number 3" in said["ragbench show run runs/whole h3"]
+    assert "nothing is wrong" in said["ragbench doctor runs/whole runs/mine"]
+    assert "three months" in next(v for k, v in said.items() if k.startswith("ragbench ask"))
+
+
+def typed(line: str, url: str) -> str:
+    """What a command prints, with the server in the place of the provider."""
+    words = shlex.split(line)[1:]
+    words = [f"{word}@{url}" if word.endswith(f"={MODEL}") else word for word in words]
+    if MODEL in words:
+        words += ["--model-base-url", url]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, (line, done.output, done.exception)
+    return done.output
