@@ -15,17 +15,9 @@ from ragbench.record import Step
 from tests.metrics.records import call, failure, passage, record, search
 
 
-def generated(n: int) -> list[tuple[list[str], list[str]]]:
-    rng = random.Random(3)
-    pids = [f"d{i}" for i in range(30)]
-    return [
-        (rng.sample(pids, rng.randrange(1, 25)), rng.sample(pids, rng.randrange(1, 6)))
-        for _ in range(n)
-    ]
-
-
 def test_measures_equal_ir_measures_on_generated_runs() -> None:
-    runs = generated(500)
+    rng, pids = random.Random(3), [f"d{i}" for i in range(30)]
+    runs = [[rng.sample(pids, rng.randrange(1, most)) for most in (25, 6)] for _ in range(500)]
     qrels = [ir_measures.Qrel(str(q), pid, 1) for q, (_, gold) in enumerate(runs) for pid in gold]
     run = [
         ir_measures.ScoredDoc(str(q), pid, 100.0 - rank)
