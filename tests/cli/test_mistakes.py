@@ -61,9 +61,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_mistake_is_one_line_with_the_cure(command: Any, args: str, expected: str) -> None:
     code, out, err = command(*args.split())
     lines = [line for line in err.splitlines() if line]
-    assert code == 2
-    assert out == ""
-    assert len(lines) == 1, err
+    assert (code, out, len(lines)) == (2, "", 1), err
     assert lines[0].startswith("error: ")
     assert expected in lines[0]
 
@@ -74,9 +72,7 @@ def test_a_mistake_leaves_no_folder_and_shows_no_control_characters(
     command("eval", "--set", "max_steps=0")
     assert not (tmp_path / "runs").exists()
     code, _, err = command("eval", "--program", "x\x1b[31m\ny")
-    assert code == 2
-    assert "\x1b" not in err
-    assert len(err.splitlines()) == 1
+    assert (code, "\x1b" in err, len(err.splitlines())) == (2, False, 1)
 
 
 # -- folders ---------------------------------------------------------------------------------------
@@ -108,8 +104,8 @@ def test_doctor_says_what_is_wrong(command: Any) -> None:
     assert command("doctor", "runs/run")[:2] == (0, "runs/run: nothing is wrong\n")
     query(folder, "UPDATE records SET f1 = 1")
     code, said, _ = command("doctor", "runs")
-    assert code == 1
-    assert "run.db: the record of q2 was damaged or changed after it was written" in said
+    told = "run.db: the record of q2 was damaged or changed after it was written"
+    assert (code, told in said) == (1, True)
     Path("empty").mkdir()
     assert command("doctor", "empty")[0] == 2
 

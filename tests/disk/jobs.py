@@ -33,35 +33,6 @@ def bootstrap_job(folder: Path, url: str, n: int) -> Job:
     return replace(job, finished=dict, summary=(folder / "compiled" / "program.json").read_text)
 
 
-def verdict_job(folder: Path, url: str, n: int) -> Job:
-    """`ragbench verdict` on one compile."""
-    out = folder / "verdict"
-    argv = ["verdict", "--program", "vanilla", "--k", "1", "--optimizer", "bootstrap"]
-    argv += ["--opt-set", "rounds=1", "--limit", "0", "--out", str(out), *_asking(folder, url, n)]
-
-    def shown() -> str:
-        # What was billed depends on what the cache had when the command was given again.
-        found = json.loads((out / "verdict.json").read_text())
-        return json.dumps({k: found[k] for k in ("contrasts", "conclusions", "fixed", "broken")})
-
-    return Job(argv, dict, list, lambda hit: None, shown)
-
-
-def tune_job(folder: Path, url: str, n: int) -> Job:
-    """`ragbench tune` over two values of one knob."""
-    out = folder / "tuned"
-    argv = ["tune", "--program", "vanilla", "--objective", "f1", "--space", "k=1:2", "--only", "k"]
-    argv += ["--trials", "2", "--limit", "4", "--out", str(out), *_asking(folder, url, n)]
-
-    def front() -> str:
-        found = [json.loads(path.read_text()) for path in sorted(out.glob("front/*/sidecar.json"))]
-        if not found:
-            raise ValueError("there is no front")
-        return json.dumps([[each["knobs"], each["scores"]] for each in found])
-
-    return Job(argv, dict, list, lambda hit: None, front)
-
-
 def index_job(folder: Path, url: str, n: int) -> Job:
     """`ragbench index build` of BM25 and of vectors from a server."""
     settings = f"dense=dense(embedder=openai/fake-embedder,api_base={url})"
@@ -87,14 +58,6 @@ def primed(folder: Path, url: str, n: int) -> Job:
     argv = ["eval", "--program", "direct", *_pooled(folder, n), "--limit", "1", "--adapter", "chat"]
     argv += ["--lm", "openai/fake", "--api-base", url, "--out", str(folder / "first")]
     return _building(folder, argv, lambda: "")
-
-
-def _asking(folder: Path, url: str, n: int) -> list[str]:
-    data = str(write_questions(folder, n))
-    return [
-        "--dataset", "jsonl", "--data-file", data, "--api-base", url, "--adapter", "chat",
-        "--workers", "1", "--lm", "openai/fake",
-    ]  # fmt: skip
 
 
 def _pooled(folder: Path, n: int) -> list[str]:
@@ -171,8 +134,6 @@ JOBS: dict[str, tuple[Make, Make | None, int]] = {
     "judge": (judge_job, eval_job, 5),
     "compile": (bootstrap_job, None, 20),
     "sweep": (sweep_job, None, 10),
-    "verdict": (verdict_job, None, 20),
-    "tune": (tune_job, None, 20),
     "index": (index_job, None, 20),
     "tree": (tree_job, primed, 24),
     "graph": (graph_job, primed, 100),
