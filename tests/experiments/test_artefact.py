@@ -46,8 +46,7 @@ def artefact(folder: Path, made: RAGProgram | None = None, **changes: Any) -> Pa
         "knobs": made.knobs.model_dump(mode="json"), "predictors": fields_of(made),
         "program_sha256": save_program(made, folder / "program.json"),
         "data": data_card("towns", "digest", TRAIN, VAL), "optimizer": {"name": "bootstrap"},
-        "versions": versions(),
-        "config": {}, "lms": {}, "scores": {}, "cost": {},
+        "versions": versions(), "config": {}, "lms": {}, "scores": {}, "cost": {},
     }  # fmt: skip
     write_sidecar(folder, Sidecar(**{**fields, **changes}))
     return folder

@@ -49,12 +49,10 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
     for run in data["runs"]:
         frame = frames[run["folder"]]
         for metric in ("f1", "em"):
-            interval = mean_interval(list(frame[metric]), (0.0, 1.0))
-            shown = run["means"][metric]
+            own, shown = mean_interval(list(frame[metric]), (0.0, 1.0)), run["means"][metric]
             assert shown["n"] == len(frame) == run["n"]
-            assert shown[metric] == pytest.approx(frame[metric].mean())
-            assert shown[f"{metric}_low"] == pytest.approx(interval.low)
-            assert shown[f"{metric}_high"] == pytest.approx(interval.high)
+            made = [shown[f"{metric}{end}"] for end in ("", "_low", "_high")]
+            assert made == pytest.approx([frame[metric].mean(), own.low, own.high])
         for name in ("all_recall", "tokens", "cost_usd", "calls", "searches"):
             assert run[name] == pytest.approx(frame[name].mean(), abs=1e-7), name
         assert run["p95_s"] == pytest.approx(np.quantile(frame["latency_s"], 0.95), abs=1e-3)
@@ -65,8 +63,8 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
     for a, others in data["contrasts"]["f1"].items():
         for b, shown in others.items():
             left, right = (frames[names[int(at)]]["f1"].to_dict() for at in (a, b))
-            comparison = compare_scores(left, right)
-            wanted = [comparison.difference, comparison.interval.low, comparison.interval.high]
+            found = compare_scores(left, right)
+            wanted = [found.difference, found.interval.low, found.interval.high]
             made = [shown[f"difference{end}"] for end in ("", "_low", "_high")]
             assert made == pytest.approx(wanted)
     by_question = [frames[name]["f1"].sort_index() for name in names]

@@ -1,5 +1,6 @@
 """The page in a real browser: every control, light and dark, narrow, on paper, live, hostile."""
 
+import itertools
 import json
 import re
 import shutil
@@ -185,19 +186,15 @@ def test_thirty_programs_stay_apart(show: Open, tmp_path: Path) -> None:
         identity = {**CARD["identity"], "program": f"program{n}"}
         make_run(tmp_path / str(n), made, identity=identity)
     page = show([tmp_path])
-    marks = page.evaluate(
-        """() => [...document.querySelectorAll("#programs th[scope=row] path")]
-        .map((path) => path.getAttribute("d") + path.getAttribute("fill"))"""
+    marks = page.locator("#programs th[scope=row] path").evaluate_all(
+        "paths => paths.map((path) => path.getAttribute('d') + path.getAttribute('fill'))"
     )
     assert len(set(marks)) == len(marks) == 30
-    boxes = page.evaluate(
-        """() => [...document.querySelectorAll("#chart svg.chart > text")].map((text) => {
-        const box = text.getBoundingClientRect();
-        return [box.x, box.y, box.right, box.bottom]; })"""
-    )
-    for i, a in enumerate(boxes):
-        for b in boxes[i + 1 :]:
-            assert a[2] <= b[0] + 1 or b[2] <= a[0] + 1 or a[3] <= b[1] + 3 or b[3] <= a[1] + 3
+    boxes = [each.bounding_box() for each in page.locator("#chart svg.chart > text").all()]
+    assert len(boxes) > 3
+    for a, b in itertools.permutations(boxes, 2):
+        apart = (b["x"] - a["x"]) >= a["width"] - 1 or (a["x"] - b["x"]) >= b["width"] - 1
+        assert apart or abs(a["y"] - b["y"]) >= min(a["height"], b["height"]) - 3
 
 
 def test_a_swept_knob_is_a_curve_in_its_order(show: Open, tmp_path: Path) -> None:
