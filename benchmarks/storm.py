@@ -1,13 +1,12 @@
 """Lets every call to a file fail, one after another, and loses power, under every command.
 
-    python -m benchmarks.storm [--step 1] [--first 1] [--minutes 10] [--only eval,compile]
+    python -m benchmarks.storm [--step 1] [--first 1] [--only eval,compile]
 
 See `tests/disk/faults.py`. Needs a C compiler. Prints a line per command
 and exits with 1 if a run ended with a traceback, lost or changed finished work, or came to another
 result.
 """
 
-import math
 import os
 import sys
 import tempfile
@@ -25,9 +24,8 @@ from tests.disk.jobs import JOBS
 @click.command()
 @click.option("--step", type=int, default=1, show_default=True, help="Every how many calls.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first that fails.")
-@click.option("--minutes", type=float, default=math.inf, help="For each command, about.")
 @click.option("--only", default=",".join(JOBS), help="Commands, separated by commas.")
-def main(step: int, first: int, minutes: float, only: str) -> None:
+def main(step: int, first: int, only: str) -> None:
     """Print what came of the faults."""
     bad = 0
     memory = Path("/dev/shm")
@@ -37,15 +35,13 @@ def main(step: int, first: int, minutes: float, only: str) -> None:
             for name in only.split(","):
                 make, prepare, n = JOBS[name]
                 found = each_call(
-                    make, folder / name, shim, n=n, step=step, first=first, prepare=prepare,
-                    minutes=minutes,
-                )  # fmt: skip
+                    make, folder / name, shim, n=n, step=step, first=first, prepare=prepare
+                )
                 lost = lost_with_power(make, folder / f"{name}-power", shim, n=n, prepare=prepare)
-                calls = ", ".join(f"{what} {n}" for what, n in found.by_call.most_common())
-                codes = ", ".join(f"{code}: {n}" for code, n in sorted(found.codes.items()))
+                calls = ", ".join(f"{what} {n}" for what, n in found.faults.most_common())
                 print(
-                    f"{name}: {found.calls} calls, {found.faults} faults ({calls}); exit codes "
-                    f"{codes}; wrong {len(found.bad)}; lost with the power {lost or 'nothing'}",
+                    f"{name}: {found.faults.total()} faults ({calls}); wrong {len(found.bad)}; "
+                    f"lost with the power {lost or 'nothing'}",
                     flush=True,
                 )
                 for line in found.bad:
