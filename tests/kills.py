@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import md5
 from pathlib import Path
@@ -37,16 +37,16 @@ Finished = dict[str, str]
 class Job:
     """A command to kill: its arguments, what it has finished, and what it comes to in the end.
 
-    `unit_of` says to which piece of work a request belongs, `twice` what was kept twice. `summary`
-    is what must not depend on kills. Where `replays` is true of a request, its reply is kept, so
-    that it is not to be seen twice unless it was under way at a kill.
+    `summary` is what must not depend on kills. `unit_of` says to which piece of work a request
+    belongs, `twice` what was kept twice. Where `replays` is true of a request, its reply is kept,
+    so that it is not to be seen twice unless it was under way at a kill.
     """
 
     argv: Sequence[str]
     finished: Callable[[], Finished]
-    twice: Callable[[], list[str]]
-    unit_of: Callable[[Hit], str | None]
     summary: Callable[[], str]
+    unit_of: Callable[[Hit], str | None] = lambda hit: None
+    twice: Callable[[], list[str]] = list
     replays: Callable[[Hit], bool] = lambda hit: False
     cache: Path | None = None  # its cache folder, if not that of all
 
@@ -192,7 +192,7 @@ def eval_job(folder: Path, url: str, n: int) -> Job:
     out = folder / "run"
     argv = [
         "eval", "--program", "vanilla", "--k", "1", "--out", str(out), "--no-cache",
-        *_common(folder, url, n), "--lm", "openai/fake", "--limit", "0",
+        *asking(folder, url, n), "--limit", "0",
     ]  # fmt: skip
     return _of_runs(argv, lambda: {"fake": out}, lambda: timeless(out / "summary.json"))
 
@@ -242,13 +242,14 @@ def _of_runs(
         rows = [(lm, row) for lm, at in runs().items() for row in record_rows(at)]
         return [(f"{lm}/{row['qid']}", row) for lm, row in rows if row["failure"] is None]
 
-    return Job(
-        argv=argv,
-        finished=lambda: {unit: json.dumps(row) for unit, row in lines()},
-        twice=lambda: [unit for unit, n in Counter(u for u, _ in lines()).items() if n > 1],
-        unit_of=_unit_of,
-        summary=summary,
-    )
+    def finished() -> Finished:
+        return {unit: json.dumps(row) for unit, row in lines()}
+
+    return Job(argv, finished, summary, _unit_of, lambda: more_than_once(u for u, _ in lines()))
+
+
+def more_than_once(units: Iterable[str]) -> list[str]:
+    return [unit for unit, n in Counter(units).items() if n > 1]
 
 
 def judge_job(folder: Path, url: str, n: int) -> Job:
@@ -261,11 +262,11 @@ def judge_job(folder: Path, url: str, n: int) -> Job:
         return [row for row in found if "key" in row and not row["provider_failed"]]
 
     return Job(
-        argv=[*argv, "--workers", str(WORKERS)],
-        finished=lambda: {f"judge/{row['qid']}": json.dumps(row) for row in replies()},
-        twice=lambda: [k for k, n in Counter(row["key"] for row in replies()).items() if n > 1],
-        unit_of=_unit_of,
-        summary=lambda: timeless(run / "scores.json"),
+        [*argv, "--workers", str(WORKERS)],
+        lambda: {f"judge/{row['qid']}": json.dumps(row) for row in replies()},
+        lambda: timeless(run / "scores.json"),
+        _unit_of,
+        lambda: more_than_once(row["key"] for row in replies()),
     )
 
 
@@ -274,7 +275,7 @@ def compile_job(folder: Path, url: str, n: int, *, optimizer: str) -> Job:
     out = folder / "compiled"
     argv = [
         "compile", "--program", "vanilla", "--k", "1", "--optimizer", optimizer, "--out", str(out),
-        *_common(folder, url, n), "--lm", "openai/fake", "--train-limit", "0", "--val-limit", "0",
+        *asking(folder, url, n), "--train-limit", "0", "--val-limit", "0",
         "--opt-set", "rounds=2", "--opt-set", "bootstrapped=6", "--opt-set", "labeled=0",
     ]  # fmt: skip
 
@@ -285,13 +286,15 @@ def compile_job(folder: Path, url: str, n: int, *, optimizer: str) -> Job:
         sidecar = json.loads((out / "sidecar.json").read_text())
         return (out / "program.json").read_text() + json.dumps(sidecar["scores"])
 
-    return Job(argv, journal, list, lambda hit: None, summary, replays=lambda hit: True)
+    return Job(argv, journal, summary, replays=lambda hit: True)
 
 
-def _common(folder: Path, url: str, n: int) -> list[str]:
+def asking(folder: Path, url: str, n: int, workers: int = WORKERS) -> list[str]:
+    """Options that ask a data set of `n` questions of the server."""
+    data = str(write_questions(folder, n))
     return [
-        "--dataset", "jsonl", "--data-file", str(write_questions(folder, n)), "--api-base", url,
-        "--adapter", "chat", "--workers", str(WORKERS),
+        "--dataset", "jsonl", "--data-file", data, "--api-base", url, "--adapter", "chat",
+        "--workers", str(workers), "--lm", "openai/fake",
     ]  # fmt: skip
 
 

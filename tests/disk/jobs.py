@@ -88,8 +88,6 @@ def _building(folder: Path, argv: list[str], answers: Callable[[], str]) -> Job:
     return Job(
         argv=argv,
         finished=lambda: _bought(cache),
-        twice=list,
-        unit_of=lambda hit: None,
         summary=lambda: json.dumps([_indexes(cache / "indexes"), answers()]),
         replays=lambda hit: "input" in hit.body or "ntities" in hit.prompt,
         cache=cache,
