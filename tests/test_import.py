@@ -1,20 +1,20 @@
 """Predictions of another system are a run like ours: scored, compared, in the same table."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import ragbench as rb
-from ragbench.cli.main import cli
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import DataError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.importing import import_run
 from ragbench.record import Record
 
+Command = Callable[..., tuple[int, str, str]]
 QUESTIONS = [
     {"id": f"q{i}", "question": f"Where is town {i}?", "answer": f"Land {i}", "gold": [f"Town {i}"],
      "context": [{"title": f"Town {i}", "text": f"Town {i} is in Land {i}."},
@@ -38,7 +38,7 @@ def imported(predictions: Any, name: str = "other", file: str = "predictions.jso
     return list(run.records.values())
 
 
-def test_answers_passages_and_spending_are_those_of_the_file() -> None:
+def test_answers_passages_and_spending_are_those_of_the_file(command: Command) -> None:
     rows = [
         {"question": q["question"], "answer": q["answer"], "passages": [f"Town {i}", "else"],
          "tokens": 100, "calls": 3, "cost_usd": 0.5}
@@ -50,12 +50,12 @@ def test_answers_passages_and_spending_are_those_of_the_file() -> None:
     assert (spent.calls, spent.tokens, spent.cost_usd) == (3, 100, 0.5)
     assert [passage.title for passage in records[0].passages] == ["Town 0", ""]
     assert records[0].passages[0].pid == records[0].gold_pids[0]
-    result = CliRunner().invoke(cli, ["summarize", "runs/other", "--format", "json"])
-    assert json.loads(result.stdout)[0]["rows"][0]["all_recall"] == 1.0
-    assert "right without its evidence" not in result.stderr
+    _, out, err = command("summarize", "runs/other", "--format", "json")
+    assert json.loads(out)[0]["rows"][0]["all_recall"] == 1.0
+    assert "right without its evidence" not in err
 
 
-def test_the_official_prediction_file_gives_the_official_scores() -> None:
+def test_the_official_prediction_file_gives_the_official_scores(command: Command) -> None:
     official = {
         "answer": {"q0": "Land 0", "q1": "the land 1", "q2": "Land 3"},
         "sp": {"q0": [["Town 0", 0]], "q1": [["Town 1", 0], ["Lake 1", 0]]},
@@ -63,20 +63,18 @@ def test_the_official_prediction_file_gives_the_official_scores() -> None:
     records = imported(official)
     assert [record.scores["em"] for record in records] == [1.0, 1.0, 0.0, 0.0, 0.0]
     assert [record.failed for record in records] == [False, False, False, True, True]
-    result = CliRunner().invoke(cli, ["score", "runs/other", "--metric", "support_f1"])
-    assert result.exit_code == 0, result.output
+    assert command("score", "runs/other", "--metric", "support_f1")[0] == 0
 
 
-def test_what_is_not_known_is_not_zero() -> None:
+def test_what_is_not_known_is_not_zero(command: Command) -> None:
     imported([{"id": q["id"], "answer": q["answer"]} for q in QUESTIONS])
-    result = CliRunner().invoke(cli, ["summarize", "runs/other", "--format", "json"])
-    assert result.exit_code == 0, result.output
-    row = json.loads(result.stdout)[0]["rows"][0]
-    assert row["em"] == 1.0
+    code, out, err = command("summarize", "runs/other", "--format", "json")
+    row = json.loads(out)[0]["rows"][0]
+    assert (code, row["em"]) == (0, 1.0)
     unknown = ("calls", "path", "searches", "tokens", "cost_usd", "p50_s")
     assert {row[name] for name in unknown} == {None}
     assert "all_recall" not in row, "nobody said what was found"
-    assert "in all:" not in result.stderr
+    assert "in all:" not in err
     other = [{"id": q["id"], "answer": "no"} for q in QUESTIONS]
     imported(other, name="worse", file="worse.json")
     compared = rb.compare(rb.open_run("runs/other"), rb.open_run("runs/worse"))
@@ -104,17 +102,14 @@ def test_what_is_no_prediction_is_refused(given: Any, told: str) -> None:
     assert not Path("runs").exists()
 
 
-def test_the_command_names_the_system_and_refuses_a_second_run() -> None:
-    rows = [{"id": q["id"], "answer": q["answer"]} for q in QUESTIONS]
-    Path("p.json").write_text(json.dumps(rows))
-    words = ["import", "p.json", "--name", "langgraph", "--data-file", "questions.json"]
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 0, result.output
-    assert "langgraph" in result.output
+def test_the_command_names_the_system_and_refuses_a_second_run(command: Command) -> None:
+    Path("p.json").write_text(json.dumps(OFFICIAL))
+    words = ("import", "p.json", "--name", "langgraph", "--data-file", "questions.json")
+    code, out, _ = command(*words)
+    assert (code, "langgraph" in out) == (0, True)
     assert json.loads(Path("runs/imported-langgraph/summary.json").read_text())["n"] == 5
-    listed = CliRunner().invoke(cli, ["runs", "--format", "json"])
-    row = json.loads(listed.stdout)[0]["rows"][0]
+    row = json.loads(command("runs", "--format", "json")[1])[0]["rows"][0]
     assert (row["cost_usd"], row["f1"] is None) == (None, False)
-    again = CliRunner().invoke(cli, words)
-    assert "holds a run already" in str(again.exception)
+    code, _, err = command(*words)
+    assert (code, "holds a run already" in err) == (2, True)
     assert load_dataset(DataSpec("jsonl", data_file=Path("questions.json"))).name == "questions"
