@@ -192,7 +192,7 @@ def eval_job(folder: Path, url: str, n: int) -> Job:
     out = folder / "run"
     argv = [
         "eval", "--program", "vanilla", "--k", "1", "--out", str(out), "--no-cache",
-        *asking(folder, url, n), "--limit", "0",
+        *_asking(folder, url, n), "--limit", "0",
     ]  # fmt: skip
     return _of_runs(argv, lambda: {"fake": out}, lambda: timeless(out / "summary.json"))
 
@@ -275,7 +275,7 @@ def compile_job(folder: Path, url: str, n: int, *, optimizer: str) -> Job:
     out = folder / "compiled"
     argv = [
         "compile", "--program", "vanilla", "--k", "1", "--optimizer", optimizer, "--out", str(out),
-        *asking(folder, url, n), "--train-limit", "0", "--val-limit", "0",
+        *_asking(folder, url, n), "--train-limit", "0", "--val-limit", "0",
         "--opt-set", "rounds=2", "--opt-set", "bootstrapped=6", "--opt-set", "labeled=0",
     ]  # fmt: skip
 
@@ -289,12 +289,11 @@ def compile_job(folder: Path, url: str, n: int, *, optimizer: str) -> Job:
     return Job(argv, journal, summary, replays=lambda hit: True)
 
 
-def asking(folder: Path, url: str, n: int, workers: int = WORKERS) -> list[str]:
-    """Options that ask a data set of `n` questions of the server."""
+def _asking(folder: Path, url: str, n: int) -> list[str]:
     data = str(write_questions(folder, n))
     return [
         "--dataset", "jsonl", "--data-file", data, "--api-base", url, "--adapter", "chat",
-        "--workers", str(workers), "--lm", "openai/fake",
+        "--workers", str(WORKERS), "--lm", "openai/fake",
     ]  # fmt: skip
 
 
