@@ -82,14 +82,10 @@ class Place:
         assert times > 1 or printed.count("stopped; finished work is kept") == 1
         return printed
 
-    def held_with(self, n: int, out: Path) -> Callable[[], bool]:
+    def held_with(self, n: int, out: Path) -> bool:
         """Whether a request is held and `n` records have been written under `out`."""
-
-        def when() -> bool:
-            written = sum(len(record_rows(path.parent)) for path in out.rglob("run.db"))
-            return self.held.reached.is_set() and written >= n
-
-        return when
+        written = sum(len(record_rows(path.parent)) for path in out.rglob("run.db"))
+        return self.held.reached.is_set() and written >= n
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +99,7 @@ def test_eval_keeps_what_is_finished_and_the_same_command_continues(place: Place
     out = place.folder / "run"
     place.held.left = 3
     argv = [*place.eval, "--limit", "0", "--out", str(out)]
-    printed = place.interrupted(*argv, when=place.held_with(3, out))
+    printed = place.interrupted(*argv, when=lambda: place.held_with(3, out))
     assert "the same command continues" in printed
     kept = read_records(out)
     assert (len(kept.finished), kept.damaged) == (3, ())
@@ -147,7 +143,7 @@ def test_others_end_in_one_line_too(
 ) -> None:
     place.held.left, out = answered, tmp_path / "out"
     argv = [*words.split(), *place.common, "--adapter", "chat", "--out", str(out)]
-    place.interrupted(*argv, when=place.held_with(records, out))
+    place.interrupted(*argv, when=lambda: place.held_with(records, out))
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:

@@ -94,10 +94,8 @@ def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
 
 def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
     invoke(f"eval {DATA} --limit 4 --k 2 --retriever distracting --out runs/two")
-    assert [row["program"] for row in tables(f"summarize {RUN} runs/two")["runs"]] == [
-        "vanilla, k=5, retriever=bm25",
-        "vanilla, k=2, retriever=distracting",
-    ]
+    names = [row["program"] for row in tables(f"summarize {RUN} runs/two")["runs"]]
+    assert names == ["vanilla, k=5, retriever=bm25", "vanilla, k=2, retriever=distracting"]
 
 
 @pytest.mark.parametrize(

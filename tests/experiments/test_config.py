@@ -104,11 +104,8 @@ def test_a_shipped_config_holds_and_its_full_one_differs_in_the_limit_alone(name
         PROGRAMS.get(name)(shelf(), **config.set)
     assert whole.data.limit is None
     assert whole.but(limit=config.data.limit) == config
-    assert re.match(
-        r"# The whole split\. A question takes \d+( to \d+)? calls? and [\d,]+ to [\d,]+ tokens "
-        r"\(estimated by --dry-run\)\.\n",
-        config_text(f"{name}_full"),
-    )
+    first = r"# The whole split\. A question takes [\d,]+.* tokens \(estimated by --dry-run\)\.\n"
+    assert re.match(first, config_text(f"{name}_full"))
 
 
 def test_every_program_has_a_config_and_base_is_the_specification() -> None:

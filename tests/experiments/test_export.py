@@ -5,9 +5,9 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import ragbench as rb
 from ragbench.cli.main import cli
@@ -44,18 +44,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "one"
 
 
-def export(*arguments: object) -> str:
-    result = CliRunner().invoke(cli, ["export", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def test_parquet_is_a_typed_table_that_pandas_opens(run: Path, tmp_path: Path) -> None:
+def test_parquet_is_a_typed_table_that_pandas_opens(
+    run: Path, tmp_path: Path, command: Any
+) -> None:
     pandas = pytest.importorskip("pandas")
     path = tmp_path / "new" / "runs.parquet"
-    assert f"{path}: {N} questions" in export(
-        run, "--to", "parquet", "-o", path, "--metric", "contain"
-    )
+    said = command("export", run, "--to", "parquet", "-o", path, "--metric", "contain")[1]
+    assert f"{path}: {N} questions" in said
     frame = pandas.read_parquet(path)
     names = [column.name for column in COLUMNS]
     assert [name for name in frame.columns if name in names] == names
@@ -78,9 +73,9 @@ def test_parquet_is_a_typed_table_that_pandas_opens(run: Path, tmp_path: Path) -
     assert int(frame["failed"].sum()) == 1
 
 
-def test_csv_and_lines_of_json_have_the_same_rows(run: Path, tmp_path: Path) -> None:
+def test_csv_and_jsonl_have_the_same_rows(run: Path, tmp_path: Path, command: Any) -> None:
     for kind in ("csv", "jsonl"):
-        export(run, "--to", kind, "-o", tmp_path / f"one.{kind}")
+        assert command("export", run, "--to", kind, "-o", tmp_path / f"one.{kind}")[0] == 0
     records = list(reopen(run).records.values())
     with (tmp_path / "one.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -5,11 +5,10 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from ragbench.cli.main import cli
 from ragbench.experiments.artifacts import read_policy
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.runs import Evaluation, reopen
@@ -64,12 +63,6 @@ def question(number: int) -> str:
     return f"Which river is longer, the Alpha{number} or the Beta{number}?"
 
 
-def ragbench(*given: object) -> str:
-    """What the command prints, or its error."""
-    done = CliRunner().invoke(cli, [*map(str, given)])
-    return done.output if done.exit_code == 0 else f"failed: {done.output} {done.exception}"
-
-
 def test_the_cheapest_not_shown_worse_is_named_in_whatever_order(tmp_path: Path) -> None:
     tokens = {"vanilla": 990, "ircot": 490, "react": 90}
     runs = make_runs(tmp_path / "runs", 60, ALIKE, tokens)
@@ -90,18 +83,18 @@ def test_the_cheapest_not_shown_worse_is_named_in_whatever_order(tmp_path: Path)
     assert "shown better than every cheaper program" in dearer.sentences()[0]
 
 
-def test_a_router_is_recommended_only_where_it_gains(tmp_path: Path) -> None:
+def test_a_router_is_recommended_only_where_it_gains(tmp_path: Path, command: Any) -> None:
     out = tmp_path / "policy.json"
     folders = [run.folder for run in make_runs(tmp_path / "runs", 150, TURNED)]
-    assert "router" not in ragbench("recommend", *folders)
-    said = ragbench("recommend", *folders, "--router", "-o", out)
+    assert "router" not in command("recommend", *folders)[1]
+    said = command("recommend", *folders, "--router", "-o", out)[1]
     assert "use the router: it gains +" in said
     learned = read_policy(out)
     chosen = [decide(learned.rule, question_features(question(n)))[0] for n in (0, 1)]
     assert [learned.programs[n].program for n in chosen] == ["vanilla", "ircot"]
     assert len(learned.learned_from.ids) == 150
     folders = [run.folder for run in make_runs(tmp_path / "alike", 120, ALIKE)]
-    assert "no router: " in ragbench("recommend", *folders, "--router", "-o", out)
+    assert "no router: " in command("recommend", *folders, "--router", "-o", out)[1]
     assert isinstance(read_policy(out).rule, Leaf)
 
 
@@ -128,21 +121,23 @@ def test_each_question_is_answered_by_the_program_of_the_rule() -> None:
     assert other.steps[1].action != "route"
 
 
-def test_a_policy_is_learned_and_run_on_other_questions(tmp_path: Path, server: FakeServer) -> None:
+def test_a_policy_is_learned_and_run_on_other_questions(
+    tmp_path: Path, server: FakeServer, command: Any
+) -> None:
     data = ["--data-file", write_questions(tmp_path, 20)]
     lm = ["--lm", "openai/fake", "--api-base", server.url, "--no-cache", "--workers", 2]
     runs, learned = [tmp_path / "vanilla", tmp_path / "direct"], tmp_path / "learned.json"
     for run in runs:
         given = ["--program", run.name, "--split", "train", "--out", run]
-        assert "failed:" not in ragbench("eval", *data, *lm, *given)
-    said = ragbench("recommend", *runs, "--router", "-o", learned)
+        assert command("eval", *data, *lm, *given)[0] == 0
+    said = command("recommend", *runs, "--router", "-o", learned)[1]
     assert "not enough questions" in said
     learned.write_text(json.dumps({**json.loads(learned.read_text()), "rule": RULE}))
     routed = ["--program", "router", "--policy", learned]
-    assert "failed:" not in ragbench("eval", *data, *lm, *routed, "--out", tmp_path / "out")
-    again = ragbench("eval", *data, *lm, *routed, "--split", "train")
+    assert command("eval", *data, *lm, *routed, "--out", tmp_path / "out")[0] == 0
+    again = command("eval", *data, *lm, *routed, "--split", "train")[2]
     assert "was learned from 8 of these 8 questions" in again
-    assert "no prompts of its own" in ragbench("compile", *routed, *data)
+    assert "no prompts of its own" in command("compile", *routed, *data)[2]
     records = read_records(tmp_path / "out")
     assert len(records) == 8  # the test split, although a file is asked whole otherwise
     for record in records.values():

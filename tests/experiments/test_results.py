@@ -46,9 +46,8 @@ def failing(qid: str, error: str = "LMServerError", boundary: str = "provider") 
 
 def five() -> list[Record]:
     """q1 right at once; q2 wrong at once; q3 and q4 fail, q3 is right when asked again."""
-    again = answered("q3", "Norway")
-    last = failing("q4", "LMTimeoutError")
-    return [answered("q1", "Norway"), failing("q3"), answered("q2", "Sweden"), last, again]
+    q1, q3 = answered("q1", "Norway"), answered("q3", "Norway")
+    return [q1, failing("q3"), answered("q2", "Sweden"), failing("q4", "LMTimeoutError"), q3]
 
 
 def asked(qid: str, *calls: Call, **fields: Any) -> Record:
@@ -112,7 +111,7 @@ def test_embedding_the_corpus_is_in_the_whole_cost(ran: Ran) -> None:
 def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -> None:
     right = [n % 4 < 2 for n in range(12)]
     answers = ["Norway" if ok else "Chad" for ok in right]
-    alone = ran(*(answered(f"q{n:02}", each) for n, each in enumerate(answers)))
+    alone = ran(*(answered(f"q{n:02}", answers[n]) for n in range(12)))
     wanted = mean_interval(right, (0.0, 1.0))
     scored = [score_run(alone.folder, ScoreRequest())]
     em = next(row for row in metric_table(scored).rows if row["metric"] == "em")
@@ -120,9 +119,7 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
         shown = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
         assert shown == [0.5, wanted.low, wanted.high]
     groups = [f"c{n // 3}" for n in range(12)]
-    rows = [
-        answered(f"q{n:02}", each, extra={"cluster": groups[n]}) for n, each in enumerate(answers)
-    ]
+    rows = [answered(f"q{n:02}", answers[n], extra={"cluster": groups[n]}) for n in range(12)]
     grouped = mean_interval(right, (0.0, 1.0), groups)
     assert headline_intervals(ran(*rows).records)["em"] == grouped != wanted
     assert headline_intervals(ran(rows[0]).records) == {}

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -85,23 +84,18 @@ def test_texts_are_kept_once_without_keys(tmp_path: Path, monkeypatch: pytest.Mo
     assert query(tmp_path, "SELECT count(*) FROM prompts") == [(3,)]
     asked = answered("q1", "a")
     ledger = replace(asked.ledger, calls=[Call("m", prompt=tuple(names))])
-    texts = read_texts(tmp_path, [replace(asked, ledger=ledger)])
+    shown = [replace(asked, ledger=ledger)]
+    texts = read_texts(tmp_path, shown)
     assert "sk-abc" not in texts[names[2]]
     assert texts[names[3]] == "lone ?"
     for damage in ("'x'", "x'ff'"):
-        with sqlite3.connect(tmp_path / DATABASE) as db:
-            db.execute(f"UPDATE prompts AS p SET text = {damage} WHERE id = ?", (names[0],))
-        db.close()
-        assert names[0] not in read_texts(tmp_path, [replace(asked, ledger=ledger)])
+        query(tmp_path, f"UPDATE prompts AS p SET text = {damage} WHERE id = ?", names[0])
+        assert names[0] not in read_texts(tmp_path, shown)
 
 
 def test_a_second_process_is_kept_out_whatever_is_deleted(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
-    code = (
-        "import sys; from pathlib import Path; from ragbench.experiments.store import locked\n"
-        "with locked(Path(sys.argv[1])): pass"
-    )
-    command = [sys.executable, "-c", code, str(folder)]
+    command = [sys.executable, "-m", "ragbench", "score", str(folder)]
     with locked(folder):
         (folder / "card.json").unlink()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -160,8 +154,7 @@ def test_a_change_by_hand_is_noticed(tmp_path: Path, statement: str, told: str) 
 def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     good = (folder / DATABASE).read_bytes()
-    at = [n for n in range(0, len(good), 97) if any(good[n : n + 1])]
-    for place in at:
+    for place in (n for n in range(0, len(good), 97) if good[n]):
         (folder / DATABASE).write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
         try:
             found = read_records(folder)
@@ -192,7 +185,7 @@ def test_another_version_another_file_or_a_damaged_call_is_one_line(tmp_path: Pa
 
 def test_a_card_that_was_put_beside_another_run_is_noticed(tmp_path: Path) -> None:
     one, two = (make_run(tmp_path / name, four()) for name in "ab")
-    shutil.copy(one / "card.json", two / "card.json")
+    (two / "card.json").write_bytes((one / "card.json").read_bytes())
     with pytest.raises(RunError, match="is of another run"):
         read_card(two)
     path = one / "card.json"
