@@ -5,7 +5,6 @@ The checksums of what is published are not known here. What came is recorded ins
 folder by hand are recorded when they are first read.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ from ragbench.data.base import DataSpec, Split
 from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError, needs_extra
 from ragbench.paths import cache_root, make_folder
+from ragbench.retrievers.store import sha256_of
 
 SUMS = "SHA256SUMS"
 _CORPUS = "corpus.json"
@@ -155,7 +155,7 @@ def fetched(spec: DataSpec) -> list[Path]:
             _fetch(source, config, folder)
         files = [path for path in sorted(folder.iterdir()) if path.name != SUMS]
         if not (folder / SUMS).exists():
-            lines = [f"{_sha256(path)}  {path.name}\n" for path in files]
+            lines = [f"{sha256_of(path)}  {path.name}\n" for path in files]
             (folder / SUMS).write_text("".join(lines))
     return files
 
@@ -163,17 +163,12 @@ def fetched(spec: DataSpec) -> list[Path]:
 def checked(path: Path) -> Path:
     """`path`, whose SHA-256 is the recorded one, else DataError."""
     recorded = (path.parent / SUMS).read_text().splitlines()
-    if f"{_sha256(path)}  {path.name}" not in recorded:
+    if f"{sha256_of(path)}  {path.name}" not in recorded:
         raise DataError(
             f"{path} is not what was fetched: its SHA-256 is not the one in {SUMS} beside it; "
             f"delete the folder to fetch it again, or {SUMS} to take the files as they are"
         )
     return path
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fetch(source: HubSource, config: str | None, folder: Path) -> None:

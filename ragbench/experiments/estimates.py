@@ -282,7 +282,9 @@ class _StandIn(dspy.Adapter):
     def __init__(self, real: dspy.Adapter, kind: _Kind, lm: RagbenchLM | None) -> None:
         super().__init__()
         self.asked: list[Estimate] = []
-        self._real, self._kind, self._lm = real, kind, lm
+        self._kind, self._lm = kind, lm
+        for same in ("format", "format_user_message_content"):  # the latter is of `dspy.ReAct`
+            setattr(self, same, getattr(real, same))
         self._numbers, self._chance = itertools.count(1), random.Random(kind.seed)
         self._longest = _longest(lm)
 
@@ -298,18 +300,6 @@ class _StandIn(dspy.Adapter):
         self.note(sum(estimate_tokens(str(m.get("content") or "")) for m in messages), lm)
         fields = signature.output_fields.items()
         return [{name: self._value(field.annotation, len(fields)) for name, field in fields}]
-
-    def format(
-        self, signature: type[dspy.Signature], demos: list[Any], inputs: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        """As the real adapter: an index made up in a rehearsal measures its prompts so."""
-        messages: list[dict[str, Any]] = self._real.format(signature, demos, inputs)
-        return messages
-
-    def format_user_message_content(self, *arguments: Any, **named: Any) -> str:
-        """As the real adapter: `dspy.ReAct` writes its trajectory so."""
-        written: str = self._real.format_user_message_content(*arguments, **named)
-        return written
 
     def note(self, prompt: int, lm: Any) -> None:
         """Count a call of `prompt` tokens; `lm` is that of a role, if it is not the main one."""

@@ -7,7 +7,6 @@ known `passages` (texts, titles or ids, best first), `supporting_facts`, `tokens
 official scripts.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from ragbench.experiments.runs.summary import SUMMARY
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.retrievers import Corpus, Passage
+from ragbench.retrievers.store import sha256_of
 
 #: Column of a table of runs -> the field of a prediction that says it; no field says the blank.
 _SPENDING = {
@@ -90,10 +90,8 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
         )
     own = {field for field, (group, _) in FLAT.items() if group != "data"}
     of_data = {field: value for field, value in config.identity().items() if field not in own}
-    with file.open("rb") as opened:
-        digest = "sha256:" + hashlib.file_digest(opened, "sha256").hexdigest()
     card = RunCard(
-        identity={**of_data, "program": name, "imported": digest},
+        identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},
         label=name,
         questions=len(examples),
         knobs={},

@@ -149,7 +149,7 @@ class IndexStore:
             stat = path.stat()
             if stat.st_size != size:
                 return f"{name} has {stat.st_size} bytes, not {size}"
-            if not (touched and stat.st_mtime_ns == changed) and _sha256(path) != digest:
+            if not (touched and stat.st_mtime_ns == changed) and sha256_of(path) != digest:
                 return f"{name} has changed"
         return ""
 
@@ -195,7 +195,7 @@ class IndexStore:
             for path in filter(Path.is_file, sorted(folder.rglob("*"))):
                 sync(path)
                 stat = path.stat()
-                stamp = stat.st_size, stat.st_mtime_ns, _sha256(path)
+                stamp = stat.st_size, stat.st_mtime_ns, sha256_of(path)
                 files[path.relative_to(folder).as_posix()] = stamp
             made = Manifest(
                 key=key,
@@ -242,7 +242,8 @@ def read_manifest(folder: Path) -> Manifest | None:
     return manifest.model_copy(update={"key": folder.name})
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

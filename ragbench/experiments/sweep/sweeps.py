@@ -14,17 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
+from ragbench.experiments import runs
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.compile import Plan, compile_program, make_plan
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.runs import (
-    HEADLINE,
-    Evaluation,
-    RunContext,
-    evaluate,
-    ready,
-    same_retrieval,
-)
 from ragbench.experiments.store import locked, write_json
 from ragbench.experiments.sweep.spec import Cell, Sweep
 from ragbench.experiments.watch import SILENT, Watch
@@ -47,7 +40,7 @@ class Outcome:
     cell: Cell
     state: State = "not run"
     reason: str = ""
-    run: Evaluation | None = None
+    run: runs.Evaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -84,15 +77,15 @@ class Benches:
     """Builds what cells need; data, indices and caches are shared by all cells of one data set."""
 
     def __init__(self) -> None:
-        self._kept: list[RunContext] = []
+        self._kept: list[runs.RunContext] = []
 
-    def build(self, cell: Cell) -> RunContext:
+    def build(self, cell: Cell) -> runs.RunContext:
         """What the cell runs on; its program is not compiled yet where the cell compiles it."""
         config = cell.config.but(compiled=None) if cell.settings else cell.config
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
             self._kept.clear()  # cells of one data set come together: let go of the last one's
-        same = next((b for b in self._kept if same_retrieval(b.config, config)), None)
-        run_context = ready(config, like=same or next(iter(self._kept), None))
+        same = next((b for b in self._kept if runs.same_retrieval(b.config, config)), None)
+        run_context = runs.ready(config, like=same or next(iter(self._kept), None))
         if same is None:
             self._kept.append(run_context)
         return run_context
@@ -100,7 +93,7 @@ class Benches:
 
 def checked(
     sweep: Sweep, benches: Benches | None = None
-) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
+) -> Iterator[tuple[Cell, runs.RunContext, Plan | None]]:
     """Each cell, what it runs on, and its compile if it has one; no LM is asked."""
     benches = benches or Benches()
     for cell in sweep.cells:
@@ -141,7 +134,9 @@ class _Runner:
         words = f" ({outcome.reason})" if outcome.reason else ""
         if outcome.run and not words:
             summary = outcome.run.summary
-            means = (f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in HEADLINE)
+            means = (
+                f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in runs.HEADLINE
+            )
             words = f", {summary.n} questions, {', '.join(means)}, {summary.failed} failed"
         self.watch.say(f"{title}: {outcome.state}{words}")
         return outcome
@@ -151,7 +146,7 @@ class _Runner:
             with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
                 run_context = self.benches.build(cell)
                 self._compile(cell, run_context)
-                run = evaluate(cell.config, like=run_context, watch=self.watch, title=title)
+                run = runs.evaluate(cell.config, like=run_context, watch=self.watch, title=title)
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
@@ -164,7 +159,7 @@ class _Runner:
             return Outcome(cell, "failed", f"all {len(run.records)} questions failed", run)
         return Outcome(cell, "done", run=run)
 
-    def _compile(self, cell: Cell, run_context: RunContext) -> None:
+    def _compile(self, cell: Cell, run_context: runs.RunContext) -> None:
         if cell.settings is None:
             return
         if cell.program in self.broken:
@@ -192,10 +187,10 @@ def _reason(error: Exception) -> str:
 
 
 def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
-    runs = {outcome.cell.label: outcome for outcome in outcomes}
+    by_label = {outcome.cell.label: outcome for outcome in outcomes}
     contrasts = []
     for cell, baseline in sweep.pairs.items():
-        sides, scores = [runs[baseline], runs[cell]], {}
+        sides, scores = [by_label[baseline], by_label[cell]], {}
         undone = [f"{one.cell.label} is {one.state}" for one in sides if one.state != "done"]
         why = "".join(undone[:1])
         if not why:
