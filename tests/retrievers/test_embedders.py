@@ -156,14 +156,8 @@ def test_vectors_do_not_depend_on_neighbours_or_order() -> None:
     alone = np.concatenate([embedder.embed([text]) for text in texts])
     assert together == pytest.approx(alone, abs=1e-5)
     assert embedder.embed(texts[::-1])[::-1] == pytest.approx(together, abs=1e-5)
-
-
-@needs_model
-def test_known_cosines() -> None:
-    """The order of similarity that the model is known for."""
-    a, b, c = make_embedder("local").embed(
-        ["A man is eating food.", "A man eats a piece of bread.", "A plane is taking off."]
-    )
+    known = ["A man is eating food.", "A man eats a piece of bread.", "A plane is taking off."]
+    a, b, c = embedder.embed(known)
     assert a @ b > 0.6 > 0.2 > a @ c
 
 

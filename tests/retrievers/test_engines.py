@@ -1,6 +1,7 @@
 """LanceDB and Qdrant against bm25 and dense: the engines themselves; a server that is of no use."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -111,17 +112,15 @@ def test_both_sides_are_ranked_as_here_and_fused(
             assert mine == pytest.approx(theirs, abs=1e-5, rel=1e-3)
     embedder.embedded.clear()
     for weight in (0.0, 0.3, 1.0):
-        fused: dict[str, float] = {}
+        fused = Counter()
         for mode, share in (("text", 1 - weight), ("vector", weight)):
             hits = sides[mode].search("w3 w9", k=15) if share else []
-            for rank, hit in enumerate(hits, start=1):
-                fused[hit.pid] = fused.get(hit.pid, 0) + share / (10 + rank)
-        best = sorted(fused.items(), key=lambda item: (-item[1], CORPUS.positions[item[0]]))[:5]
+            fused.update({hit.pid: share / (10 + rank) for rank, hit in enumerate(hits, start=1)})
+        best = sorted(fused, key=lambda pid: (-fused[pid], CORPUS.positions[pid]))[:5]
         whole = make_retriever(name, CORPUS, rrf_k=10, dense_weight=weight, depth=3, **given)
         found = whole.build(store).search("w3 w9", k=5)
-        assert [(hit.pid, hit.score) for hit in found] == [
-            (pid, pytest.approx(score)) for pid, score in best
-        ]
+        assert [hit.pid for hit in found] == best
+        assert [hit.score for hit in found] == pytest.approx([fused[pid] for pid in best])
     assert not any(text.startswith("T") for text in embedder.embedded), "embedded again"
 
 

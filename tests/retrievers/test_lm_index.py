@@ -217,15 +217,6 @@ def test_a_server_that_fails_under_an_index_is_one_line_and_no_bug(
 
 # -- summary trees
 
-TOPICS = ("comet star moon sky", "bread flour oven salt", "river boat fish net")
-
-
-def topical(n: int) -> Corpus:
-    """`n` texts, in turn of three topics, each with a word of its own."""
-    return make_corpus(
-        (f"{TOPICS[i % 3]} {TOPICS[i % 3]} n{i}" for i in range(n)), title=lambda i: ""
-    )
-
 
 def sums_up(asked: Asked) -> Reply:
     """The first words of the texts."""
@@ -233,21 +224,13 @@ def sums_up(asked: Asked) -> Reply:
     return {"summary": f"{len(texts)} texts of {' '.join(texts[0].split()[:4])}"}
 
 
-# -- clusters of the tree
-
-
-def blobs(n: int, *, seed: int = 3) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    centres = np.eye(3, 16) * 5
-    rows = [centres[i % 3] + rng.normal(0, 0.05, 16) for i in range(n)]
-    return np.array(rows, dtype=np.float32)
-
-
 def test_clusters_are_those_of_the_data_and_the_same_each_time() -> None:
-    found = group(blobs(45), [10] * 45, max_tokens=3500)
+    noise, centres = np.random.default_rng(3).normal(0, 0.05, (45, 16)), 5 * np.eye(3, 16)
+    rows = (np.tile(centres, (15, 1)) + noise).astype(np.float32)
+    found = group(rows, [10] * 45, max_tokens=3500)
     assert {row for rows in found for row in rows} == set(range(45))
     assert all(len({row % 3 for row in rows}) == 1 for rows in found)
-    assert found == group(blobs(45), [10] * 45, max_tokens=3500)
+    assert found == group(rows, [10] * 45, max_tokens=3500)
 
 
 def test_a_cluster_of_too_many_tokens_is_divided() -> None:
@@ -257,12 +240,10 @@ def test_a_cluster_of_too_many_tokens_is_divided() -> None:
     assert group(same[:2], [5000, 5000], max_tokens=1000) == [[0], [1]]
 
 
-# -- making a tree
-
-
 def test_layers_are_summaries_of_the_layer_below() -> None:
-    lm = ScriptedLM(sums_up)
-    made = SummaryTree(topical(45), lm="scripted")
+    lm, topics = ScriptedLM(sums_up), ("comet star moon sky", "bread flour oven", "river boat net")
+    texts = (f"{topics[i % 3]} {topics[i % 3]} n{i}" for i in range(45))
+    made = SummaryTree(make_corpus(texts, title=lambda i: ""), lm="scripted")
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
         made.build()
     layers = made.shape.layers

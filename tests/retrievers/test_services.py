@@ -70,13 +70,11 @@ def test_limits_count_every_attempt(asked: Any) -> None:
 
 
 def evaluate(folder: Path, kind: str, wire: Wire, server: FakeServer) -> tuple[int, str]:
-    settings = {
-        "embedder": ["dense", "embedder=openai/m", f"api_base={wire.address}"],
-        "reranker": ["rerank", "inner=bm25", f"reranker={wire.address}"],
+    spec = {
+        "embedder": f"dense(embedder=openai/m,api_base={wire.address})",
+        "reranker": f"rerank(inner=bm25,reranker={wire.address})",
     }[kind]
-    given = ["--retriever", settings[0]]
-    given += [part for each in settings[1:] for part in ("--retriever-set", each)]
-    return eval_towns(folder, server, N, "--setting", "pooled", "--workers", 4, *given)
+    return eval_towns(folder, server, N, "--setting", "pooled", "--workers", 4, "--retriever", spec)
 
 
 def wrong_for(searches: range, reply: Reply) -> Answer:
