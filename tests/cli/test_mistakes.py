@@ -66,9 +66,7 @@ def test_mistake_is_one_line_with_the_cure(command: Any, args: str, expected: st
     assert expected in lines[0]
 
 
-def test_a_mistake_leaves_no_folder_and_shows_no_control_characters(
-    command: Any, tmp_path: Path
-) -> None:
+def test_a_mistake_leaves_no_folder_and_no_control_characters(command: Any, tmp_path: Path) -> None:
     command("eval", "--set", "max_steps=0")
     assert not (tmp_path / "runs").exists()
     code, _, err = command("eval", "--program", "x\x1b[31m\ny")

@@ -89,9 +89,7 @@ def test_an_embeddings_server_is_not_asked_either(
     assert any("searches also ask a server, at most" in line for line in found.lines())
 
 
-def test_a_dry_run_asks_nothing_and_writes_nothing(
-    server: FakeServer, tmp_path: Path, command: Any
-) -> None:
+def test_dry_runs_ask_and_write_nothing(server: FakeServer, tmp_path: Path, command: Any) -> None:
     words = "tune --only k --trials 2 --program vanilla --lm openai/fake --price in=1,out=2"
     where = ["--limit", 4, "--size", 200, "--api-base", server.url, "--out", tmp_path / "x"]
     code, text, _ = command(*words.split(), *where, "--dry-run")

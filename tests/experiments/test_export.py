@@ -44,9 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "one"
 
 
-def test_parquet_is_a_typed_table_that_pandas_opens(
-    run: Path, tmp_path: Path, command: Any
-) -> None:
+def test_parquet_is_a_typed_table_for_pandas(run: Path, tmp_path: Path, command: Any) -> None:
     pandas = pytest.importorskip("pandas")
     path = tmp_path / "new" / "runs.parquet"
     said = command("export", run, "--to", "parquet", "-o", path, "--metric", "contain")[1]

@@ -202,8 +202,7 @@ def cluster() -> Iterator[Any]:
                             "ignore::FutureWarning")  # fmt: skip
 def test_a_cluster_asks_as_one_machine_though_a_node_dies(cluster: Any, run: Run) -> None:
     with FakeServer(failing) as server:
-        whole = run(server, "here", limit=20)
-        expected = told(whole, server)
+        expected = told(run(server, "here", limit=20), server)
     with FakeServer(failing, latency_s=0.2) as server:
 
         def kill() -> None:
