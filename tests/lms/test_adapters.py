@@ -142,9 +142,15 @@ def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
         make_adapter("jsn")
 
 
-def test_half_of_a_surrogate_pair_never_gets_into_the_next_prompt() -> None:
-    sections = '[[ ## texts ## ]]\n["a\\ud800b"]\n\n[[ ## note ## ]]\n\ud800'
-    with dspy.context(lm=ScriptedLM(lambda asked: sections), adapter=make_adapter("chat")):
+HALF = {
+    "json": '{"texts": ["a\\ud800b"], "note": "\\ud800"}',
+    "chat": '[[ ## texts ## ]]\n["a\\ud800b"]\n\n[[ ## note ## ]]\n\ud800',
+}
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_half_of_a_surrogate_pair_never_gets_into_the_next_prompt(name: str) -> None:
+    with dspy.context(lm=ScriptedLM(lambda asked: HALF[name]), adapter=make_adapter(name)):
         out = dspy.Predict("question -> texts: list[str], note: str")(question="q")
     assert (out.texts, out.note) == (["a?b"], "?")
 
