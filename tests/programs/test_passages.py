@@ -29,17 +29,15 @@ def of(asked: Asked, *titles: str) -> bool:
     return any(f"{title} |" in text for title in titles)
 
 
-def graded(variant: str = "combined", knobs: Any = None, **replies: Any) -> Any:
+def graded(knobs: Any = None, **replies: Any) -> Any:
     """Prediction, LM and ledger where each signature is answered by its rule."""
     gate = {"retrieve": True, "confidence": 0.9}
     script = rules(**{"RetrievalDecision": gate, "DirectAnswer": {"answer": "memory"}, **replies})
-    return ask(SelfRAG(shelf(), variant=variant, **(knobs or {})), script, TOWN)
+    return ask(SelfRAG(shelf(), **(knobs or {})), script, TOWN)
 
 
-def critique(
-    answer: str, relevance: str = "relevant", support: str = "full", utility: int = 5
-) -> dict[str, Any]:
-    return {"relevance": relevance, "answer": answer, "support": support, "utility": utility}
+def critique(answer: str, **said: Any) -> dict[str, Any]:
+    return {"relevance": "relevant", "answer": answer, "support": "full", "utility": 5, **said}
 
 
 def notes_of(prediction: Any) -> list[Any]:
@@ -81,14 +79,14 @@ VERBAL = {"confidence_source": "verbal"}
 )
 def test_the_gate(knobs: Any, said: Any, calls: int, reason: str) -> None:
     read = {"CritiquedAnswer": critique("Harwick")}
-    prediction, lm, _ = graded(knobs={"k": 3, **knobs}, RetrievalDecision=said, **read)
-    direct = reason == "direct"
-    assert (*ended(prediction), len(lm.asked)) == ("memory" if direct else "Harwick", reason, calls)
+    prediction, lm, _ = graded({"k": 3, **knobs}, RetrievalDecision=said, **read)
+    answer = "memory" if reason == "direct" else "Harwick"
+    assert (*ended(prediction), len(lm.asked)) == (answer, reason, calls)
 
 
 def test_grades_that_cannot_be_read_take_the_defaults_and_the_answer_is_kept() -> None:
     reply = {"answer": "Harwick", "support": "rather", "utility": "very"}
-    prediction, _, _ = graded(knobs={"k": 3}, RetrievalDecision="Perhaps?", CritiquedAnswer=reply)
+    prediction, _, _ = graded({"k": 3}, RetrievalDecision="Perhaps?", CritiquedAnswer=reply)
     assert prediction.answer == "Harwick"
     assert (prediction.counts["parse_fallback"], prediction.counts["partial_reply"]) == (1, 3)
     expected = {"relevance": "relevant", "support": "partial", "utility": 3, "score": 4.5}
@@ -108,7 +106,7 @@ def test_without_an_answer_from_a_passage_the_model_answers_from_memory(
 ) -> None:
     none = critique("", relevance=relevance, support="none", utility=1)
     replies = {"CritiquedAnswer": none, "IsRel": {"relevance": relevance}}
-    prediction, lm, _ = graded(variant, {"k": 3}, **replies)
+    prediction, lm, _ = graded({"variant": variant, "k": 3}, **replies)
     assert (*ended(prediction), len(lm.asked)) == ("memory", "direct", 1 + 3 + 1)
     assert prediction.counts[count] == 1
 
@@ -122,14 +120,9 @@ def test_per_passage_answers_from_the_relevant_passages_and_counts_probabilities
         return {"answer": "Harwick" if of(asked, "Orla Venn") else "Unknown"}
 
     published = {"w_utility": 0.5, "w_support": 1, "w_relevance": 1, "signed_utility": True}
-    prediction, lm, ledger = graded(
-        "per_passage",
-        {**published, **VERBAL},
-        IsRel=relevance,
-        AnswerFromContext=answer,
-        IsSup={"support": "full", "confidence": 0.6},
-        IsUse={"utility": 4},
-    )
+    knobs = {"variant": "per_passage", **published, **VERBAL}
+    said: Any = {"IsSup": {"support": "full", "confidence": 0.6}, "IsUse": {"utility": 4}}
+    prediction, lm, ledger = graded(knobs, IsRel=relevance, AnswerFromContext=answer, **said)
     assert prediction.answer == "Harwick"
     assert lm.signatures.count("AnswerFromContext") == 2
     assert lm.signatures.count("IsUse") == lm.signatures.count("IsSup") == 1  # of no refusal
@@ -147,16 +140,13 @@ def grade(grade: str, confidence: float = 1.0) -> dict[str, Any]:
     return {"grade": grade, "confidence": confidence}
 
 
-def corrected(
-    grades: list[Any], *strips: list[int], query: str = "", action: str = "", **more: Any
-) -> Any:
-    """A run of these grades, strips kept and keywords, which answers Harwick, by `action`."""
+def corrected(grades: list[Any], *strips: list[int], query: str = "", **more: Any) -> Any:
+    """A run of these grades, strips kept and keywords, which answers Harwick, and its action."""
     replies = {"GradePassage": grades, "SelectStrips": [{"keep": kept} for kept in strips]}
     replies["RewriteQuery"] = [{"query": query}] if query else []
     given = {"k": len(grades), "external_k": 1, **more}
     prediction, lm = check(CRAG, {**replies, "AnswerFromContext": HARWICK}, **given)
-    assert not action or step(prediction, "evaluate").observation == action
-    return prediction, lm
+    return prediction, lm, step(prediction, "evaluate").observation
 
 
 def test_strips_are_of_three_sentences_or_fifty_words() -> None:
@@ -170,40 +160,40 @@ def test_strips_are_of_three_sentences_or_fifty_words() -> None:
 
 def test_a_full_passage_is_correct_and_an_irrelevant_one_costs_no_selection() -> None:
     grades = [grade("full"), grade("none")]
-    prediction, _ = corrected(grades, [1], action="correct", searched=[TOWN], hides=["[2]"])
+    prediction, _, action = corrected(grades, [1], searched=[TOWN], hides=["[2]"])
+    assert action == "correct"
     # Both passages are graded at once, so either may get the first reply.
     assert sorted(step(prediction, "evaluate").notes["scores"]) == [-1.0, 1.0]
 
 
 def test_none_good_discards_them_and_searches_the_keywords() -> None:
     seen: Any = {"sees": ["Eastmere is a town"], "searched": [TOWN, SECOND]}
-    _, lm = corrected([grade("none", 0.95)] * 2, [1], query=SECOND, **seen)
+    _, lm, _ = corrected([grade("none", 0.95)] * 2, [1], query=SECOND, **seen)
     assert "Salt Road" not in shown(lm, "AnswerFromContext")["context"]
 
 
 def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewriter() -> None:
     grades = [grade("partial", 0.95)]
-    prediction, lm = corrected(grades, [1], [1], query=SECOND, action="ambiguous")
+    prediction, lm, action = corrected(grades, [1], [1], query=SECOND, sees=["[2] Eastmere"])
     first = f"[1] {step(prediction, 'evaluate').pids[0]}"
     assert first in shown(lm, "RewriteQuery")["context"]
     assert first in shown(lm, "SelectStrips")["known"]
-    context = lm.asked[-1].inputs["context"]
-    assert first in context
-    assert "[2] Eastmere" in context
+    assert first in lm.asked[-1].inputs["context"]
+    assert action == "ambiguous"
 
 
 @pytest.mark.parametrize("only", ["correct", "incorrect", "ambiguous"])
 def test_an_action_can_be_fixed_and_a_second_source_left_out(only: str) -> None:
-    knobs: Any = {"only": only, "refine": False, "rewrite": False, "action": only}
-    prediction, _ = corrected([grade("partial")], **knobs)
-    assert len(prediction.searches) == (1 if only == "correct" else 2)
+    knobs: Any = {"only": only, "refine": False, "rewrite": False}
+    prediction, _, action = corrected([grade("partial")], **knobs)
+    assert (action, len(prediction.searches)) == (only, 1 if only == "correct" else 2)
     if only == "incorrect":
         corrected([grade("partial")], external="none", hides=["[1]"], **knobs)
 
 
 def test_a_reranker_can_be_the_evaluator() -> None:
     knobs = {"k": 2, "evaluator": "maxsim", "refine": False, "lower": -1, "upper": 1}
-    prediction, _ = corrected([], external="none", calls=1, **knobs)
+    prediction, _, _ = corrected([], external="none", calls=1, **knobs)
     assert all(-1 <= score <= 1 for score in step(prediction, "evaluate").notes["scores"])
     with pytest.raises(KnobError, match="grades nothing"):
         CRAG(shelf(), evaluator="none")
@@ -232,14 +222,13 @@ def test_pieces_near_to_what_is_remembered_stand_beside_the_passages() -> None:
     sees = ["She was born in Harwick.", "[1]"]
     prediction, lm = check(FaithfulRAG, replies, calls=4, sees=sees, **knobs)
     aligned = step(prediction, "align").observation.splitlines()
-    assert "Orla Venn | She was born in Harwick." in aligned
-    assert len(aligned) == 2
+    assert (len(aligned), "Orla Venn | She was born in Harwick." in aligned) == (2, True)
     assert lm.asked[1].inputs["facts"].startswith('["Orla Venn wrote it."]')
 
 
 def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
-    facts = [{"facts": ["a caravan", "She was born in Harwick."]}]
-    replies = {**MEMORY, "SplitFacts": facts, "AnswerFaithfully": HARWICK}
+    facts: Any = {"SplitFacts": [{"facts": ["a caravan", "She was born in Harwick."]}]}
+    replies = {**MEMORY, **facts, "AnswerFaithfully": HARWICK}
     prediction, _ = check(FaithfulRAG, replies, k=2, piece_words=5, chunk_topk=1)
     assert step(prediction, "align").observation == "Orla Venn | She was born in Harwick."
 
@@ -247,27 +236,23 @@ def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
 def test_a_rehearsal_embeds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faithful_rag, "make_embedder", None)
     example = dspy.Example(question=TOWN).with_inputs("question")
-    rehearsed = rehearse(FaithfulRAG(shelf()), [example], make_adapter("json", ScriptedLM()))
-    assert rehearsed is not None
+    rehearsed: Any = rehearse(FaithfulRAG(shelf()), [example], make_adapter("json", ScriptedLM()))
     assert rehearsed.high.calls == 4
 
 
 def test_nothing_remembered_and_no_alignment_leave_the_passages() -> None:
     nothing: Any = {"RecallFacts": [{"facts": []}], "RecallPassage": [{"passage": " "}]}
-    replies = {**nothing, "AnswerFaithfully": HARWICK}
-    _, lm = check(FaithfulRAG, replies, counts={"nothing_remembered": 1})
+    answer = {"AnswerFaithfully": HARWICK}
+    _, lm = check(FaithfulRAG, {**nothing, **answer}, counts={"nothing_remembered": 1})
     assert lm.asked[-1].inputs["notes"] == "[]"
-    check(FaithfulRAG, {"AnswerFaithfully": HARWICK}, calls=1, align=False)
+    check(FaithfulRAG, answer, calls=1, align=False)
 
 
 # -- rq_rag
 
 PAIR, TOWNS = ("rewrite", "decompose"), "Harwick inhabitants"
-KINDS = {
-    QUERY_ACTIONS["rewrite"]: TOWNS,
-    QUERY_ACTIONS["decompose"]: "Tam Quill writer",
-    QUERY_ACTIONS["disambiguate"]: "Orla Venn",
-}
+QUERIES = {"rewrite": TOWNS, "decompose": "Tam Quill writer", "disambiguate": "Orla Venn"}
+KINDS = {QUERY_ACTIONS[kind]: query for kind, query in QUERIES.items()}
 
 
 def sure(text: str, confidence: float) -> dict[str, Any]:

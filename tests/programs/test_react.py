@@ -50,11 +50,8 @@ def test_the_model_searches_looks_up_and_finishes() -> None:
 
 
 def test_act_only_has_no_thoughts() -> None:
-    turns = [
-        {"answer": "", "tool": "search", "argument": "Orla"},
-        {"answer": "x", "tool": "finish"},
-    ]
-    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), TOWN, ActStep=turns)
+    look, end = {"answer": "", "tool": "search", "argument": "a"}, {"answer": "x", "tool": "finish"}
+    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), TOWN, ActStep=[look, end])
     assert list(lm.asked[0].fields) == ["answer", "tool", "argument"]
     assert prediction.steps[0].thought == ""
 
