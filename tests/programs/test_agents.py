@@ -12,6 +12,7 @@ from tests.programs.shelf import COUNTY, TOWN, ask, check, shelf, shown, step
 
 ASKED: dict[str, Any] = {"question": COUNTY, "answer": "Dunmoor"}
 DUNMOOR = [{"answer": "Dunmoor"}]
+DEFINED = {"kind": "lookup", "task": "Which county is Harwick in?"}
 
 
 # -- ma_rag
@@ -19,10 +20,6 @@ DUNMOOR = [{"answer": "Dunmoor"}]
 
 def planned(*steps: str) -> dict[str, Any]:
     return {"reasoning": "First things first.", "steps": list(steps)}
-
-
-def define(task: str, kind: str = "lookup") -> dict[str, Any]:
-    return {"kind": kind, "task": task}
 
 
 def answered(answer: str, *, success: bool = True, rating: int = 9) -> dict[str, Any]:
@@ -36,7 +33,7 @@ def notes(*given: list[str]) -> list[dict[str, Any]]:
 def test_each_step_is_searched_noted_and_answered_and_all_but_the_first_defined() -> None:
     replies: dict[str, Any] = {
         "PlanSteps": [planned("Who wrote Salt Road?", "Find the county")],
-        "DefineStep": [define("Which county is Harwick in?")],
+        "DefineStep": [DEFINED],
         "TakeNotes": notes(["Orla Venn wrote it.", "Orla Venn wrote it."], []),
         "AnswerTask": [answered("Orla Venn"), answered("Dunmoor", rating=7)],
         "SynthesizeAnswer": DUNMOOR,
@@ -53,7 +50,7 @@ def test_planner_definer_and_look_ups_are_sampled_and_an_aggregate_sees_its_task
         "PlanSteps": [planned("How many live in Harwick?", "Compare")],
         "TakeNotes": notes(["It has 900 inhabitants."]),
         "AnswerTask": [answered("900"), answered("no")],
-        "DefineStep": [define("Is 900 more than 4,000?", "aggregate")],
+        "DefineStep": [{"kind": "aggregate", "task": "Is 900 more than 4,000?"}],
         "SynthesizeAnswer": [{"answer": "no"}],
     }
     _, lm = check(MARAG, replies, answer="no", searched=["How many live in Harwick?"], k=1)
@@ -66,7 +63,7 @@ def test_planner_definer_and_look_ups_are_sampled_and_an_aggregate_sees_its_task
 def test_the_notes_of_a_failed_step_reach_the_new_plan_and_the_summary(bad: Any) -> None:
     replies: dict[str, Any] = {
         "PlanSteps": [planned("Who wrote Slat Road?"), planned("Find its county")],
-        "DefineStep": [define("Which county is Harwick in?")],
+        "DefineStep": [DEFINED],
         "TakeNotes": notes(["Orla Venn was born in Harwick."], []),
         "AnswerTask": [bad, bad],
         "SynthesizeAnswer": DUNMOOR,
@@ -137,14 +134,11 @@ def gap(*questions: str) -> dict[str, Any]:
 
 
 def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before() -> None:
+    which = "Which county is Harwick of Salt Road in?"
     replies = {
         "CitedAnswer": [cited("Harwick", ("She was born in Harwick.", [1]))],
         "CitedPart": [cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")],
-        "AuditClaims": [
-            gap("Which county is Harwick of Salt Road in?"),
-            gap("How many live there?"),
-            NOTHING,
-        ],
+        "AuditClaims": [gap(which), gap("How many live there?"), NOTHING],
         "RefineAnswer": [*DUNMOOR, *DUNMOOR],
     }
     prediction, lm = audited(replies)
@@ -152,9 +146,7 @@ def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before()
     kept = step(prediction, "filter").pids
     assert not any(f"] {pid} |" in part["context"] for pid in kept)
     assert "Harwick is a town" in part["context"]
-    assert part["question"].startswith(
-        f"Which county is Harwick of Salt Road in? (needed for: {COUNTY})"
-    )
+    assert part["question"].startswith(f"{which} (needed for: {COUNTY})")
     assert "[2] Harwick is in Dunmoor. [2]" in audit["claims"]
     assert "[2] Harwick | " in audit["context"]
     last = shown(lm, "RefineAnswer")["notes"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,8 +56,11 @@ def test_multi_query_searches_with_the_question_and_each_query_then_reads_once()
     check(MultiQueryRAG, alone, searched=["Harwick town"], include_original=False)
 
 
-THOUGHT = {"thought": "Salt Road is by Orla Venn.", "next_step": "search", "answer": ""}
-DONE = {"thought": "She was born in Harwick.", "next_step": "answer", "answer": "Harwick"}
+def think(thought: str, answer: str = "") -> dict[str, Any]:
+    return {"thought": thought, "next_step": "answer" if answer else "search", "answer": answer}
+
+
+MULTI = [think("Salt Road is by Orla Venn."), think("She was born in Harwick.", "Harwick")]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +68,7 @@ DONE = {"thought": "She was born in Harwick.", "next_step": "answer", "answer": 
     [
         ("none", {"DirectAnswer": [HELD]}, "direct", []),
         ("single", {"AnswerFromContext": [HELD]}, "answered", [6]),
-        ("multi", {"CoTStep": [THOUGHT, DONE]}, "answered", [3, 3]),  # and no second reader
+        ("multi", {"CoTStep": MULTI}, "answered", [3, 3]),  # and no second reader
     ],
 )
 @pytest.mark.parametrize("asked", [True, False])
@@ -84,11 +88,6 @@ def test_adaptive_rag_has_the_published_k_and_takes_the_loop_if_unreadable() -> 
     assert prediction.steps[0].observation == "multi"
 
 
-def think(thought: str, answer: str = "", *, done: bool = False) -> dict[str, Any]:
-    step = "answer" if done or answer else "search"
-    return {"thought": thought, "next_step": step, "answer": answer}
-
-
 NOVEL = think("Salt Road is a novel.")
 FORCED = [{"answer": "Harwick"}]
 
@@ -106,7 +105,7 @@ def test_ircot_searches_the_question_then_each_sentence(first: bool) -> None:
     ("steps", "chain", "reason"),
     [
         ([NOVEL, think("Harwick is a town.")], 2, "max_steps"),
-        ([think("It is unclear.", "Not stated in the passages", done=True)], 0, "answered"),
+        ([think("It is unclear.", "Not stated in the passages")], 0, "answered"),
         ([NOVEL, think("Salt Road is a novel!")], 1, "no_progress"),
         ([think(TOWN)], 0, "no_progress"),
         (["Hm."], 0, "parse_fallback"),
@@ -146,21 +145,18 @@ def test_paper_leaves_paragraphs_of_more_than_600_words_out_but_no_chunk(view: A
     corpus = Corpus([Passage("long", "long", "novel " * 601)], view=view)
     program = IRCoT(make_retriever("bm25", corpus), variant="paper")
     replies: Any = {"CoTStep": [think("Done.", "x")], "AnswerFromContext": [{"answer": "x"}]}
-    if view == "chunk":
+    left_out = "all 1 passages found have more than 600 words"
+    refused = pytest.raises(AllLeftOutError, match=left_out)
+    with refused if view == "paragraph" else nullcontext():
         prediction, _, _ = converse(program, "novel", **replies)
         assert [passage.pid for passage in prediction.passages] == ["long"]
-        return
-    with pytest.raises(AllLeftOutError, match="all 1 passages found have more than 600 words"):
-        converse(program, "novel", **replies)
 
 
 # -- flare
 
 
-def draft(
-    thought: str, sure: float = 0.9, *, doubt: list[str] | None = None, answer: str = ""
-) -> dict[str, Any]:
-    said = {"uncertain_words": doubt or [], "confidence": sure}
+def draft(thought: str, sure: float = 0.9, *doubt: str, answer: str = "") -> dict[str, Any]:
+    said = {"uncertain_words": list(doubt), "confidence": sure}
     return {**think(thought, answer), **said, "next_step": "answer" if answer else "continue"}
 
 
@@ -174,14 +170,12 @@ def test_a_sure_draft_is_kept_without_a_search() -> None:
 
 def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_again() -> None:
     drafts = [
-        draft("Orla Venn was born in Eastmere.", 1.0, doubt=["eastmere", " "]),
+        draft("Orla Venn was born in Eastmere.", 1.0, "eastmere", " "),
         draft("Orla Venn was born in Harwick.", 0.1, answer="Harwick"),
     ]
-    searched = [TOWN, "Orla Venn was born in ."]
     # What is found takes the place of the passages before.
-    prediction, _ = check(
-        FLARE, {"DraftSentence": drafts}, searched=searched, sees=["[1] Orla"], hides=["[2]"], k=1
-    )
+    more: Any = {"searched": [TOWN, "Orla Venn was born in ."], "hides": ["[2]"], "k": 1}
+    prediction, _ = check(FLARE, {"DraftSentence": drafts}, sees=["[1] Orla"], **more)
     assert step(prediction, "think").thought == "Orla Venn was born in Harwick."
 
 
@@ -195,7 +189,7 @@ def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_aga
     ],
 )
 def test_what_is_searched_for(drafted: str, knobs: dict[str, Any], query: str) -> None:
-    drafts = [draft(drafted, 0.2, doubt=["Eastmere"]), IN_HARWICK]
+    drafts = [draft(drafted, 0.2, "Eastmere"), IN_HARWICK]
     prediction, _ = check(FLARE, {"DraftSentence": drafts}, **knobs)
     assert prediction.steps[0].input == query
 
