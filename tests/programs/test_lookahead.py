@@ -45,29 +45,23 @@ def follow(
     planned: Any, *bindings: Any, answer: dict[str, Any] | None = None, **knobs: Any
 ) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
     """A run of this plan, or of these drafts, what is bound in it, and `answer`."""
-    return converse(
-        LookaheadRAG(shelf(), **knobs),
-        COUNTY,
-        DraftPlanGraph=planned if isinstance(planned, list) else [planned],
-        BindVariables=list(bindings),
-        AnswerFromPlan=[answer or cited("Dunmoor")],
-    )
+    drafts = planned if isinstance(planned, list) else [planned]
+    replies = {"DraftPlanGraph": drafts, "BindVariables": list(bindings)}
+    replies["AnswerFromPlan"] = [answer or cited("Dunmoor")]
+    return converse(LookaheadRAG(shelf(), **knobs), COUNTY, **replies)
 
 
 def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
     found = bound(author="Orla Venn"), bound(town="Harwick")
     answer, lm, ledger = follow(HOPS, *found, answer=cited("Dunmoor", 1))
     assert ended(answer) == ("Dunmoor", "answered")
-    assert queries(answer) == [
-        "author of the novel Salt Road",
-        "birthplace of Orla Venn",
-        "county of the town Harwick",
-    ]
+    later = ["birthplace of Orla Venn", "county of the town Harwick"]
+    assert queries(answer) == ["author of the novel Salt Road", *later]
     assert len(lm.asked) == ledger.path.calls == 2 + 2  # two producers: nobody uses n3
     assert [a.inputs["variables"].split()[0] for a in lm.asked[1:3]] == ['["author"]', '["town"]']
     told = lm.asked[-1].inputs["plan"]
     assert "n1: author of the novel Salt Road -> author = Orla Venn [n1.1, n1.2" in told
-    assert answer.plan[1]["queries"] == ["birthplace of Orla Venn"]
+    assert answer.plan[1]["queries"] == later[:1]
     assert answer.plan[1]["bindings"] == {"{author}": "n1.author"}
     assert answer.plan[0]["values"] == {"author": ["Orla Venn"]}
     assert answer.counts == {}
@@ -96,22 +90,20 @@ def test_a_comparison_is_made_by_the_answer_and_never_searched_for() -> None:
     assert "unresolved_variable" not in answer.counts
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        plan(node("n1", "{n2}"), node("n2", "{n1}")),
-        plan(node("n1", "a"), node("n1", "b")),
-        plan(node("n1", "")),
-        plan(node("a", "{one}", produces=["two"]), node("b", "{two}", produces=["one"])),
-        "no JSON at all",
-    ],
-    ids=["cyclic", "same id", "blank", "circle of variables", "unreadable"],
-)
-def test_a_bad_plan_becomes_the_question(bad: Any) -> None:
-    answer, _, _ = follow(bad, fallback=False)
-    assert queries(answer) == [COUNTY]
+BAD: dict[str, Any] = {
+    "cyclic": plan(node("n1", "{n2}"), node("n2", "{n1}")),
+    "same id": plan(node("n1", "a"), node("n1", "b")),
+    "blank": plan(node("n1", "")),
+    "variables": plan(node("a", "{b}", produces=["c"]), node("d", "{c}", produces=["b"])),
+    "unreadable": "no JSON at all",
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_plan_becomes_the_question(bad: str) -> None:
+    answer, _, _ = follow(BAD[bad], fallback=False)
+    assert queries(answer) == [n["query"] for n in answer.plan] == [COUNTY]
     assert answer.counts["bad_plan"] == 1
-    assert [n["query"] for n in answer.plan] == [COUNTY]
 
 
 def test_samples_agree_on_a_plan_at_another_temperature() -> None:
@@ -173,13 +165,12 @@ def test_fallback_searches_further_and_shows_it_as_evidence() -> None:
 def test_citations_are_checked_and_point_into_the_passages() -> None:
     two = plan(node("n1", "Orla Venn"), node("n2", "Harwick Dunmoor"))
     answer, lm, _ = follow(two, answer=cited("Dunmoor", 2, 99, 0, 2, 1))
-    assert answer.citations == [2, 1]
-    assert answer.counts["unknown_citation"] == 2
+    assert (answer.citations, answer.counts["unknown_citation"]) == ([2, 1], 2)
     labels = step(answer, "context").notes["labels"]
     assert step(answer, "answer").notes["citations"] == [labels[1], labels[0]]
     assert step(answer, "answer").pids == tuple(answer.passages[n - 1].pid for n in (2, 1))
-    for number, label in enumerate(labels):
-        assert f"[{label}] {answer.passages[number].title} |" in lm.asked[-1].inputs["context"]
+    for label, passage in zip(labels, answer.passages, strict=True):
+        assert f"[{label}] {passage.title} |" in lm.asked[-1].inputs["context"]
 
 
 # -- the parts
@@ -190,10 +181,9 @@ def page(n: int, words: str) -> Passage:
 
 
 def looked_up(
-    id: str, *passages: Passage, confidence: float = 0.5, query: str = "", op: str = "lookup",
-    after: tuple[str, ...] = (), unbound: tuple[str, ...] = (),
-) -> LookedUp:  # fmt: skip
-    node = LookUp(id, query or f"query {id}", op=op, confidence=confidence, depends_on=after)
+    id: str, *passages: Passage, sure: float = 0.5, after: Any = (), unbound: Any = ()
+) -> LookedUp:
+    node = LookUp(id, f"query {id}", confidence=sure, depends_on=after)
     return LookedUp(node, (node.query,), passages, {}, unbound)
 
 
@@ -204,26 +194,26 @@ def test_near_duplicates_are_shown_once_and_shares_follow_confidence() -> None:
     assert [item.line for item in evidence] == ["[n1.1] T1 | a b c d e", "[n2.3] T3 | v w x y z"]
     assert duplicates == 2
     long = [page(n, " ".join(f"w{n}x{i:03}" for i in range(514))) for n in (1, 2)]
-    found = [looked_up("n1", long[0], confidence=0.9), looked_up("n2", long[1], confidence=0.3)]
+    found = [looked_up("n1", long[0], sure=0.9), looked_up("n2", long[1], sure=0.3)]
     sizes = [estimate_tokens(item.line) for item in assemble(found, max_tokens=400)[0]]
     assert sizes == [pytest.approx(300, abs=5), pytest.approx(100, abs=5)]
 
 
 PAIR = (page(1, "a"), page(2, "b"))
-SURE = looked_up("a", *PAIR, confidence=0.9)
-LATER = looked_up("b", *PAIR, confidence=0.9, after=("a",))
+SURE = looked_up("a", *PAIR, sure=0.9)
+LATER = looked_up("b", *PAIR, sure=0.9, after=("a",))
 
 
 @pytest.mark.parametrize(
     ("found", "fired"),
     [
         ([SURE], []),
-        ([looked_up("a", *PAIR[:1], confidence=0.9)], ["passages"]),
-        ([SURE, *(looked_up(name, confidence=0.9) for name in "bcd")], ["coverage"]),
-        ([looked_up("a", *PAIR, confidence=0.5)], ["entropy"]),
-        ([looked_up("a", *PAIR, confidence=0.1)], ["confidence"]),
-        ([looked_up("a", confidence=0.9), LATER], ["critical"]),
-        ([looked_up("a", *PAIR, confidence=0.9, unbound=("x",)), LATER], ["critical"]),
+        ([looked_up("a", *PAIR[:1], sure=0.9)], ["passages"]),
+        ([SURE, *(looked_up(name, sure=0.9) for name in "bcd")], ["coverage"]),
+        ([looked_up("a", *PAIR, sure=0.5)], ["entropy"]),
+        ([looked_up("a", *PAIR, sure=0.1)], ["confidence"]),
+        ([looked_up("a", sure=0.9), LATER], ["critical"]),
+        ([looked_up("a", *PAIR, sure=0.9, unbound=("x",)), LATER], ["critical"]),
     ],
 )
 def test_each_trigger_can_fire_alone(found: list[LookedUp], fired: list[str]) -> None:

@@ -13,16 +13,12 @@ from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible
 from tests.programs.shelf import COUNTY, TEXTS, ask, check, ended, queries, shelf
 
 
-def direct(answer: str) -> dict[str, Any]:
-    return {"mode": "direct", "answer": answer, "sub_questions": [], "combine": ""}
-
-
-UNKNOWN = {"mode": "unknown", "answer": "", "sub_questions": [], "combine": ""}
+def direct(answer: str, mode: str = "direct") -> dict[str, Any]:
+    return {"mode": mode, "answer": answer, "sub_questions": [], "combine": ""}
 
 
 def split(*parts: str, combine: str = "compare them", answer: str = "") -> dict[str, Any]:
-    said = {"mode": "decompose", "answer": answer}
-    return {**said, "sub_questions": list(parts), "combine": combine}
+    return {**direct(answer, "decompose"), "sub_questions": list(parts), "combine": combine}
 
 
 def always_splits(asked: Asked) -> Reply:
@@ -61,7 +57,8 @@ def test_the_passages_are_read_where_no_child_answered() -> None:
     expected: Any = {"counts": {"no_child_answered": 1}, "k": 1}
     expected["sees"] = ["Orla Venn |", "Harwick |", "Eastmere |"]
     parts = split("Dunmoor?", "Tollen?")
-    recurse(parts, UNKNOWN, direct("Not stated."), read="Dunmoor", **expected)
+    unknown = direct("", "unknown")
+    recurse(parts, unknown, direct("Not stated."), read="Dunmoor", **expected)
 
 
 def test_child_equal_to_an_ancestor_is_refused() -> None:
@@ -134,12 +131,8 @@ def explore(*turns: str, padding: int = 0, **knobs: Any) -> tuple[dspy.Predictio
 
 
 def test_corpus_is_a_variable_and_never_in_the_prompt() -> None:
-    answer, lm, _ = explore(
-        "print(len(context), [p for p in context if 'county of Dunmoor' in p][0][:7])",
-        "SUBMIT('Dunmoor')",
-        padding=60,
-        answer_style="free",
-    )
+    look = "print(len(context), [p for p in context if 'county of Dunmoor' in p][0][:7])"
+    answer, lm, _ = explore(look, "SUBMIT('Dunmoor')", padding=60, answer_style="free")
     assert (*ended(answer), len(lm.asked)) == ("Dunmoor", "answered", 2)
     assert f"{len(TEXTS) + 60} Harwick" in lm.asked[1].prompt
     assert (answer.searches, answer.passages) == ([], [])
@@ -183,15 +176,9 @@ def test_budget_holds_inside_the_sandbox(turns: Any, limit: Any, calls: int, ans
 
 
 def test_tools_search_and_read() -> None:
-    answer, lm, _ = explore(
-        "hits = search('Harwick county', 2)\nprint(read(hits[0]['pid']))",
-        "print(read('no such'))",
-        "search('c')",
-        "SUBMIT(answer='Dunmoor')",
-        variant="tools",
-        k=2,
-        max_retrievals=2,
-    )
+    look = "hits = search('Harwick county', 2)\nprint(read(hits[0]['pid']))"
+    turns = (look, "print(read('no such'))", "search('c')", "SUBMIT(answer='Dunmoor')")
+    answer, lm, _ = explore(*turns, variant="tools", k=2, max_retrievals=2)
     assert answer.answer == "Dunmoor"
     assert queries(answer) == [COUNTY, "Harwick county"]
     assert "It has 900 inhabitants" in lm.asked[1].prompt
@@ -207,9 +194,8 @@ def test_provider_error_in_the_sandbox_leaves_the_program() -> None:
 
 
 def test_large_corpus_is_cut_to_what_a_search_finds_and_filled_up() -> None:
-    answer, lm, _ = explore(
-        "SUBMIT(str([p.split(' |')[0] for p in context]))", max_variable=8, padding=60
-    )
+    titles = "SUBMIT(str([p.split(' |')[0] for p in context]))"
+    answer, lm, _ = explore(titles, max_variable=8, padding=60)
     shown = ast.literal_eval(answer.answer)
     (search,) = answer.searches
     found = [pid for pid, _ in search.hits]
