@@ -26,17 +26,7 @@ from ragbench.retrievers.base import Passage
 from ragbench.signatures.answering import AnswerFromContext
 from ragbench.tokens import estimate_tokens
 from tests.fakes import Asked, ScriptedLM, plausible
-from tests.optimizers.world import (
-    EXAMPLES,
-    SMALL,
-    VAL,
-    compiled,
-    even_towns,
-    program,
-    scripted,
-    task,
-    town,
-)
+from tests.optimizers.world import SMALL, VAL, compiled, even_towns, program, scripted, task, town
 
 GOLD = dspy.Example(question="q", answers=["Ann Smith", "A. Smith"])
 
@@ -102,7 +92,7 @@ def test_a_dead_lm_or_a_spent_budget_stops_the_compile_in_one_line(
 
     lm, knobs = scripted(script), SMALL[name] | BUSY.get(name, {})
     with pytest.raises(RunError, match=r"^[^\n]*budget of \$1[^\n]* same command[^\n]*$"):
-        compiled(name, tmp_path, lm, knobs=knobs, train=EXAMPLES[:10] * 4, workers=1)
+        compiled(name, tmp_path, lm, knobs=knobs, train=VAL * 7, workers=1)
     assert len(lm.asked) <= 6
 
 
@@ -199,7 +189,7 @@ def test_trimming_keeps_order_numbers_and_the_proof() -> None:
     [odd] = fit_demos([{**demo, "context": {"b", "a"}}], AnswerFromContext, max_tokens=99)
     assert odd["context"] == ["a", "b"]  # a set would not be JSON
     # DSPy would show "Not supplied for this particular example", which small models repeat.
-    raw = for_optimizer(EXAMPLES)[0]
+    raw = for_optimizer(VAL)[0]
     assert fit_demos([raw], dspy.Signature("question -> reasoning, answer"), max_tokens=99) == []
     assert fit_demos([raw], dspy.Signature("passage -> answer"), max_tokens=99) == []
 
@@ -222,7 +212,7 @@ def test_rules_stay_with_their_candidate(tmp_path: Path) -> None:
 )
 def test_candidate_programs_are_kept_and_not_inside_each_other(name: str, tmp_path: Path) -> None:
     start = program()
-    found = OPTIMIZERS.get(name)(**SMALL[name]).compile(start, task(tmp_path))
+    found = compiled(name, tmp_path, start=start)
     assert found.candidates
     scores = [candidate.score for candidate in found.candidates]
     assert all(score is not None and 0 <= score <= 1 for score in scores)
@@ -310,19 +300,19 @@ def test_the_prompt_model_alone_writes_instructions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "titles", "words"),
     [
-        ("Ann 3", ["Town 3"], "Right"),
-        ("", ["Town 3"], "No answer was given"),
-        ("The mayor is Ann 3 of Town 3", ["Town 3", "River 3"], "Wrong form"),
-        ("Bob", ["Town 3"], "Missed hop: no search found the passage 'River 3'"),
-        ("Bob", ["Town 3", "River 3"], "Wrong: 'Bob' was answered, expected 'Ann 3'"),
+        ("Ann 10", ["Town 10"], "Right"),
+        ("", ["Town 10"], "No answer was given"),
+        ("The mayor is Ann 10 of Town 10", ["Town 10", "River 10"], "Wrong form"),
+        ("Bob", ["Town 10"], "Missed hop: no search found the passage 'River 10'"),
+        ("Bob", ["Town 10", "River 10"], "Wrong: 'Bob' was answered, expected 'Ann 10'"),
     ],
 )
 def test_feedback_names_what_went_wrong(answer: str, titles: list[str], words: str) -> None:
     passages = [Passage(title, title, f"{title} is a place.") for title in titles]
     prediction = said(answer, passages=passages)
-    assert words in feedback(EXAMPLES[3], prediction)
+    assert words in feedback(VAL[0], prediction)
     unread = said("no", counts={"parse_fallback": 2})
-    assert "2 replies could not be read" in feedback(EXAMPLES[3], unread)
+    assert "2 replies could not be read" in feedback(VAL[0], unread)
 
 
 def test_a_better_instruction_is_found(tmp_path: Path) -> None:

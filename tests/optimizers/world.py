@@ -35,14 +35,8 @@ TRAIN, VAL = EXAMPLES[:10], EXAMPLES[10:]
 
 def corpus() -> Corpus:
     filler = "Nothing else is known about the place. " * 20
-    return Corpus(
-        tuple(
-            Passage(
-                f"p{i}", f"Town {i}", f"Town {i} lies on River {i}. Its mayor is Ann {i}. {filler}"
-            )
-            for i in range(N)
-        )
-    )
+    texts = (f"Town {i} lies on River {i}. Its mayor is Ann {i}. {filler}" for i in range(N))
+    return Corpus(tuple(Passage(f"p{i}", f"Town {i}", text) for i, text in enumerate(texts)))
 
 
 def program(name: str = "vanilla", **knobs: Any) -> RAGProgram:
@@ -73,15 +67,8 @@ def scripted(script: Any = even_towns, **settings: Any) -> ScriptedLM:
 
 
 def task(folder: Path, lm: dspy.LM | None = None, **fields: Any) -> Task:
-    given: dict[str, Any] = {
-        "train": TRAIN,
-        "val": VAL,
-        "scorer": make_scorer("f1"),
-        "lm": lm or scripted(),
-        "log_folder": folder,
-        "workers": 2,
-    }
-    return Task(**{**given, **fields})
+    given = {"train": TRAIN, "val": VAL, "scorer": make_scorer("f1"), "workers": 2, **fields}
+    return Task(lm=lm or scripted(), log_folder=folder, **given)
 
 
 def compiled(

@@ -16,16 +16,6 @@ from ragbench.retrievers.lm_index.knowledge import Report, chosen_reports, commu
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import COUNTY, TEXTS, ask, ended, shelf
 
-QUESTION = "Who wrote Salt Road?"
-
-
-def entity(name: str, kind: str, description: str) -> dict[str, Any]:
-    return {"name": name, "type": kind, "description": description}
-
-
-def link(source: str, target: str, description: str) -> dict[str, Any]:
-    return {"source": source, "target": target, "description": description, "strength": 2}
-
 
 def reads(asked: Asked) -> Reply:
     """The titles that a passage names are its entities, each related to the passage's own."""
@@ -33,10 +23,11 @@ def reads(asked: Asked) -> Reply:
         text = asked.inputs["text"]
         own = text.partition(" | ")[0]
         names = [name for name in TEXTS if name in text and name not in asked.inputs["known"]]
+        named = [{"name": n, "type": "event", "description": f"{n} by {own}"} for n in names]
+        links = [{"target": name, "description": f"{own} to {name}"} for name in names]
         return {
-            "entities": [entity(name, "event", f"{name} by {own}") for name in names],
-            "relations": [link(own, name, f"{own} to {name}") for name in names],
-        }
+            "entities": named, "relations": [{"source": own, "strength": 2, **one} for one in links]
+        }  # fmt: skip
     if asked.signature == "Summarize":
         return {"summary": " and ".join(json.loads(asked.inputs["texts"]))}
     if asked.signature == "ReportCommunity":
@@ -118,7 +109,7 @@ def test_a_gleaning_is_told_what_was_found_before() -> None:
 
 
 def test_one_search_one_answer_from_reports_tables_and_texts() -> None:
-    prediction, lm, _ = ask(GraphRAG(shelf(padding=3)), reads, QUESTION)
+    prediction, lm, _ = ask(GraphRAG(shelf(padding=3)), reads)
     assert (prediction.answer, lm.signatures[-1]) == ("Orla Venn", "AnswerFromContext")
     assert [step.action for step in prediction.steps] == ["index", "search", "answer"]
     context = json.loads(lm.asked[-1].inputs["context"].partition("\n\n[[")[0])
@@ -131,7 +122,7 @@ def test_one_search_one_answer_from_reports_tables_and_texts() -> None:
     # Reports and tables are retrieved text too.
     assert len(prediction.steps[1].notes["retrieved"]) == len(pids)
     for ablation, gone in (("reports", "report-0"), ("tables", "entities"), ("texts", "Salt Road")):
-        less, _, _ = ask(GraphRAG(shelf(), ablation=ablation), reads, QUESTION)
+        less, _, _ = ask(GraphRAG(shelf(), ablation=ablation), reads)
         assert gone in pids
         assert gone not in [passage.pid for passage in less.passages] != []
 

@@ -118,19 +118,18 @@ def lit(said: Any = script, **knobs: Any) -> tuple[dspy.Prediction, ScriptedLM, 
     return prediction, lm, [passage.pid for passage in prediction.passages]
 
 
+#: Relations stand by the degrees of their ends: Tam Quill has two, Orla Venn one.
+LOCAL = ["Salt Road (thing)", "Salt Road - Tam Quill (", "Orla Venn - Salt Road (authorship)"]
+GLOBAL = ["Dunmoor (thing)", "Dunmoor - Harwick (county)"]
+
+
 @pytest.mark.parametrize(
     ("variant", "lines", "hidden"),
     [
-        (
-            "local",
-            # Relations by the degrees of their ends: Tam Quill has two, Orla Venn one.
-            ["Salt Road (thing)", "Salt Road - Tam Quill (", "Orla Venn - Salt Road (authorship)"],
-            "county",
-        ),
-        ("global", ["Dunmoor (thing)", "Dunmoor - Harwick (county)"], "Salt Road"),
-        ("hybrid", ["Salt Road (thing)", "Dunmoor (thing)", "Dunmoor - Harwick (county)"], "?"),
+        ("local", LOCAL, "county"), ("global", GLOBAL, "Salt Road"),
+        ("hybrid", [*LOCAL[:1], *GLOBAL], "?"),
     ],
-)
+)  # fmt: skip
 def test_names_find_entities_and_themes_find_relations(
     variant: str, lines: list[str], hidden: str
 ) -> None:
@@ -170,8 +169,8 @@ def test_without_keywords_the_question_stands_for_them_and_without_a_hit_vectors
 def test_entities_of_the_passages_once_and_of_each_question() -> None:
     prediction, lm, _ = ask(LinearRAG(shelf(), threshold=0.1), script, COUNTY)
     assert lm.signatures == ["ExtractEntities"] * 6 + ["AnswerFromContext"]
-    assert [step.action for step in prediction.steps] == ["index", "extract", "bridge", "answer"]
     _, extract, bridge, answer = prediction.steps
+    assert (extract.action, bridge.action) == ("extract", "bridge")
     assert extract.observation == "Salt Road"
     assert bridge.notes["seeds"] == {"Salt Road": 1.0}
     assert bridge.notes["tiers"]["Orla Venn"] == 2
@@ -200,7 +199,7 @@ def test_linear_ablations(ablation: str, asked: int) -> None:
 
 def gists(texts_tokens: int, reply: Any = script) -> GistIndex:
     lm = ScriptedLM(reply)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
         return GistIndex.of(shelf().corpus, stretch_tokens=texts_tokens)
 
 
@@ -218,11 +217,10 @@ def test_a_gist_is_of_consecutive_passages_that_fit_and_cut_short_if_unreadable(
 def test_clues_and_surrogates_are_searched_and_read_in_the_order_of_the_corpus(
     variant: str,
 ) -> None:
-    program = MemoRAG(shelf(), variant=variant, k=1)
+    program, lite = MemoRAG(shelf(), variant=variant, k=1), variant == "lite"
     prediction, lm, _ = ask(program, script, COUNTY)
     assert ended(prediction) == ("Dunmoor", "answered")
-    lite = variant == "lite"
-    clues = ["Harwick is a town in Dunmoor"] if lite else []
+    clues = ["Harwick is a town in Dunmoor"] * lite
     assert queries(prediction) == [*clues, "Who wrote Salt Road?", COUNTY]
     assert len(program.other_calls()) == lite
     assert len(lm.asked) == (1 + 3 if lite else 2)

@@ -109,27 +109,20 @@ def test_attack_is_stopped(
     assert sandbox.execute("print(1 + 1)") == "2"  # a worker that was stopped is replaced
 
 
-def test_sandboxes_do_not_share_variables(sandbox: Sandbox) -> None:
-    other = Sandbox(sandbox.limits)
-    try:
-        sandbox.execute("mine = 1")
-        with pytest.raises(CodeExecutionError, match="mine"):
-            other.execute("print(mine)")
-    finally:
-        other.shutdown()
-
-
-def test_tool_calls_are_counted_over_the_question() -> None:
+def test_sandboxes_share_no_variables_and_count_the_tool_calls_of_a_question(
+    sandbox: Sandbox, request: pytest.FixtureRequest
+) -> None:
     box = Sandbox(Limits(tool_calls=3, memory_mb=32), tools={"echo": echo})
-    try:
-        assert box.execute("print(echo('a'), echo('b'))") == "a b"
-        with pytest.raises(CodeExecutionError, match="all variables were lost"):
-            box.execute("x = []\nwhile True: x.append('a' * 1_000_000)")
-        box.execute("try: echo(1, 2)\nexcept TypeError: pass")  # one that fails counts as well
-        with pytest.raises(CodeExecutionError, match="no tool call is left of 3"):
-            box.execute("echo('c')")
-    finally:
-        box.shutdown()
+    request.addfinalizer(box.shutdown)
+    sandbox.execute("mine = 1")
+    with pytest.raises(CodeExecutionError, match="mine"):
+        box.execute("print(mine)")
+    assert box.execute("print(echo('a'), echo('b'))") == "a b"
+    with pytest.raises(CodeExecutionError, match="all variables were lost"):
+        box.execute("x = []\nwhile True: x.append('a' * 1_000_000)")
+    box.execute("try: echo(1, 2)\nexcept TypeError: pass")  # one that fails counts as well
+    with pytest.raises(CodeExecutionError, match="no tool call is left of 3"):
+        box.execute("echo('c')")
 
 
 def test_long_output_is_shown_by_its_two_ends(sandbox: Sandbox) -> None:
@@ -145,8 +138,7 @@ def test_long_output_is_shown_by_its_two_ends(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("gone", [False, True])
 def test_killed_worker_is_replaced(sandbox: Sandbox, gone: bool) -> None:
     def workers() -> set[int]:
-        own = Path("/proc/self/task")
-        children = own.glob("*/children")
+        children = Path("/proc/self/task").glob("*/children")
         return {int(pid) for task in children for pid in task.read_text().split()}
 
     if not any(Path("/proc/self/task").glob("*/children")):
