@@ -106,7 +106,6 @@ def test_states_its_needs_and_presets(name: str) -> None:
     size = Size(2, 40, 40)
     spent = [optimizer(preset).estimate(size).runs for preset in PRESETS]
     assert [r.high for r in spent] == sorted(r.high for r in spent), "a preset spends less"
-    assert all(r.low <= r.high for r in spent)
 
 
 # -- knn

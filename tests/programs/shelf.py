@@ -146,14 +146,10 @@ def check(
     """
     prediction, lm, ledger = converse(made(shelf(), **knobs), question, **replies)
     assert ended(prediction) == (answer, stop)
-    if searched is not None:
-        assert queries(prediction) == list(searched)
-    if counts is not None:
-        assert {name: prediction.counts[name] for name in counts} == counts
-    if calls is not None:
-        assert len(lm.asked) == calls
-    if path is not None:
-        assert ledger.path.calls == path
+    assert searched is None or queries(prediction) == list(searched)
+    assert counts is None or {name: prediction.counts[name] for name in counts} == counts
+    assert calls in (None, len(lm.asked))
+    assert path in (None, ledger.path.calls)
     inputs = "\n".join(lm.asked[-1].inputs.values())
     assert [text for text in sees if text not in inputs] == []
     assert [text for text in hides if text in inputs] == []

@@ -126,7 +126,7 @@ def test_a_plug_in_registers_what_it_has_or_is_left_out_in_one_line(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("end", [KeyboardInterrupt, StopSignal])
-def test_what_is_to_end_the_work_passes(end: type[BaseException]) -> None:
-    with pytest.raises((KeyboardInterrupt, StopSignal)), contained("it"):
-        raise end()
+def test_what_is_to_end_the_work_passes() -> None:
+    for end in (KeyboardInterrupt, StopSignal):
+        with pytest.raises(end), contained("it"):
+            raise end()

@@ -25,9 +25,8 @@ READ = [{"answer": "Harwick"}]
 
 def talk(*steps: Any, read: Any = None, **knobs: Any) -> tuple[Any, ScriptedLM]:
     """Prediction and LM of a conversation of exactly these turns, and a forced answer `read`."""
-    forced = {"AnswerWithHints": read} if read else {}
-    prediction, lm, _ = converse(ReActRAG(shelf(), **knobs), TOWN, ReActStep=list(steps), **forced)
-    return prediction, lm
+    replies = {"ReActStep": list(steps), **({"AnswerWithHints": read} if read else {})}
+    return converse(ReActRAG(shelf(), **knobs), TOWN, **replies)[:2]
 
 
 def trajectories(lm: ScriptedLM) -> list[str]:
@@ -149,8 +148,7 @@ def grown(steps: dict[str, list[dict[str, Any]]], **knobs: Any) -> tuple[Any, Sc
         first, second = steps[searched[-1]]
         return first if asked.request.config.temperature == 0 else second
 
-    prediction, lm, _ = ask(ReActRAG(shelf(), variant="tree", **knobs), script, TOWN)
-    return prediction, lm
+    return ask(ReActRAG(shelf(), variant="tree", **knobs), script, TOWN)[:2]
 
 
 def test_tree_takes_steps_that_differ_and_selects_over_the_paths() -> None:
