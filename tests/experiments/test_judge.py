@@ -254,18 +254,21 @@ def test_errors_on_labelled_claims_correct_the_scores(folder: Folder, command: A
             verdicts.append("supported" if good != errs else "unsupported")
         return f"[[ ## verdicts ## ]]\n{json.dumps(verdicts)}\n\n[[ ## completed ## ]]"
 
-    run = folder(*(answered(f"q{n}", f"{'Norway' if n % 8 else 'Chad'} {n}") for n in range(80)))
+    said = [f"{'Norway' if n % 8 else 'Chad'} {n}" for n in range(80)]
+    run = folder(*(answered(f"q{a}", a, steps=thought(f"It is {a}.")) for a in said))
     with FakeServer(script) as server:
         judge = ("--judge", "openai/judge", "--api-base", server.url, "--judge-rule", "grounding")
         code, out, _ = command("score", run, *judge)
         assert (code, command("score", run, *judge)[0]) == (0, 0)
-        assert len(server.hits) == 80 + 150  # nothing twice
+        assert len(server.hits) == 2 * 80 + 150  # nothing twice
     summary = json.loads((run / "scores.json").read_text())
     (plain, _) = summary["scores"]["hallucination_rate_judged"]["interval"]
     found = summary["judges"]["grounding"]
     row = found["corrected"]["hallucination_rate_judged"]
     assert row["low"] <= 10 / 80 <= row["high"] < 0.5
     assert plain > 10 / 80
+    chain = found["corrected"]["chain_fidelity_judged"]
+    assert chain["judged"] < chain["low"] <= 70 / 80 <= chain["high"]
     caught, passed = found["labelled"]["false"], found["labelled"]["true"]
     assert (caught[1], passed[1], found["labelled"]["unscored"]) == (150, 150, 0)
     assert abs(row["mean"] - 0.125) < abs(row["judged"] - 0.125) / 2
@@ -283,14 +286,15 @@ def test_a_judge_no_better_than_chance_corrects_nothing(folder: Folder, command:
 
 
 def test_half_of_the_labelled_claims_are_true_and_shown_with_what_states_them() -> None:
-    made = labelled_claims(300)
+    made = labelled_claims(900)
     kinds = Counter(kind for pair in made for kind in pair.kinds)
     assert set(kinds) == {"true", "reversed", "sibling", "negated", "relation"}
-    assert (kinds["true"], min(kinds.values()) >= 15) == (150, True)
-    assert 0.3 < sum(pair.kinds[0] == "true" for pair in made) / 150 < 0.7  # at either place
+    assert (kinds["true"], min(kinds.values()) >= 30, len(made)) == (450, True, 450)
+    assert 0.4 < sum(pair.kinds[0] == "true" for pair in made) / 450 < 0.6  # at either place
     for pair in made:
         answer = dict(zip(pair.kinds, pair.claims, strict=True))["true"].rpartition(": ")[2]
         assert any(answer in passage.text for passage in pair.passages)
+        assert len({*pair.claims}) == 2
 
 
 # -- causes ----------------------------------------------------------------------------------------
