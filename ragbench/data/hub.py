@@ -116,8 +116,7 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
 
     In an official data set the hub's test part has no answers and is left out. Of a data set
     without a test part the validation part is the test split, and the train part is cut into train
-    and validation; a single part is cut into all three. ConfigError and DataError as `source_of`
-    and `fetched`.
+    and validation; a single part is cut into all three.
     """
     source, _ = source_of(spec)
     paths = fetched(spec)

@@ -119,10 +119,7 @@ def stored_passages(path: Path, keep_ids: bool, passages: Iterable[Passage]) -> 
 
 
 def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]:
-    """Write `passages` into `folder`, each pid once, and give their number and digest.
-
-    DataError where two passages have one pid and different texts, or there are none.
-    """
+    """Write `passages` into `folder`, each pid once, and give their number and digest."""
     state, count = hashlib.sha256(), 0
     db = sqlite3.connect(folder / _FILE, isolation_level=None)
     try:

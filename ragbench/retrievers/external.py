@@ -113,11 +113,7 @@ class HTTPRetriever(Retriever):
 
 
 def load_retriever(spec: str) -> type[Retriever]:
-    """The retriever that `spec` names: an object of this process, or a class in a file or package.
-
-    Raises:
-        ConfigError: it was not handed over here, cannot be imported, or cannot search.
-    """
+    """The retriever that `spec` names: an object of this process, or a class to be imported."""
     if spec.startswith(PREFIX):
         if spec not in _given:
             raise ConfigError(

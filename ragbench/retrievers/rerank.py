@@ -97,12 +97,7 @@ class Reranker(embedders.Model, ABC):
 
 
 def make_reranker(spec: str, model: str = "") -> Reranker | None:
-    """The reranker of `spec`, None for `none`; `model` is what an endpoint is asked for.
-
-    Raises:
-        ConfigError: a malformed spec, or a package that is not installed.
-        ModelError: the model's bytes cannot be had.
-    """
+    """The reranker of `spec`, None for `none`; `model` is what an endpoint is asked for."""
     scheme, _, name = spec.partition(":")
     if spec == "none":
         return None

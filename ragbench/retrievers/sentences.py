@@ -25,7 +25,10 @@ def split_sentences(text: str) -> tuple[str, ...]:
     flat = " ".join(text.split())
     found = (part for piece in _pieces(flat) for part in sentencex.segment("en", piece))
     parts = (part.strip() for part in found)
-    return tuple(s for part in parts for s in _cut_run_on(part) if s)
+    whole = (  # a run-on is cut after every full stop before a capital
+        [part] if len(part) <= _RUN_ON_CHARACTERS else _PLAIN_BOUNDARY.split(part) for part in parts
+    )
+    return tuple(sentence for cut in whole for sentence in cut if sentence)
 
 
 def _pieces(flat: str) -> Iterator[str]:
@@ -41,10 +44,3 @@ def _pieces(flat: str) -> Iterator[str]:
         yield window[:size]
         start += size
     yield flat[start:]
-
-
-def _cut_run_on(sentence: str) -> list[str]:
-    """The sentence, cut after every full stop before a capital where it is a run-on."""
-    if len(sentence) <= _RUN_ON_CHARACTERS:
-        return [sentence]
-    return _PLAIN_BOUNDARY.split(sentence)

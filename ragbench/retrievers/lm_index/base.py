@@ -209,9 +209,7 @@ def open_replies(*, make: bool = True) -> KeptRows:
     return _opened(path) if make or path.exists() else KeptRows(None)
 
 
-@cache
-def _opened(path: Path) -> KeptRows:
-    return KeptRows(path)
+_opened = cache(KeptRows)
 
 
 Floats = npt.NDArray[np.float64]

@@ -109,11 +109,8 @@ def at_once(
 ) -> list[Result]:
     """`function` of each item in input order, as many at once as the run has workers.
 
-    `what` is told to `progress` as what is being made.
-
-    Raises:
-        Exception: the first error that comes; items not begun by then are left out, and those under
-            way come to their end first.
+    `what` is told to `progress` as what is being made. The first error that comes is raised once
+    the items under way have come to their end; those not begun by then are left out.
     """
     if not items:
         return []
