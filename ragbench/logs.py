@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.context import current
-from ragbench.redact import each_text, redact
+from ragbench.redact import each_text, may_hold_key, redact
 
 LOG = "log.jsonl"
 LEVELS = ("debug", "info", "warning", "error")
@@ -149,8 +149,11 @@ def as_json(record: logging.LogRecord) -> str:
         del row["qid"]
     if record.exc_info:
         row["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
-    row = each_text(redact, row)
-    return json.dumps(row, ensure_ascii=False, default=lambda value: redact(str(value)))
+    line = json.dumps(row, ensure_ascii=False, default=str)
+    if may_hold_key(line):
+        row = each_text(redact, row)
+        line = json.dumps(row, ensure_ascii=False, default=lambda value: redact(str(value)))
+    return line
 
 
 def as_text(record: logging.LogRecord) -> str:

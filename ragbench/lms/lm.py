@@ -105,7 +105,7 @@ class MeteredEngine:
             raise
         # A server may echo the key that it was sent, and say half of a character.
         parts = each_text(lambda said: without_keys(encodable(said)), response.message.parts)
-        response = replace(response, message=replace(response.message, parts=parts))
+        message = replace(response.message, parts=parts)
         estimate, usage = prompt_tokens(request), response.usage
         if not usage.input_tokens or usage.output_tokens is None:
             count("tokens_estimated")
@@ -114,14 +114,16 @@ class MeteredEngine:
             # Short prompts are left out: what a server adds to each would count for long ones too.
             self._density = max(self._density, min(usage.input_tokens / estimate, _DENSEST))
         tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        return Reply(replace(response, usage=usage), tokens, self._paid(usage))
+        response = replace(response, message=message, usage=usage)
+        return Reply(response, tokens, self._paid(usage))
 
-    def _paid(self, usage: Usage) -> float | None:
+    def _paid(self, usage: Usage, *, cached: bool = True) -> float | None:
+        """US dollars, as the provider's own cache of prompts makes it where that is `cached`."""
         return self.pricing.cost(
             usage.input_tokens or 0,
             usage.output_tokens or 0,
-            cache_read=usage.cache_read_tokens or 0,
-            cache_write=usage.cache_write_tokens or 0,
+            cache_read=usage.cache_read_tokens or 0 if cached else 0,
+            cache_write=usage.cache_write_tokens or 0 if cached else 0,
             thought=usage.reasoning_tokens or 0,
         )
 
@@ -129,7 +131,7 @@ class MeteredEngine:
         """The response, with what the call took in it; that is filed."""
         response, paid = answered.reply.value, answered.reply.cost_usd
         usage = response.usage
-        listed = self._paid(replace(usage, cache_read_tokens=None, cache_write_tokens=None))
+        listed = self._paid(usage, cached=False)
         meter = {
             "prompt_tokens": usage.input_tokens,
             "completion_tokens": usage.output_tokens,

@@ -381,8 +381,8 @@ def make_record(
         facts=_plain(prediction.get("facts")),
         tree=_plain(prediction.get("tree")),
     )
-    scores = {name: get_metric(name).score(record) for name in HEADLINE}
-    return replace(record, scores=scores)
+    record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
+    return record
 
 
 def _plain(value: Any) -> Any:

@@ -91,18 +91,17 @@ _PUT_SCORES = (
     "INSERT OR REPLACE INTO scores "
     "SELECT max(id), ?, ? FROM records WHERE qid = ? AND state != 'cut off'"
 )
+#: Ids of kept texts that a writer remembers.
+_MOST_KEPT = 20_000
 #: A statement and the values of its parameters.
 _Statement = tuple[str, Sequence[object]]
 
 
 def digest_of(*values: object) -> str:
     """A hash of a row's values, which tells that it was changed; text and its UTF-8 are equal."""
-    state = hashlib.sha256()
-    for value in values:
-        content = value.encode() if isinstance(value, str) else value
-        state.update(content if isinstance(content, bytes) else repr(content).encode())
-        state.update(b"\x1f")
-    return state.hexdigest()[:32]
+    texts = [value.encode() if isinstance(value, str) else value for value in values]
+    contents = [text if isinstance(text, bytes) else repr(text).encode() for text in texts]
+    return hashlib.sha256(b"".join(content + b"\x1f" for content in contents)).hexdigest()[:32]
 
 
 def text_id(text: str) -> str:
@@ -180,12 +179,18 @@ class Store:
         self._writing = threading.Lock()
         self._waiting = queue.SimpleQueue[tuple[Sequence[_Statement], bool, Future[None]]]()
         self._token, self._inode = secrets.token_hex(8), 0
+        self._durable: bool | None = None  # as the connection is set
+        #: Texts that the next commit keeps, and the ids of some that are kept already.
+        self._texts: list[_Statement] = []
+        self._kept: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         with self._writing:
+            if self._texts:
+                self._commit((), durable=False)  # without them where the disk is full
             self._closed = True
             if self._db is not None:
                 with contextlib.suppress(sqlite3.Error):  # somebody reads it, or the disk is full
@@ -217,7 +222,10 @@ class Store:
         """Commit all `statements`, or none; gives what kept them from it, such as Ctrl-C."""
         try:
             db = self._db or self._open()
-            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            if durable != self._durable:
+                db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                self._durable = durable
+            texts = [*self._texts]
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 if not self.path.exists() or self.path.stat().st_ino != self._inode:
@@ -225,8 +233,9 @@ class Store:
                 writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
                 if writer != (self._token,):
                     raise RunError(f"{self.path} was taken over by another process")
-                for statement, values in statements:
+                for statement, values in (*texts, *statements):
                     db.execute(statement, values)
+            del self._texts[: len(texts)]
         except (sqlite3.Error, OSError) as error:
             return RunError(f"cannot write {self.path}: {error}")
         except BaseException as error:
@@ -304,11 +313,14 @@ class Store:
                 self.add_call(call, qid)
 
     def keep(self, text: str) -> str:
-        """Keep `text`, keys taken out, and give its id; one that is kept already is not again."""
+        """Give the id of `text`, keys taken out, which is kept with whatever is written next."""
         content = redact(text).encode("utf-8", "replace")
         name = digest_of(content)
-        with contextlib.suppress(RunError):  # a full disk stops the run, as for calls
-            self.run((_ADD_TEXT, (name, zlib.compress(content))), durable=False)
+        if name not in self._kept:
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.clear()  # what is added again is left as it is
+            self._kept.add(name)
+            self._texts.append((_ADD_TEXT, (name, zlib.compress(content))))
         return name
 
     def add_reply(self, row: Mapping[str, Any]) -> None:

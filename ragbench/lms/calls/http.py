@@ -123,10 +123,10 @@ class HttpClient:
 
     def _pool(self, scheme: str, host: str) -> httpcore.ConnectionPool:
         """Connections to `host`, over a proxy where the environment has one; a fork has its own."""
-        proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
-        place = (os.getpid(), proxy)
+        place = (os.getpid(), f"{scheme}://{host}")
         with self._lock:
             if place not in self._pools:
+                proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
                 options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": None}
                 options["ssl_context"] = _ssl_context() if scheme == "https" else None
                 made = httpcore.HTTPProxy(proxy, **options) if proxy else None
