@@ -382,6 +382,7 @@ def make_record(
         tree=_plain(prediction.get("tree")),
     )
     record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
+    record.memo.clear()  # which no other process can be sent
     return record
 
 
