@@ -3,17 +3,13 @@
 `Store` writes. `read_records` and `read_card` read: a run's records by question, and what was run.
 """
 
+from ragbench.experiments.store.card import DataId, RunCard, is_run, read_card, runs_under
 from ragbench.experiments.store.database import (
     CARD,
     DATABASE,
     PREPARATION,
-    DataId,
     Reader,
-    RunCard,
     Store,
-    is_run,
-    read_card,
-    runs_under,
     state_of,
     text_id,
 )

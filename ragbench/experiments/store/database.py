@@ -1,4 +1,4 @@
-"""The SQLite file of a run or a compile: its tables, how they are written, and the run's card.
+"""The SQLite file of a run or a compile: its tables, and how they are written.
 
 A write is committed before it returns; threads that write at once share a commit. SQLite's log of
 writes (WAL) lets others read meanwhile, and is gone when the writer closes the file; where a file
@@ -19,12 +19,12 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.files import read_object, why_invalid, write_json
+from ragbench.experiments.store.files import write_json
 from ragbench.paths import make_folder, sync
 from ragbench.record import Call, Record, was_sent
 from ragbench.redact import redact
@@ -359,101 +359,3 @@ def dumped(value: object) -> str:
     """`value` as JSON; a lone surrogate, which has no UTF-8, as "?"."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text.encode("utf-8", "replace").decode()
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class DataId(_Part):
-    """Which questions and passages: the data set, its setting, and a hash of all of it."""
-
-    name: str
-    setting: str = ""
-    digest: str = ""
-
-
-def _named(identity: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(identity.get("program"), str):
-        raise ValueError("it names no program")
-    return identity
-
-
-class RunCard(_Part):
-    """What was run, on what, by which settings and versions: all that was resolved before it began.
-
-    It stands in the database, and beside it in `card.json` for people. Both have the run's id, so
-    that a card that was put beside another run is noticed.
-    """
-
-    run: str = Field(default_factory=lambda: secrets.token_hex(8))
-    #: All settings as given.
-    config: dict[str, Any] | None = None
-    #: The settings that can change a record, resolved.
-    identity: Annotated[dict[str, Any], AfterValidator(_named)]
-    #: Name of the system in tables, where it is not that of its program.
-    label: str = ""
-    #: Questions asked.
-    questions: int | None = None
-    #: Knobs of the program, defaults included.
-    knobs: dict[str, Any]
-    retriever: dict[str, Any] = {}
-    #: What the program's own index took in all, and its size.
-    index: dict[str, Any] = {}
-    #: Columns of the table that nobody knows, for predictions of another system.
-    unknown: list[str] = []
-    #: Model string of the main LM.
-    model: str
-    #: What its calls cost, in the words of `--price`; given later, it holds for the calls before.
-    price: str | None = None
-    adapter: str = ""
-    data: DataId
-    #: Hash of the compiled state in the program, if any.
-    compiled: str = ""
-    #: What the data set says of itself.
-    data_card: dict[str, Any] = {}
-    versions: dict[str, str] = {}
-    #: Revision of the code, where it runs from a checkout.
-    git: str | None = None
-
-    @property
-    def program(self) -> str:
-        """Name of the architecture."""
-        return str(self.identity["program"])
-
-    @property
-    def system(self) -> str:
-        """Name of what was run, for people."""
-        return self.label or self.program
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a run has left its database in `folder`."""
-    return (folder / DATABASE).is_file()
-
-
-def runs_under(folder: Path) -> list[Path]:
-    """The folders of all runs in `folder`, itself included, by name."""
-    return sorted(path.parent for path in folder.rglob(DATABASE))
-
-
-def read_card(folder: Path) -> RunCard:
-    """The card of the run in `folder`.
-
-    Raises:
-        RunError: it is no run folder or cannot be read, or `card.json` is of another run.
-    """
-    path = folder / DATABASE
-    if not is_run(folder):
-        raise RunError(f"{folder} is not a run folder: it has no {DATABASE}")
-    found = list(Reader(path).rows("SELECT value FROM run WHERE name = 'card'"))
-    if not found:
-        raise RunError(f"{path} has no card: it is not of a run")
-    try:
-        card = RunCard.model_validate_json(found[0][0])
-    except ValidationError as error:
-        raise RunError(f"cannot read the card in {path}: {why_invalid(error)}") from None
-    beside = folder / CARD
-    if beside.is_file() and read_object(beside).get("run") != card.run:
-        raise RunError(f"{beside} is of another run than {DATABASE}: put the right one back")
-    return card

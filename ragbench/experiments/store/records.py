@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from ragbench.context import current
 from ragbench.errors import RunError
+from ragbench.experiments.store.card import is_run, read_card
 from ragbench.experiments.store.database import (
     COLUMNS,
     CUT_OFF,
@@ -25,8 +26,6 @@ from ragbench.experiments.store.database import (
     Reader,
     Store,
     digest_of,
-    is_run,
-    read_card,
 )
 from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.lms.prices import parse_price
