@@ -14,7 +14,7 @@ from pathlib import Path
 from ragbench.errors import RagbenchError
 from ragbench.experiments.config import load_config, make_config, shipped_configs
 from ragbench.experiments.estimates import estimate_run
-from ragbench.experiments.runs import ready
+from ragbench.experiments.runs.context import ready
 
 SHIPPED = Path(__file__).parents[1] / "ragbench" / "experiments" / "config" / "shipped"
 

@@ -29,8 +29,8 @@ import dspy
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the fakes of the tests
 
 from ragbench.ledger import open_ledger
-from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
+from ragbench.lms.factory import make_lm
 from ragbench.programs import PROGRAMS, RAGProgram
 from tests.fake_server import FakeServer, Hit
 from tests.programs.shelf import shelf

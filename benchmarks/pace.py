@@ -26,7 +26,7 @@ import dspy
 
 from benchmarks import loopback
 from ragbench.ledger import open_ledger
-from ragbench.lms import make_lm
+from ragbench.lms.factory import make_lm
 
 SERVER_ARGUMENT = "--as-server"
 

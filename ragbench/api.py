@@ -18,11 +18,13 @@ import dspy
 from ragbench.data import DATASETS, Dataset, load_dataset as _load, make_example
 from ragbench.errors import ConfigError, needs_extra
 from ragbench.experiments.config import CompileConfig, RunConfig, ask_whole, make_config
-from ragbench.experiments.runs import HEADLINE, Evaluation, evaluate as _evaluate, limited, reopen
+from ragbench.experiments.runs.context import limited
+from ragbench.experiments.runs.runner import evaluate as _evaluate
+from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.knobs import resolve
-from ragbench.lms import RagbenchLM, make_lm as _make_lm
 from ragbench.lms.calls import Limits
-from ragbench.lms.factory import keep_lm
+from ragbench.lms.factory import keep_lm, make_lm as _make_lm
+from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics import get_metric
 from ragbench.programs import PROGRAMS, RAGProgram
 from ragbench.programs.external import keep_module

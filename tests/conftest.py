@@ -14,7 +14,8 @@ import dspy
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ragbench.lms import RagbenchLM, make_lm
+from ragbench.lms.factory import make_lm
+from ragbench.lms.lm import RagbenchLM
 from tests.cli.test_mistakes import run
 from tests.fake_server import FakeServer
 

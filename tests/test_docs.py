@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 import ragbench as rb
 from ragbench import record
 from ragbench.cli.main import cli
-from ragbench.experiments.runs import HEADLINE
+from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric

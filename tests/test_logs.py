@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragbench import logs
-from ragbench.experiments.runs import evaluate
+from ragbench.experiments.runs.runner import evaluate
 from tests.experiments.towns import World
 from tests.fakes import rate_limited
 

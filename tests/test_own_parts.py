@@ -13,7 +13,7 @@ import ragbench as rb
 from ragbench import user_code
 from ragbench.cli.main import COMMANDS, cli
 from ragbench.errors import ConfigError, LMSetupError
-from ragbench.lms import make_lm
+from ragbench.lms.factory import make_lm
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers import Corpus, Passage
 from tests.fake_server import FakeServer

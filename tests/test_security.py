@@ -84,7 +84,7 @@ def test_traceback_of_a_defect_has_no_key(
         raise ZeroDivisionError(f"ours, with {KEY}")
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("ragbench.experiments.runs.reopen", broken)
+    monkeypatch.setattr("ragbench.experiments.runs.summary.reopen", broken)
     code, out, err = command("summarize", "run")
     assert (code, out) == (1, "")
     assert "ZeroDivisionError" in err

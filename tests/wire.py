@@ -7,7 +7,9 @@ import dspy
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.lms import RagbenchLM, make_adapter, make_lm
+from ragbench.lms.adapters import make_adapter
+from ragbench.lms.factory import make_lm
+from ragbench.lms.lm import RagbenchLM
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 

@@ -56,7 +56,8 @@ def eval_command(dry_run: bool, metrics: tuple[str, ...], by_group: bool, **opti
     all questions failed, with 3 where a limit stopped the run or no reply could be read.
     """
     from ragbench.experiments.report.tables import print_runs
-    from ragbench.experiments.runs import evaluate, limited, ready
+    from ragbench.experiments.runs.context import limited, ready
+    from ragbench.experiments.runs.runner import evaluate
     from ragbench.metrics import get_metric
 
     for name in metrics:  # before anything is asked
@@ -108,7 +109,8 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     from ragbench.data import make_example
     from ragbench.experiments.artifacts import load_artefact
     from ragbench.experiments.report.tables import print_trace
-    from ragbench.experiments.runs import ask, build, limited
+    from ragbench.experiments.runs.context import build, limited
+    from ragbench.experiments.runs.runner import ask
 
     limits = shared.take_limits(options)
     # A question of the user's own has no passages filed under it.

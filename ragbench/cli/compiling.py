@@ -47,7 +47,7 @@ def compile_command(dry_run: bool, **options: Any) -> None:
         estimate_compile,
         make_plan,
     )
-    from ragbench.experiments.runs import limited
+    from ragbench.experiments.runs.context import limited
 
     limits = shared.take_limits(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
@@ -119,7 +119,8 @@ def verdict_command(
     from ragbench.experiments.compare.running import estimate_verdict, run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, reread, verdict_folder
     from ragbench.experiments.report.comparison import print_verdict
-    from ragbench.experiments.runs import HEADLINE, limited
+    from ragbench.experiments.runs.context import limited
+    from ragbench.experiments.runs.summary import HEADLINE
 
     if read is not None:
         print_verdict(reread(read))
@@ -168,7 +169,7 @@ def sweep_command(
     cell failed, and with 3 where a limit stopped the sweep.
     """
     from ragbench.experiments.report.sweep import print_estimate, print_swept
-    from ragbench.experiments.runs import limited
+    from ragbench.experiments.runs.context import limited
     from ragbench.experiments.sweep import load_sweep, run_sweep
 
     given = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
@@ -206,7 +207,7 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     result with `ragbench eval --compiled FOLDER`, on the test split.
     """
     from ragbench.experiments.report.sweep import print_tuned
-    from ragbench.experiments.runs import limited
+    from ragbench.experiments.runs.context import limited
     from ragbench.experiments.tune import estimate_tune, tune, tune_folder
 
     options["split"] = options["split"] or "validation"

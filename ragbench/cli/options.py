@@ -182,7 +182,7 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
     given = _given(options, list(options))
     base = load_config(config_file) if config_file else {}
     if "compiled" in given:
-        from ragbench.experiments.runs import compiled_fields, compiled_sources
+        from ragbench.experiments.runs.context import compiled_fields, compiled_sources
 
         program = given.get("program")
         default = base.get("program") or RunConfig.model_fields["program"].default
@@ -220,8 +220,9 @@ def make_asking(
     if spec is None:
         return None
     from ragbench.experiments.score.asking import Asking
-    from ragbench.lms import configure_cache, make_lm
     from ragbench.lms.batch import batched
+    from ragbench.lms.factory import make_lm
+    from ragbench.lms.lm import configure_cache
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()

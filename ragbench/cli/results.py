@@ -48,7 +48,7 @@ def summarize_command(runs: tuple[Path, ...], by_group: bool) -> None:
     Exits with 2 where a record could not be read; the others are counted all the same.
     """
     from ragbench.experiments.report.tables import print_runs
-    from ragbench.experiments.runs import reopen
+    from ragbench.experiments.runs.summary import reopen
 
     evaluations = [reopen(run) for run in runs]
     print_runs(evaluations, by_group)
@@ -90,7 +90,7 @@ def compare_command(
     """
     from ragbench.experiments.compare.paired import compare_all
     from ragbench.experiments.report.comparison import print_comparison
-    from ragbench.experiments.runs import HEADLINE, reopen
+    from ragbench.experiments.runs.summary import HEADLINE, reopen
     from ragbench.metrics import Method
 
     results = compare_all(
@@ -140,7 +140,7 @@ def recommend_command(
     from ragbench.experiments.recommend import advise, learn_router, make_policy
     from ragbench.experiments.report.comparison import print_advice
     from ragbench.experiments.report.tables import label_runs
-    from ragbench.experiments.runs import reopen
+    from ragbench.experiments.runs.summary import reopen
 
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")

@@ -24,7 +24,13 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments import artifacts, estimates, store
 from ragbench.experiments.config import CompileConfig, RunConfig, compiled_digest, plain_name
-from ragbench.experiments.runs import RunContext, asks_servers, build, lm_of, stop_if_refused
+from ragbench.experiments.runs.context import (
+    RunContext,
+    asks_servers,
+    build,
+    lm_of,
+    stop_if_refused,
+)
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters

@@ -27,11 +27,12 @@ from pydantic import BaseModel
 
 from ragbench.context import current, use
 from ragbench.errors import RunError
-from ragbench.experiments.runs import RunContext, asks_servers, takes_tokens
+from ragbench.experiments.runs.context import RunContext, asks_servers, takes_tokens
 from ragbench.experiments.store import read_records
-from ragbench.lms import Pricing, RagbenchLM
 from ragbench.lms.adapters import LenientJSON
 from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
+from ragbench.lms.lm import RagbenchLM
+from ragbench.lms.prices import Pricing
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.wrappers import Around
 from ragbench.retrievers import Retriever, make_retriever

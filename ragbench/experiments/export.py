@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.experiments.report.table import safe_cell
-from ragbench.experiments.runs import Evaluation, reopen
+from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import check_output, write_whole
 from ragbench.metrics import get_metric
 from ragbench.record import Record

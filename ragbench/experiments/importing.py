@@ -19,9 +19,8 @@ import ragbench
 from ragbench.data import Dataset, load_dataset, question_key, readers
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import FLAT, RunConfig
-from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.experiments.runs.runner import make_record
-from ragbench.experiments.runs.summary import SUMMARY
+from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.retrievers import Corpus, Passage

@@ -22,7 +22,7 @@ from ragbench import metrics
 from ragbench.errors import CompareError, ConfigError, RagbenchError, needs_extra
 from ragbench.experiments.artifacts import question_hash
 from ragbench.experiments.compare.paired import clusters_of, columns, shared_questions
-from ragbench.experiments.runs import Evaluation
+from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.programs import PROGRAMS, routing
 

@@ -10,7 +10,7 @@ import dspy
 
 from ragbench.context import KEY, current
 from ragbench.data import for_optimizer
-from ragbench.lms import RagbenchLM
+from ragbench.lms.lm import RagbenchLM
 from ragbench.optimizers.scoring import Scorer, search_metric
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range

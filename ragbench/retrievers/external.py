@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
-from ragbench.lms import checked_address
+from ragbench.lms.specs import checked_address
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
 from ragbench.user_code import blamed_on, is_external, load_object, source_digest
 

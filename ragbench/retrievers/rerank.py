@@ -20,8 +20,8 @@ from pydantic import Field
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
 from ragbench.ledger import calling, file_call
-from ragbench.lms import checked_address
 from ragbench.lms.calls import Server, Service, check_price
+from ragbench.lms.specs import checked_address
 from ragbench.record import Call
 from ragbench.retrievers import embedders
 from ragbench.retrievers.base import RETRIEVERS, Passage

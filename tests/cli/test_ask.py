@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.runs import context as setup, reopen
+from ragbench.experiments.runs import context as setup
+from ragbench.experiments.runs.summary import reopen
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 
 QUESTION = "Who is it?"

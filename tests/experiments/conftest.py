@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from ragbench.experiments.config import make_config
-from ragbench.experiments.runs import ready
-from ragbench.experiments.runs.context import RunContext
+from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from ragbench.record import Record
 from tests.experiments.scored_runs import four, make_run, study

@@ -25,7 +25,7 @@ from ragbench.experiments.artifacts import (
     write_sidecar,
 )
 from ragbench.experiments.config import compiled_digest, make_config
-from ragbench.experiments.runs import compiled_sources
+from ragbench.experiments.runs.context import compiled_sources
 from ragbench.programs.core.program import RAGProgram
 from tests.optimizers.world import TRAIN, VAL, program
 

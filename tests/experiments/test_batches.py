@@ -10,9 +10,10 @@ from ragbench.errors import ConfigError, LMSetupError, RunError
 from ragbench.experiments.score.asking import read_journal
 from ragbench.experiments.score.batched import BatchRunner, under_way
 from ragbench.experiments.store import read_replies
-from ragbench.lms import RagbenchLM, make_lm
 from ragbench.lms.batch import batched
 from ragbench.lms.calls import Limits, spending
+from ragbench.lms.factory import make_lm
+from ragbench.lms.lm import RagbenchLM
 from tests.experiments.scored_runs import answered
 from tests.experiments.test_judge import Folder, judged
 from tests.fake_batches import BatchServer, Spoilt

@@ -14,7 +14,8 @@ from ragbench.experiments.artifacts import load_artefact, read_sidecar
 from ragbench.experiments.compile import compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.report.sweep import print_programs
-from ragbench.experiments.runs import context as setup, evaluate
+from ragbench.experiments.runs import context as setup
+from ragbench.experiments.runs.runner import evaluate
 from tests.fake_server import FakeServer, Fault
 from tests.kills import script, write_questions
 from tests.runs import compile_calls, holds

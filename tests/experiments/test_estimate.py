@@ -13,8 +13,9 @@ from ragbench.experiments.compare.spending import index_cost, index_lines, whole
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.estimates import estimate_run
 from ragbench.experiments.report.tables import notes, run_table
-from ragbench.experiments.runs import evaluate, ready, reopen
-from ragbench.experiments.runs.context import RunContext
+from ragbench.experiments.runs.context import RunContext, ready
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.scoring import (
     JudgeRequest,

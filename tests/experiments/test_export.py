@@ -13,7 +13,7 @@ import ragbench as rb
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.export import COLUMNS, TARGETS, export_runs
-from ragbench.experiments.runs import reopen
+from ragbench.experiments.runs.summary import reopen
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
 

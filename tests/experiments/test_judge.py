@@ -13,7 +13,7 @@ import pytest
 from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.report.scores import errors_of
-from ragbench.experiments.runs import reopen
+from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.annotations import MOST_CLAIMS
 from ragbench.experiments.score.asking import Asking, read_journal
 from ragbench.experiments.score.labelled import labelled_claims

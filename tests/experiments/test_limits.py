@@ -10,8 +10,9 @@ from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, TuneConfig
-from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.runs.context import billed_under, limited
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms.calls import Limits
 from tests.experiments.towns import World

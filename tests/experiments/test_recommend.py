@@ -11,7 +11,7 @@ import pytest
 
 from ragbench.experiments.artifacts import read_policy
 from ragbench.experiments.recommend import advise
-from ragbench.experiments.runs import Evaluation, reopen
+from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import read_records
 from ragbench.programs.routing import Candidate, Leaf, Policy, Router, decide, question_features
 from tests.experiments.scored_runs import CARD, answered, make_run

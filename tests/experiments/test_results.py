@@ -12,9 +12,10 @@ from ragbench.experiments.compare.spending import IndexCost, index_cost, whole_c
 from ragbench.experiments.config import make_config
 from ragbench.experiments.report.scores import metric_table
 from ragbench.experiments.report.tables import notes, run_table
-from ragbench.experiments.runs import Evaluation, evaluate, headline_intervals, reopen
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import Evaluation, headline_intervals, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
-from ragbench.lms import configure_cache
+from ragbench.lms.lm import configure_cache
 from ragbench.metrics import mean_interval
 from ragbench.record import (
     CUT_OFF,

@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import compare_all
-from ragbench.experiments.runs import reopen
+from ragbench.experiments.runs.summary import reopen
 from ragbench.metrics import mean_interval, paired_interval
 from tests.experiments.scored_runs import answered, make_run
 

@@ -22,7 +22,9 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import make_config
-from ragbench.experiments.runs import Evaluation, evaluate, limited, reopen
+from ragbench.experiments.runs.context import limited
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import read_records
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits

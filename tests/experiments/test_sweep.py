@@ -13,7 +13,8 @@ from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.config import shipped_sweeps
 from ragbench.experiments.report.sweep import print_swept
-from ragbench.experiments.runs import evaluate, reopen
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.protocols import get_protocol
 from ragbench.experiments.store import read_records
 from ragbench.experiments.sweep.spec import Sweep, load_sweep

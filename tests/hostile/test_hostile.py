@@ -24,10 +24,12 @@ import yaml
 from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.runs import ask, reopen
+from ragbench.experiments.runs.runner import ask
+from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import read_card
-from ragbench.lms import make_adapter, make_lm
+from ragbench.lms.adapters import make_adapter
+from ragbench.lms.factory import make_lm
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever

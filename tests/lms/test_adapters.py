@@ -16,9 +16,15 @@ from pydantic import BaseModel
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.ledger import open_ledger
-from ragbench.lms import make_adapter, make_lm
-from ragbench.lms.adapters import LenientChat, LenientJSON, UnreadableError, bound_lists, read_value
-from ragbench.lms.factory import MAX_ITEMS
+from ragbench.lms.adapters import (
+    LenientChat,
+    LenientJSON,
+    UnreadableError,
+    bound_lists,
+    make_adapter,
+    read_value,
+)
+from ragbench.lms.factory import MAX_ITEMS, make_lm
 from ragbench.signatures import DraftPlanGraph
 from ragbench.signatures.types import SubTask
 from tests.fake_server import FakeServer

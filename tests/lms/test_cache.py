@@ -10,7 +10,9 @@ import dspy
 import pytest
 
 from ragbench.kept import KeptRows
-from ragbench.lms import configure_cache, make_adapter, make_lm
+from ragbench.lms.adapters import make_adapter
+from ragbench.lms.factory import make_lm
+from ragbench.lms.lm import configure_cache
 from tests.fake_server import FakeServer, plausible
 
 

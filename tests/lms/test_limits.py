@@ -16,11 +16,9 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from ragbench.context import current, use
 from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
 from ragbench.experiments.config import make_config
-from ragbench.experiments.runs import evaluate, ready
-from ragbench.experiments.runs.context import limited
-from ragbench.experiments.runs.runner import run
+from ragbench.experiments.runs.context import limited, ready
+from ragbench.experiments.runs.runner import evaluate, run
 from ragbench.ledger import fan_out, open_ledger
-from ragbench.lms import make_lm
 from ragbench.lms.calls import (
     Amount,
     LimitReachedError,
@@ -32,6 +30,7 @@ from ragbench.lms.calls import (
     stop,
     stopped_by,
 )
+from ragbench.lms.factory import make_lm
 from ragbench.lms.lm import prompt_tokens
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited

@@ -25,8 +25,11 @@ from click.testing import CliRunner, Result
 from ragbench.cli.listing import models_command
 from ragbench.errors import LMSetupError, ModelError, UnknownNameError
 from ragbench.ledger import open_ledger
-from ragbench.lms import RagbenchLM, local, make_adapter, make_lm
+from ragbench.lms import local
+from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls.other_clients import LocalClient
+from ragbench.lms.factory import make_lm
+from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.local import CATALOGUE, LocalServer, Model, ModelFile
 
 ROOT = Path(__file__).parents[2]

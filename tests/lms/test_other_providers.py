@@ -15,8 +15,8 @@ import pytest
 from ragbench import stopping
 from ragbench.context import Deadline, current, use
 from ragbench.ledger import OpenLedger, open_ledger
-from ragbench.lms import make_lm
 from ragbench.lms.calls import CallRefusedError, Limits, QuestionTimeoutError, spending
+from ragbench.lms.factory import make_lm
 from tests.fake_server import FakeServer, Fault, Hit, completion
 from tests.retrievers.wire import serving
 

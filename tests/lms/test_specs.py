@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragbench.errors import LMSetupError
-from ragbench.lms import make_lm
+from ragbench.lms.factory import make_lm
 from ragbench.lms.prices import Pricing, map_entry, parse_price
 from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
 

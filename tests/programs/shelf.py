@@ -10,8 +10,8 @@ from unittest.mock import patch
 import dspy
 
 from ragbench.ledger import open_ledger
-from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
+from ragbench.lms.factory import make_lm
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Ledger
 from ragbench.retrievers.base import Corpus, Passage, Retriever

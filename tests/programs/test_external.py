@@ -9,7 +9,7 @@ import pytest
 
 from ragbench.errors import ConfigError, StopSignal
 from ragbench.experiments.config import make_config
-from ragbench.experiments.runs import evaluate
+from ragbench.experiments.runs.runner import evaluate
 from ragbench.programs.external import load_program
 from ragbench.retrievers import Corpus, Passage
 from ragbench.user_code import allow, contained

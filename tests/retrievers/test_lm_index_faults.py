@@ -15,9 +15,9 @@ import pytest
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.ledger import open_ledger
-from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import Limits, spending
+from ragbench.lms.factory import make_lm
 from ragbench.record import Ledger
 from ragbench.retrievers import Corpus, store as index_store
 from ragbench.retrievers.lm_index import (

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ragbench.data import find_clusters
 from ragbench.errors import CompareError
-from ragbench.experiments.runs import HEADLINE, Evaluation, failed
+from ragbench.experiments.runs.summary import HEADLINE, Evaluation, failed
 from ragbench.experiments.score import judge_of
 from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import (

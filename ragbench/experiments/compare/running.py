@@ -34,7 +34,9 @@ from ragbench.experiments.compare.verdicts import (
 from ragbench.experiments.compile import OnMessage, compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import estimate_run, in_all
-from ragbench.experiments.runs import Evaluation, RunContext, evaluate, ready
+from ragbench.experiments.runs.context import RunContext, ready
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked, read_object
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics import get_metric

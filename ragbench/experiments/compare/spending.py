@@ -12,7 +12,7 @@ from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
 from ragbench.experiments.compare.paired import MEASURES, clusters_of, cost_difference
-from ragbench.experiments.runs import Evaluation
+from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import Comparison, Interval
 from ragbench.ranges import Range

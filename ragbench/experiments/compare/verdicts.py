@@ -25,7 +25,7 @@ from ragbench.experiments.compare import paired
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
 from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.runs import HEADLINE, Evaluation, reopen
+from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, write_json
 from ragbench.metrics import LEAST_SEEDS, Comparison, Method, correct
 from ragbench.programs.wrappers import FORM_INSTRUCTION

@@ -88,7 +88,8 @@ def plain_name(text: str) -> str:
 
 
 def _lm(spec: str) -> str:
-    from ragbench.lms import LocalSpec, parse_spec
+    from ragbench.lms.local import LocalSpec
+    from ragbench.lms.specs import parse_spec
 
     try:
         parsed = parse_spec(spec)
@@ -102,8 +103,8 @@ def _lm(spec: str) -> str:
 @lru_cache(maxsize=64)
 def _adapter(name: str, lm: str, api_base: str) -> str:
     """The adapter that `auto` is for this LM."""
-    from ragbench.lms import make_lm
     from ragbench.lms.adapters import adapter_name
+    from ragbench.lms.factory import make_lm
 
     if name != "auto":
         return name

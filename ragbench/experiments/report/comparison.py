@@ -18,7 +18,7 @@ from ragbench.experiments.report.table import (
     with_interval,
 )
 from ragbench.experiments.report.tables import evidence_lines, label_runs, measured, money
-from ragbench.experiments.runs import Evaluation
+from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison
 from ragbench.programs.routing import leaves
 

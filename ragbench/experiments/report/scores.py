@@ -9,7 +9,7 @@ from typing import Any
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.experiments.report.tables import name_of_system, unread_lines
-from ragbench.experiments.runs import reopen, stop_lines
+from ragbench.experiments.runs.summary import reopen, stop_lines
 from ragbench.experiments.score.annotation import annotate, spending
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.judging import Causes, check_judge

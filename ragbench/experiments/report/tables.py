@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import RagbenchError, UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.experiments.runs import error_of, members, stop_lines, summarize
+from ragbench.experiments.runs.summary import error_of, members, stop_lines, summarize
 from ragbench.experiments.store import RunCard, StoredRecords, read_card, read_records
 from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clusters
 from ragbench.record import Record
 
 if TYPE_CHECKING:
-    from ragbench.experiments.runs import Evaluation, Summary
+    from ragbench.experiments.runs.summary import Evaluation, Summary
 
 #: Settings that are named at the most where runs of one name differ.
 SETTINGS = 4

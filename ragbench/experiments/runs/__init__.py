@@ -1,5 +1,1 @@
 """Running a config: from resolved parts to records and their summary."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -35,7 +35,6 @@ from ragbench.experiments.store import (
     read_card,
 )
 from ragbench.ledger import OpenLedger
-from ragbench.lms import RagbenchLM, configure_cache, make_lm
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import (
     GIVE_PRICE,
@@ -48,6 +47,8 @@ from ragbench.lms.calls import (
     stopped_by,
     wait_for_calls,
 )
+from ragbench.lms.factory import make_lm
+from ragbench.lms.lm import RagbenchLM, configure_cache
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram

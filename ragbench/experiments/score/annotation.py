@@ -32,8 +32,8 @@ from ragbench.experiments.score.asking import (
 )
 from ragbench.experiments.score.batched import BatchRunner, under_way
 from ragbench.experiments.store import Store, read_replies
-from ragbench.lms import RagbenchLM
 from ragbench.lms.batch import client_of
+from ragbench.lms.lm import RagbenchLM
 from ragbench.programs.core import render
 from ragbench.record import Record, ShownPassage, Totals, billed, total
 from ragbench.retrievers import Passage

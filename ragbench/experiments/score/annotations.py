@@ -37,7 +37,7 @@ from ragbench.experiments.score.annotation import (
 )
 from ragbench.experiments.score.asking import UnusableError, ask_strictly
 from ragbench.experiments.score.labelled import corrected, labelled_claims, lines
-from ragbench.lms import RagbenchLM
+from ragbench.lms.lm import RagbenchLM
 from ragbench.record import Fact, Record, ShownPassage
 from ragbench.retrievers.embedders import Embedder
 from ragbench.tokens import estimate_tokens

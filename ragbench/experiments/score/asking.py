@@ -24,10 +24,10 @@ from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.experiments.store import Store, read_replies
 from ragbench.ledger import open_ledger
-from ragbench.lms import RagbenchLM
 from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import client_of
 from ragbench.lms.calls import GIVE_PRICE, LimitReachedError, check_price
+from ragbench.lms.lm import RagbenchLM
 from ragbench.programs.core import predict
 from ragbench.record import Call, parse_call
 from ragbench.redact import redact

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ragbench.errors import ConfigError
 from ragbench.experiments.score.annotation import Annotated, Annotation, Unit, shown, spending
 from ragbench.ledger import calling
-from ragbench.lms import RagbenchLM
+from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics import UNDECIDED, Cause, best, exact_match, union
 from ragbench.record import Record
 from ragbench.signatures import ExplainMistake, JudgeAnswer

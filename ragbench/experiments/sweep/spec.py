@@ -27,7 +27,8 @@ from ragbench.experiments.config import (
     load_config,
     make_config,
 )
-from ragbench.experiments.runs import HEADLINE, compiled_fields
+from ragbench.experiments.runs.context import compiled_fields
+from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import get_metric
 from ragbench.optimizers import OPTIMIZERS

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
-from ragbench.experiments import runs
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.compile import Plan, compile_program, make_plan
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.runs.context import RunContext, ready, same_retrieval
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import HEADLINE, Evaluation
 from ragbench.experiments.store import locked, write_json
 from ragbench.experiments.sweep.spec import Cell, Sweep
 from ragbench.experiments.watch import SILENT, Watch
@@ -40,7 +42,7 @@ class Outcome:
     cell: Cell
     state: State = "not run"
     reason: str = ""
-    run: runs.Evaluation | None = None
+    run: Evaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,15 @@ class Benches:
     """Builds what cells need; data, indices and caches are shared by all cells of one data set."""
 
     def __init__(self) -> None:
-        self._kept: list[runs.RunContext] = []
+        self._kept: list[RunContext] = []
 
-    def build(self, cell: Cell) -> runs.RunContext:
+    def build(self, cell: Cell) -> RunContext:
         """What the cell runs on; its program is not compiled yet where the cell compiles it."""
         config = cell.config.but(compiled=None) if cell.settings else cell.config
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
             self._kept.clear()  # cells of one data set come together: let go of the last one's
-        same = next((b for b in self._kept if runs.same_retrieval(b.config, config)), None)
-        run_context = runs.ready(config, like=same or next(iter(self._kept), None))
+        same = next((b for b in self._kept if same_retrieval(b.config, config)), None)
+        run_context = ready(config, like=same or next(iter(self._kept), None))
         if same is None:
             self._kept.append(run_context)
         return run_context
@@ -93,7 +95,7 @@ class Benches:
 
 def checked(
     sweep: Sweep, benches: Benches | None = None
-) -> Iterator[tuple[Cell, runs.RunContext, Plan | None]]:
+) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
     """Each cell, what it runs on, and its compile if it has one; no LM is asked."""
     benches = benches or Benches()
     for cell in sweep.cells:
@@ -134,9 +136,7 @@ class _Runner:
         words = f" ({outcome.reason})" if outcome.reason else ""
         if outcome.run and not words:
             summary = outcome.run.summary
-            means = (
-                f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in runs.HEADLINE
-            )
+            means = (f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in HEADLINE)
             words = f", {summary.n} questions, {', '.join(means)}, {summary.failed} failed"
         self.watch.say(f"{title}: {outcome.state}{words}")
         return outcome
@@ -146,7 +146,7 @@ class _Runner:
             with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
                 run_context = self.benches.build(cell)
                 self._compile(cell, run_context)
-                run = runs.evaluate(cell.config, like=run_context, watch=self.watch, title=title)
+                run = evaluate(cell.config, like=run_context, watch=self.watch, title=title)
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
@@ -159,7 +159,7 @@ class _Runner:
             return Outcome(cell, "failed", f"all {len(run.records)} questions failed", run)
         return Outcome(cell, "done", run=run)
 
-    def _compile(self, cell: Cell, run_context: runs.RunContext) -> None:
+    def _compile(self, cell: Cell, run_context: RunContext) -> None:
         if cell.settings is None:
             return
         if cell.program in self.broken:

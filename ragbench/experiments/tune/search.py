@@ -20,7 +20,8 @@ from pydantic.fields import FieldInfo
 from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.compare.paired import MEASURES
 from ragbench.experiments.config import TuneConfig
-from ragbench.experiments.runs import RunContext, run
+from ragbench.experiments.runs.context import RunContext
+from ragbench.experiments.runs.runner import run
 from ragbench.experiments.store import read_records
 from ragbench.experiments.watch import Watch
 from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters

@@ -27,7 +27,7 @@ from ragbench.experiments import artifacts
 from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, each_of, estimate_run, in_all
-from ragbench.experiments.runs import build
+from ragbench.experiments.runs.context import build
 from ragbench.experiments.store import is_claimed, locked, read_records, write_json
 from ragbench.experiments.tune.search import COSTS, Point, Search, bounds_of, is_rising, make_space
 from ragbench.experiments.watch import SILENT, Watch

@@ -15,10 +15,9 @@ import numpy as np
 
 from ragbench.errors import LMSetupError
 from ragbench.kept import KeptRows
-from ragbench.lms import checked_address, place_of
 from ragbench.lms.calls import Server, Service, check_price
 from ragbench.lms.prices import map_entry
-from ragbench.lms.specs import key_in
+from ragbench.lms.specs import checked_address, key_in, place_of
 from ragbench.paths import cache_root
 from ragbench.record import Call
 from ragbench.retrievers.base import Progress, runs

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from ragbench.errors import DataError, LMSetupError, needs_extra
-from ragbench.lms import checked_address
+from ragbench.lms.specs import checked_address
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Progress
 from ragbench.retrievers.bm25 import BM25, BM25Settings
 from ragbench.retrievers.engines.base import Asked, Engine, EngineSettings

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from ragbench.lms import place_of
 from ragbench.lms.calls import Amount, HttpRequest, Reply, Server, ServerCalls
+from ragbench.lms.specs import place_of
 
 #: What of a client's own headers is sent; the others are those of the connection.
 _SENT = ("content-type", "user-agent")

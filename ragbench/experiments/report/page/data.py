@@ -19,7 +19,7 @@ from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
-from ragbench.experiments.runs import Evaluation, failed
+from ragbench.experiments.runs.summary import Evaluation, failed
 from ragbench.logs import get
 from ragbench.metrics import JUDGED, Method, cause_of, cluster_of, correct, get_metric
 from ragbench.record import Record
