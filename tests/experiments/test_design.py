@@ -12,11 +12,13 @@ import pytest
 
 from benchmarks.calibration import WORDS
 from ragbench.experiments.compare.paired import clusters_of, mostly_right
+from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
-from ragbench.experiments.compare.verdicts import Look, Verdict, conclusion
+from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion
 from ragbench.experiments.report.comparison import looks_in_words
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
+from ragbench.record import Totals
 from tests.metrics.records import record
 
 PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("votes", "compiled")]
@@ -84,6 +86,20 @@ def test_where_seeds_vary_it_takes_more_seeds() -> None:
     assert width[0] < width[1]
     alike = seeded(0.001, 0.05)
     assert (alike.seeds_needed, 10 < alike.n_needed < 200) == (None, True)
+
+
+def test_a_verdict_on_the_optimizer_needs_three_programs_and_no_betting() -> None:
+    assert Design((0, 1, 2)).of_optimizer(3)
+    assert not Design((0, 1, 2)).of_optimizer(2)
+    assert not Design((0, 1, 2), anytime=True).of_optimizer(3)
+
+
+@pytest.mark.parametrize(("tokens", "votes"), [(1500, 1.5), (1111, 1.11), (1099, 0), (800, 0)])
+def test_votes_take_as_many_tokens_and_none_within_a_tenth(tokens: int, votes: float) -> None:
+    def ran(spent: int) -> Any:
+        return SimpleNamespace(summary=SimpleNamespace(n=1, as_if=Totals(prompt_tokens=spent)))
+
+    assert votes_for(ran(1000), [ran(tokens)]) == votes
 
 
 def test_decided_is_every_metric() -> None:
