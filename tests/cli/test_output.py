@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ def test_runs_lists_them_and_show_run_shows_a_question() -> None:
     assert [row[n] for n in names] == pytest.approx([same[n] for n in names], abs=1e-6)
     lines = [x for x in invoke(f"show run {RUN}").output.splitlines() if x.startswith("| q")]
     assert len(lines) == 1 + 4
+    shutil.copytree(RUN, "killed/one")
+    Path("killed/one/summary.json").unlink()
+    [killed] = tables("runs killed")["runs"]
+    names = ("done", "em", "f1")
+    assert [killed[n] for n in names] == pytest.approx([row[n] for n in names], abs=1e-6)
     shown = invoke(f"show run {RUN} {lines[1].split('|')[1].strip()}").output
     assert "question  Which town number" in shown
     assert " tokens, " in shown
@@ -96,6 +102,9 @@ def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
     invoke(f"eval {DATA} --limit 4 --k 2 --retriever distracting --out runs/two")
     names = [row["program"] for row in tables(f"summarize {RUN} runs/two")["runs"]]
     assert names == ["vanilla, k=5, retriever=bm25", "vanilla, k=2, retriever=distracting"]
+    invoke(f"eval {DATA} --limit 4 --program ircot --out runs/other")
+    names = [row["program"] for row in tables("summarize runs/other runs/two")["runs"]]
+    assert names == ["ircot (spec), retriever=bm25", "vanilla, retriever=distracting"]
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,9 @@ def print_comparison(results: Sequence[RunComparison]) -> None:
     several = (Column("run", "B"),) if len(results) > 1 else ()
     print_table(_scores(named, several))
     say(*cluster_line([c for result in results for c in result.scores.values()]))
-    say(*(f"A, {line}" for line in evidence_lines(base.records)))
+    say(*(f"A, {line}" for line in evidence_lines(base)))
     for name, result in named:
-        say(*(f"{name}, {line}" for line in evidence_lines(result.b.records)))
+        say(*(f"{name}, {line}" for line in evidence_lines(result.b)))
         shared = sum(qid in result.b.records for qid in result.a.records)
         if few := [f"{metric} {c.n}" for metric, c in result.scores.items() if c.n < shared]:
             say(f"{name}: of {shared} questions, both have a score of: {', '.join(few)}")
@@ -177,7 +177,7 @@ def print_verdict(verdict: Verdict) -> None:
         say(f"{metric} of compiled by seed: {', '.join(cells)}")
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
-            say(*(f"{run.folder.name}, {line}" for line in evidence_lines(run.records)))
+            say(*(f"{run.folder.name}, {line}" for line in evidence_lines(run)))
     rows = [
         {"contrast": f"{b} - {a}", "metric": metric, **compared(c)}
         for (a, b), by_metric in verdict.contrasts.items()

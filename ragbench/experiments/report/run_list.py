@@ -1,4 +1,4 @@
-"""The runs in a folder, from their cards and summaries alone; needs no model and no metric."""
+"""The runs in a folder, from their cards and summaries; needs no model and no metric."""
 
 import json
 from collections.abc import Mapping
@@ -39,8 +39,9 @@ def print_run_list(folder: Path) -> None:
     rows, broken = [], []
     for path in cards:
         try:
-            rows.append(_row(path.parent, _read(path), _read(path.with_name("summary.json"))))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            summary = _read(path.with_name("summary.json")) or _so_far(path.parent)
+            rows.append(_row(path.parent, _read(path), summary))
+        except (RunError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             broken.append(path)
     if rows:
         print_table(Table("runs", _COLUMNS, rows, notes=["cost is per question"]))
@@ -53,6 +54,15 @@ def print_run_list(folder: Path) -> None:
 def _read(path: Path) -> dict[str, Any]:
     content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return content if isinstance(content, dict) else {}
+
+
+def _so_far(folder: Path) -> dict[str, Any]:
+    """What a run has come to whose command goes on, or was killed before it wrote a summary."""
+    from ragbench.experiments.store import DATABASE, Reader
+
+    query = "SELECT count(*), avg(ifnull(em, 0)), avg(ifnull(f1, 0)) FROM answers"
+    n, em, f1 = next(Reader(folder / DATABASE).rows(query), (0, None, None))
+    return {"n": n, "scores": {"em": em, "f1": f1}}
 
 
 def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:

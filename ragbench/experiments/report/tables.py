@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SETTINGS = 4
 #: Fields of an identity that the card has in another form.
 _SHOWN = frozenset({"k", "lm", "api_base", "dataset"})
+#: Settings that are named where any two runs differ in them, of whatever programs these are.
+_ALWAYS = ("LM", "retriever")
 _HASH = re.compile(r"(?:\w+:)?[0-9a-f]{16,}")
 #: Share of gold passages found, beside the scores where gold passages are known.
 EVIDENCE = "all_recall"
@@ -160,6 +162,7 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     """A name for each run: its program, and the settings that tell it from others of that program.
 
+    Where runs of any programs had different LMs or retrievers, these are named too.
     Runs that no setting tells apart have their folder's name, too.
     """
     cards = [evaluation.card for evaluation in evaluations]
@@ -167,7 +170,11 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     labels = []
     for card, mine, name in zip(cards, settings, names, strict=True):
         like = [theirs for theirs, other in zip(settings, names, strict=True) if other == name]
-        differing = [key for key in mine if any(mine[key] != each.get(key) for each in like)]
+        differing = [
+            key for key in mine
+            if any(mine[key] != each.get(key) for each in like)
+            or (key in _ALWAYS and any(mine[key] != each.get(key, mine[key]) for each in settings))
+        ]  # fmt: skip
         if "retriever" in differing:  # another one has other settings
             differing = [key for key in differing if not key.startswith("retriever.")]
         words = filter(None, (_setting(card, key, mine[key]) for key in differing))
@@ -261,7 +268,7 @@ def notes(evaluation: Evaluation) -> list[str]:
         )
     if again:
         lines.append(f"including {again} failed attempts that were repeated")
-    lines += evidence_lines(evaluation.records)
+    lines += evidence_lines(evaluation)
     events = {**summary.counts, "adapter_fallback": summary.as_if.fallbacks}
     if shown := ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n):
         lines.append(f"events: {shown}")
@@ -286,17 +293,19 @@ def without_evidence(records: StoredRecords) -> tuple[int, int]:
     return sum(share != 1 for share in shares), len(shares)
 
 
-def evidence_lines(records: StoredRecords) -> list[str]:
+def evidence_lines(evaluation: Evaluation) -> list[str]:
     """Right answers without their evidence, in words, and what many of them mean."""
-    without, right = without_evidence(records)
+    without, right = without_evidence(evaluation.records)
     if not without:
         return []
     line = f"right without its evidence: {without} of {right}"
     if without > KNOWN_SHARE * right:
         line += (
             "; the model knows or guesses such answers, or reads them from an index's facts, "
-            "which are no passages; `--dataset synthetic --setting pooled` asks fictional questions"
+            "which are no passages"
         )
+        if evaluation.card.data.name != "synthetic":
+            line += "; `--dataset synthetic --setting pooled` asks fictional questions"
     return [line]
 
 
@@ -321,7 +330,8 @@ def failure_table(records: StoredRecords) -> Table:
                      "n": len(some), "qid": some[0], "message": message})  # fmt: skip
     columns = (Column("boundary", "failed at"), Column("error"), Column("n", kind="count"),
                Column("qid", "for example"), Column("message", most=80))  # fmt: skip
-    title = "failures (scored 0; asked again by the next run)"
+    imported = any(row["boundary"] == "import" for row in rows)
+    title = "failures (scored 0" + ("" if imported else "; asked again by the next run") + ")"
     return Table("failures", columns, rows, title)
 
 
