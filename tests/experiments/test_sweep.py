@@ -221,6 +221,15 @@ def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) ->
         assert {m: c.p for m, c in alone.items()} == {m: c.p for m, c in contrast.scores.items()}
 
 
+def test_a_baseline_is_alike_in_the_further_fields_of_a_value_too(load: Any) -> None:
+    retrievers = ["bm25", {"retriever": "bm25", "retriever_set": {"b": 0.75}}]
+    sweep = load(
+        matrix={"program": ["vanilla", "direct"], "retriever": retrievers},
+        baseline={"program": "vanilla"},
+    )
+    assert sweep.pairs == {"direct": "vanilla", "direct, b=0.75": "vanilla, b=0.75"}
+
+
 def command(load: Any, tmp_path: Path, *options: str, **fields: Any) -> Result:
     load(**fields)
     args = ["sweep", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out"), *options]

@@ -259,6 +259,9 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
                 if axis in cell.given and axis in base.given
             )
         ]
+        if len(like) > 1:  # values of one axis that differ in further fields alone
+            same = [b for b in like if {**b.given, **wanted} == {**cell.given, **wanted}]
+            like = same or like
         if len(like) > 1:
             raise ConfigError(
                 f"baseline {baseline} is {len(like)} cells for {cell.label} "
