@@ -67,9 +67,10 @@ class HttpClient:
 
     def __init__(self, timeout_s: float, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
         self.timeout_s, self.max_bytes = timeout_s, max_bytes
-        self._lock = threading.Lock()
-        self._pools: dict[tuple[int, str], httpcore.ConnectionPool] = {}
-        finalize(self, _close_all, self._pools)
+        self._made: list[httpcore.ConnectionPool] = []
+        #: Connections that no request uses, by process (a fork has its own) and place.
+        self._free: dict[tuple[int, str], list[httpcore.ConnectionPool]] = {}
+        finalize(self, _close_all, self._made)
 
     def send(self, request: Any) -> HttpReply:
         """The whole reply, also where it is an error.
@@ -100,7 +101,7 @@ class HttpClient:
         return reply
 
     def close(self) -> None:
-        _close_all(self._pools)
+        _close_all(self._made)
 
     def _exchange(self, request: Any) -> HttpReply:
         url = httpcore.URL(request.url)
@@ -108,35 +109,45 @@ class HttpClient:
         headers = [(n, v) for n, v in request.headers if n.lower() not in _OWN_HEADERS]
         headers.append(("Accept-Encoding", "identity"))
         times = {"connect": min(CONNECT_S, self.timeout_s), "write": self.timeout_s}
-        response = self._pool(url.scheme.decode(), url.host.decode()).request(
-            request.method,
-            url,
-            headers=[(name.encode(), value.encode()) for name, value in headers],
-            content=request.body,
-            extensions={"timeout": {**times, "read": self.timeout_s, "pool": self.timeout_s}},
-        )
+        scheme, host = url.scheme.decode(), url.host.decode()
+        free = self._free.setdefault((os.getpid(), f"{scheme}://{host}:{url.port}"), [])
+        try:
+            connection = free.pop()
+        except IndexError:
+            connection = self._connection(scheme, host)
+        try:
+            response = connection.request(
+                request.method,
+                url,
+                headers=[(name.encode(), value.encode()) for name, value in headers],
+                content=request.body,
+                extensions={"timeout": {**times, "read": self.timeout_s, "pool": self.timeout_s}},
+            )
+        finally:
+            free.append(connection)
         told = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.headers]
         coding = next((v for n, v in told if n.lower() == "content-encoding"), "identity")
         if coding.strip() != "identity":
             raise lm15.TransportError(f"the reply is compressed by {coding[:50]}")
         return HttpReply(response.status, response.content, told)
 
-    def _pool(self, scheme: str, host: str) -> httpcore.ConnectionPool:
-        """Connections to `host`, over a proxy where the environment has one; a fork has its own."""
-        place = (os.getpid(), f"{scheme}://{host}")
-        with self._lock:
-            if place not in self._pools:
-                proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
-                options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": None}
-                options["ssl_context"] = _ssl_context() if scheme == "https" else None
-                made = httpcore.HTTPProxy(proxy, **options) if proxy else None
-                self._pools[place] = made or httpcore.ConnectionPool(**options)
-            return self._pools[place]
+    def _connection(self, scheme: str, host: str) -> httpcore.ConnectionPool:
+        """A new connection to `host`, over a proxy where the environment has one.
+
+        A pool of one: to look for a free one among hundreds, a shared pool takes longer than a
+        call takes otherwise.
+        """
+        proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
+        options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": 1}
+        options["ssl_context"] = _ssl_context() if scheme == "https" else None
+        made = httpcore.HTTPProxy(proxy, **options) if proxy else httpcore.ConnectionPool(**options)
+        self._made.append(made)
+        return made
 
 
-def _close_all(pools: dict[Any, httpcore.ConnectionPool]) -> None:
-    while pools:
-        pools.popitem()[1].close()
+def _close_all(made: list[httpcore.ConnectionPool]) -> None:
+    while made:
+        made.pop().close()
 
 
 class _Bounds(threading.local):
