@@ -94,7 +94,8 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
         from ragbench.metrics import get_metric, metric_names
 
         for name in metric_names():
-            yield name, get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
+            about = get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
+            yield name, about.replace("first 5 ", "first K ")
     elif kind == "protocol":
         from ragbench.experiments.score.protocols import protocols
 
