@@ -187,7 +187,7 @@ def estimate_compile(plan: Plan) -> estimates.Estimate:
     price = plan.run_context.lm.pricing.cost(tokens, 0)
     demos = estimates.Spend(tokens=tokens, cost=math.inf if price is None else price)
     notes = [
-        f"program runs: {runs}, that is {optimizer.formula}, and 2 x V to score before and after",
+        f"program runs: {runs}: {optimizer.formula} to compile, 2 x V to score before and after",
         f"LM calls of one run: {calls}",
     ]
     if retry > 1:

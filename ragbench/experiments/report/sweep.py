@@ -20,7 +20,7 @@ from ragbench.experiments.report.table import (
     say,
     with_interval,
 )
-from ragbench.experiments.report.tables import LEGEND, failure_table, run_table, title_of
+from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, checked
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ def print_swept(swept: Swept) -> None:
         titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
         say(", ".join(part[0] for part in titles if len(set(part)) == 1))
         print_table(replace(run_table(list(ran.values()), list(ran)), name="cells"))
-        say(LEGEND)
     for outcome in swept.outcomes:
         if outcome.state != "done":
             why = f": {outcome.reason}" if outcome.reason else ""

@@ -60,8 +60,9 @@ _QUESTION = (
 #: What stands below a table of runs.
 LEGEND = (
     "calls, path (longest chain of calls), searches, tokens and cost are per question, as if "
-    "nothing were cached; evidence: share of questions whose gold passages were all found"
+    "nothing were cached"
 )
+LEGEND_OF_EVIDENCE = "; evidence: share of questions whose gold passages were all found"
 
 
 def print_runs(evaluations: Sequence[Evaluation], by_group: bool = False) -> None:
@@ -72,7 +73,6 @@ def print_runs(evaluations: Sequence[Evaluation], by_group: bool = False) -> Non
     if by_group:
         say("results by group of questions")
         print_table(group_table(evaluations))
-    say(LEGEND)
     for evaluation in evaluations:
         if len(evaluations) > 1:
             say(f"{evaluation.folder}")
@@ -100,7 +100,9 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     """One row per run, called by `labels` or by its program and what tells it from the others."""
     named = zip(labels or label_runs(evaluations), evaluations, strict=True)
     rows = [{"program": label, **row_of_run(run)} for label, run in named]
-    return Table("runs", [Column("program"), *_known(rows)], rows)
+    columns = [Column("program"), *_known(rows)]
+    evidence = any(column.name == EVIDENCE for column in columns)
+    return Table("runs", columns, rows, notes=[LEGEND + (LEGEND_OF_EVIDENCE if evidence else "")])
 
 
 def row_of_run(run: Evaluation) -> dict[str, Any]:
