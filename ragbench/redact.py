@@ -37,9 +37,9 @@ def redact(text: str) -> str:
 
 
 def may_hold_key(text: str) -> bool:
-    """Whether `text`, or what it is the JSON of, has anything that `redact` may change."""
-    secrets = (value for _, value in _secrets(frozenset(_environment().items())))
-    return any(part in text for part in (*_BEGINNINGS, *secrets))
+    """Whether `text`, or what it is the JSON of, may have anything that `redact` changes."""
+    parts = _parts_of_secrets(frozenset(_environment().items()))
+    return any(part in text for part in (*_BEGINNINGS, *parts))
 
 
 def without_keys(text: str) -> str:
@@ -72,6 +72,13 @@ def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
     ]  # fmt: skip
     # The longest first: one key may be the beginning of another.
     return sorted(forms, key=lambda pair: (-len(pair[1]), pair[0]))
+
+
+@lru_cache(maxsize=1)
+def _parts_of_secrets(environment: frozenset[Any]) -> frozenset[str]:
+    """Of each key the longest part that JSON writes as it is, however often it is nested."""
+    pieces = (re.split(r"[^ !#-\[\]-~]", value) for _, value in _secrets(environment))
+    return frozenset(max(some, key=len) for some in pieces)
 
 
 def each_text(change: Callable[[str], str], value: Any) -> Any:

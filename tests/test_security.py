@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from ragbench.redact import _KEY_LIKE, redact
+from ragbench.redact import _KEY_LIKE, may_hold_key, redact
 from tests.cli.test_mistakes import run
 from tests.experiments.towns import World, write_towns
 from tests.fake_server import FakeServer, Fault, Hit
@@ -218,3 +218,15 @@ def test_the_quick_look_for_keys_misses_none(words: list[str]) -> None:
     text = "".join(words)
     assert redact(text) == _KEY_LIKE.sub("[key]", text)
     assert redact("of sk-0123456789abcdef too") == "of [key] too"
+    assert may_hold_key(json.dumps(text)) or redact(text) == text
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_the_quick_look_sees_a_key_however_json_writes_it(
+    monkeypatch: pytest.MonkeyPatch, ascii_only: bool
+) -> None:
+    assert not may_hold_key("a line of a log")
+    monkeypatch.setenv("SOME_PASSWORD", key := 'p\u00e4"ss\\word')
+    once = json.dumps({"said": key}, ensure_ascii=ascii_only)
+    assert may_hold_key(once)
+    assert may_hold_key(json.dumps({"body": once}, ensure_ascii=False))

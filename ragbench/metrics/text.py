@@ -51,7 +51,7 @@ def normalise_answer(text: str) -> str:
     Punctuation goes before articles, so "a-b" becomes "ab"; other dashes and quotation marks stay,
     and composed and decomposed letters stay different, as in the official scripts.
     """
-    bare = text.lower().translate(_NO_PUNCTUATION)
+    bare = strip_punctuation(text.lower())
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 

@@ -189,8 +189,8 @@ class Store:
 
     def __exit__(self, *error: object) -> None:
         with self._writing:
-            if self._texts:
-                self._commit((), durable=False)  # without them where the disk is full
+            if self._texts:  # of questions without a record; a full disk has stopped the run
+                self._commit((), durable=False)
             self._closed = True
             if self._db is not None:
                 with contextlib.suppress(sqlite3.Error):  # somebody reads it, or the disk is full
@@ -313,14 +313,17 @@ class Store:
                 self.add_call(call, qid)
 
     def keep(self, text: str) -> str:
-        """Give the id of `text`, keys taken out, which is kept with whatever is written next."""
+        """Give the id of `text`, keys taken out, which is kept with whatever is written next.
+
+        A kill may lose those of a question that has no record yet.
+        """
         content = redact(text).encode("utf-8", "replace")
         name = digest_of(content)
         if name not in self._kept:
             if len(self._kept) > _MOST_KEPT:
                 self._kept.clear()  # what is added again is left as it is
-            self._kept.add(name)
             self._texts.append((_ADD_TEXT, (name, zlib.compress(content))))
+            self._kept.add(name)  # after it: another thread's record may need the text next
         return name
 
     def add_reply(self, row: Mapping[str, Any]) -> None:
