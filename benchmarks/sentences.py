@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ragbench.data import DataSpec, load_dataset
-from ragbench.retrievers.sentences import split_sentences
+from ragbench.sentences import split_sentences
 
 Splitter = Callable[[str], Iterable[str]]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dspy
 
-from ragbench.data import DATASETS, Dataset, load_dataset as _load, make_example
+from ragbench.data import Dataset, data_set, load_dataset as _load, make_example
 from ragbench.errors import ConfigError, needs_extra
 from ragbench.experiments.config import CompileConfig, RunConfig, ask_whole, make_config
 from ragbench.experiments.runs.context import limited
@@ -330,7 +330,9 @@ def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
     name = f"{dataset.name}-{dataset.digest[:12]}"
     if name not in _given:
         _given[name] = dataset
-        DATASETS.register(name, listed=False)(lambda spec: _given[name])
+        data_set(name, listed=False, view=dataset.corpus.view, setting=dataset.setting)(
+            lambda spec: _given[name]
+        )
     return name
 
 

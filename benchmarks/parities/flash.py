@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.parities.parts import reachable
 from ragbench.retrievers import Corpus, Passage, make_retriever
-from ragbench.retrievers.sentences import split_sentences
+from ragbench.sentences import split_sentences
 
 REPOSITORY, FILES = "github.com/RUC-NLPIR/FlashRAG", "flashrag/pipeline/active_pipeline.py"
 _EMPTY = "torch transformers vllm faiss datasets fastchat openai sglang sklearn langid chonkie nltk"

@@ -18,7 +18,7 @@ import spacy
 
 from benchmarks.parities.parts import need, reachable
 from ragbench.retrievers import Corpus, Passage, make_retriever
-from ragbench.retrievers.sentences import split_sentences
+from ragbench.sentences import split_sentences
 
 REPOSITORY, FILES = "github.com/StonyBrookNLP/ircot", "commaqa/inference/ircot.py"
 #: What base_configs/ircot_codex_2wikimultihopqa.jsonnet sets.

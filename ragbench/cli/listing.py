@@ -235,10 +235,6 @@ def pull_models(names: tuple[str, ...]) -> None:
         say(f"{name}: {'already installed' if here else 'downloaded and verified'}, {where}")
 
 
-#: What people also call them.
-_NAMES = {"2wiki": "2wikimultihopqa", "graphrag-bench": "graphrag_bench"}
-
-
 @click.group("data")
 def data_command() -> None:
     """Fetch published data sets into the cache."""
@@ -256,7 +252,8 @@ def get_data(names: tuple[str, ...], hub_config: str | None) -> None:
     """
     from ragbench.data import DATASETS, DataSpec, hub
 
-    for name in (_NAMES.get(name, name) for name in names):
+    nicknames = {nickname: name for name, known in DATASETS for nickname in known.nicknames}
+    for name in (nicknames.get(name, name) for name in names):
         DATASETS.get(name)
         for path in hub.fetched(DataSpec(name, hub=True, hub_config=hub_config)):
             size = path.stat().st_size / 1e6

@@ -1,15 +1,8 @@
 """Data sets: a loader each, one shape for all (`base.Dataset`), seeded splits.
 
-A new data set is one function in `loaders` that registers itself as its loader.
+A new data set is one function in `loaders`; `@data_set` before it has all that is known of the set.
 """
 
-from ragbench.data.base import (
-    DATASETS,
-    Dataset,
-    DataSpec,
-    for_optimizer,
-    make_example,
-    question_key,
-)
+from ragbench.data.base import DATASETS, Dataset, DataSpec, data_set, for_optimizer, make_example
 from ragbench.data.load import default_view, detect_layout, load_dataset, without_defaults
 from ragbench.data.splits import find_clusters, parse_fractions

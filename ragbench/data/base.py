@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,8 +11,8 @@ from typing import Any, Literal
 import dspy
 
 from ragbench.errors import ConfigError
+from ragbench.passages import Corpus, View
 from ragbench.registry import Registry
-from ragbench.retrievers import Corpus, View
 
 Split = Literal["train", "validation", "test"]
 Setting = Literal["distractor", "pooled"]
@@ -53,9 +51,12 @@ class DataSpec:
     @property
     def title(self) -> str:
         """The name of the data set: of the user's own, that of the file."""
-        files = (self.data_file, self.test_file, self.val_file, self.train_file, self.hub_repo)
-        own = (Path(file).stem for file in files if file and self.dataset == "jsonl")
-        return next(own, self.dataset)
+        if not DATASETS.get(self.dataset).titled_by_file:
+            return self.dataset
+        for file in (self.data_file, self.test_file, self.val_file, self.train_file, self.hub_repo):
+            if file:
+                return Path(file).stem
+        return self.dataset
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,61 @@ class Dataset:
         return state.hexdigest()
 
 
+@dataclass(frozen=True)
+class HubSource:
+    """A repository on the hub; `configs` begins with the default one, and is empty for one only.
+
+    `questions` and `corpus` are the paths of JSON files in it, with `{config}` for the
+    configuration; where `questions` is empty, the questions are read by `datasets`. `by_hand` says
+    what to download, and under what names, where the hub is out of reach.
+    """
+
+    repo: str
+    configs: tuple[str, ...] = ()
+    questions: str = ""
+    corpus: str = ""
+    by_hand: str = ""
+
+
 #: Makes the data set of a spec, or raises DataError.
 Loader = Callable[[DataSpec], Dataset]
 
-DATASETS: Registry[Loader] = Registry("dataset", package="ragbench.data.loaders")
+
+@dataclass(frozen=True)
+class Source:
+    """A data set that can be named: its loader, and all that is known of it before it is read.
+
+    `view` and `setting` hold where none is chosen. `layouts` are the fields that a record has
+    beside `question`, by which a file of the data set is recognised. `keeps_ids` says that ids in a
+    corpus file name passages. `aliased` ones take `--alias-file`. `nicknames` are other names that
+    people have for it. One that is `titled_by_file` is called by the name of its file.
+    """
+
+    load: Loader
+    view: View = "paragraph"
+    setting: Setting = "distractor"
+    layouts: tuple[frozenset[str], ...] = ()
+    hub: HubSource | None = None
+    keeps_ids: bool = False
+    aliased: bool = False
+    nicknames: tuple[str, ...] = ()
+    titled_by_file: bool = False
+
+
+DATASETS: Registry[Source] = Registry("dataset", package="ragbench.data.loaders")
+
+
+def data_set(
+    name: str, *layouts: str, listed: bool = True, **known: Any
+) -> Callable[[Loader], Loader]:
+    """Registers a loader as the data set `name`; each of `layouts` names fields, with blanks."""
+    kinds = tuple(frozenset(fields.split()) for fields in layouts)
+
+    def add(load: Loader) -> Loader:
+        DATASETS.register(name, listed=listed)(Source(load, layouts=kinds, **known))
+        return load
+
+    return add
 
 
 def make_example(
@@ -157,14 +209,6 @@ def make_example(
     )
     example._input_keys = {"question"}  # `with_inputs` would make a copy
     return example
-
-
-def question_key(question: str) -> str:
-    """The normalised text by which two questions count as the same: words, lower case.
-
-    Letters that are written in two ways (an accent by itself, full width) are the same (NFKC).
-    """
-    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).lower()))
 
 
 def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:

@@ -10,71 +10,25 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock
 
-from ragbench.data.base import DataSpec, Split
+from ragbench.data.base import DATASETS, DataSpec, HubSource, Split
 from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError, needs_extra
+from ragbench.folder_store import sha256_of
 from ragbench.paths import cache_root, make_folder
-from ragbench.retrievers.store import sha256_of
 
 SUMS = "SHA256SUMS"
 _CORPUS = "corpus.json"
 
 
-@dataclass(frozen=True)
-class HubSource:
-    """A repository on the hub; `configs` begins with the default one, and is empty for one only.
+def hub_sets() -> dict[str, HubSource]:
+    """The data sets that have a repository on the hub, by name."""
+    return {name: source.hub for name, source in DATASETS if source.hub}
 
-    `questions` and `corpus` are the paths of JSON files in it, with `{config}` for the
-    configuration; where `questions` is empty, the questions are read by `datasets`. `by_hand` says
-    what to download, and under what names, where the hub is out of reach.
-    """
-
-    repo: str
-    configs: tuple[str, ...] = ()
-    questions: str = ""
-    corpus: str = ""
-    by_hand: str = ""
-
-
-_HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot"
-_GRAPHRAG = "https://huggingface.co/datasets/GraphRAG-Bench/GraphRAG-Bench/resolve/main/Datasets"
-HUB: Mapping[str, HubSource] = {
-    "hotpotqa": HubSource(
-        "hotpotqa/hotpot_qa",
-        ("distractor", "fullwiki"),
-        by_hand=f"{_HOTPOT}/hotpot_train_v1.1.json as train.json and "
-        f"{_HOTPOT}/hotpot_dev_distractor_v1.json as validation.json",
-    ),
-    "musique": HubSource(
-        "dgslibisey/MuSiQue",
-        by_hand="https://drive.google.com/file/d/1tGdADlNjWFaHLeZZGShh2IRcpO6Lv24h/view, of it "
-        "musique_ans_v1.0_train.jsonl as train.jsonl and musique_ans_v1.0_dev.jsonl as "
-        "validation.jsonl",
-    ),
-    "2wikimultihopqa": HubSource(
-        "framolfese/2WikiMultihopQA",
-        by_hand="https://www.dropbox.com/s/ms2m13252h6xubs/data_ids_april7.zip, of it train.json "
-        "and dev.json",
-    ),
-    "graphrag_bench": HubSource(
-        "GraphRAG-Bench/GraphRAG-Bench",
-        ("medical", "novel"),
-        corpus="Datasets/Corpus/{config}.json",
-        by_hand=f"{_GRAPHRAG}/Questions/medical_questions.json as train.json and "
-        f"{_GRAPHRAG}/Corpus/medical.json as {_CORPUS}",
-    ),
-    "arag": HubSource(
-        "Zly0523/linear-rag",
-        ("musique", "hotpotqa", "2wikimultihop", "medical"),
-        questions="{config}/questions.json",
-        corpus="{config}/chunks.json",
-    ),
-}
 
 #: The hub's names of the parts of a data set, and the splits that they are.
 _PARTS: Mapping[str, Split] = {
@@ -92,14 +46,13 @@ def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
 
     ConfigError where the data set has no repository, or it has no such configuration.
     """
-    if spec.dataset not in HUB:
+    if (source := DATASETS.get(spec.dataset).hub) is None:
         if spec.hub_repo is None:
             raise ConfigError(
                 f"{spec.dataset} has no repository of its own on the hub; choose from "
-                f"{', '.join(HUB)}, or give --hub-repo OWNER/NAME or --data-file"
+                f"{', '.join(hub_sets())}, or give --hub-repo OWNER/NAME or --data-file"
             )
         return HubSource(spec.hub_repo), spec.hub_config
-    source = HUB[spec.dataset]
     config = spec.hub_config or next(iter(source.configs), None)
     if spec.hub_repo is not None:
         return replace(source, repo=spec.hub_repo, configs=(), by_hand=""), config
@@ -121,7 +74,7 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
     source, _ = source_of(spec)
     paths = fetched(spec)
     known = {_PARTS[path.stem]: path for path in paths if path.stem in _PARTS}
-    if spec.dataset in HUB:
+    if DATASETS.get(spec.dataset).hub:
         known.pop("test", None)
     if not known:
         names = ", ".join(path.stem for path in paths)

@@ -8,33 +8,29 @@ from typing import Any
 import dspy
 
 from ragbench.data import hub
-from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split, question_key
+from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split
 from ragbench.data.passages import Pool, cut_chunks
 from ragbench.data.readers import Row, fail, map_fields, read_rows
 from ragbench.data.splits import find_clusters, links, parse_fractions, split_examples
 from ragbench.errors import ConfigError, DataError
-from ragbench.retrievers import Corpus, Passage, PassageSource, View
-
-_CHUNKED = frozenset({"arag", "graphrag_bench"})
-_POOLED = frozenset({"beir", "documents"})
-_OTHERS = frozenset({"2wikimultihopqa", "hotpotqa", "jsonl", "musique", "synthetic"})
+from ragbench.passages import Corpus, Passage, PassageSource, View, question_key
 
 
 def default_view(dataset: str) -> View:
     """The unit of retrieval of a data set where none is chosen."""
-    return "chunk" if dataset in _CHUNKED else "paragraph"
+    return DATASETS.get(dataset).view
 
 
 def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Setting:
     """What a question searches where nothing is chosen: pooled for chunks and a corpus file."""
-    chunks = (view or default_view(dataset)) == "chunk"
-    return "pooled" if chunks or has_corpus or dataset in _POOLED else "distractor"
+    source = DATASETS.get(dataset)
+    chunks = (view or source.view) == "chunk"
+    return "pooled" if chunks or has_corpus else source.setting
 
 
 def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """The data options `given`, by flat name, without those that have the data set's default.
 
-    Options of a data set that another package registers have no default that is known here.
     ConfigError where the fractions are no three shares.
     """
     dataset, fractions = given["dataset"], given.get("fractions")
@@ -42,11 +38,10 @@ def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         "fractions": _written(DataSpec.fractions),
         "passage_tokens": DataSpec.passage_tokens,
     }
-    if dataset in _CHUNKED | _POOLED | _OTHERS:
-        has_corpus = given.get("corpus_file") is not None
-        defaults["view"] = default_view(dataset)
-        defaults["setting"] = default_setting(dataset, given.get("view"), has_corpus=has_corpus)
-    if source := hub.HUB.get(dataset):
+    has_corpus = given.get("corpus_file") is not None
+    defaults["view"] = default_view(dataset)
+    defaults["setting"] = default_setting(dataset, given.get("view"), has_corpus=has_corpus)
+    if source := DATASETS.get(dataset).hub:
         defaults["hub_repo"] = source.repo
         defaults["hub_config"] = next(iter(source.configs), None)
     if fractions is not None:
@@ -64,17 +59,18 @@ def load_dataset(spec: DataSpec) -> Dataset:
     UnknownNameError where there is none of that name, ConfigError for options that do not go
     together, DataError for a file or a hub repository that is missing or malformed.
     """
-    loader = DATASETS.get(spec.dataset)
+    source = DATASETS.get(spec.dataset)
     files = question_files(spec)
     if spec.hub and files:
         raise ConfigError(f"choose one: the hub, or the file {next(iter(files.values()))}")
     for name in ("hub_config", "hub_repo"):
         if getattr(spec, name) and not spec.hub:
             raise ConfigError(f"{name} {getattr(spec, name)!r} needs the hub to be chosen too")
-    if spec.alias_file and spec.dataset != "2wikimultihopqa":
-        raise ConfigError(f"--alias-file {spec.alias_file} is for 2wikimultihopqa alone")
+    if spec.alias_file and not source.aliased:
+        takers = ", ".join(name for name, known in DATASETS if known.aliased)
+        raise ConfigError(f"--alias-file {spec.alias_file} is for {takers} alone")
     try:
-        return loader(spec)
+        return source.load(spec)
     except (DataError, ConfigError) as error:
         for layout in filter(None, map(detect_layout, files.values())):
             if layout != spec.dataset:
@@ -99,7 +95,7 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
     DataError where neither is given or what is given cannot be read, ConfigError where the hub has
     no such configuration.
     """
-    files, source = question_files(spec), hub.HUB.get(spec.dataset)
+    files, source = question_files(spec), DATASETS.get(spec.dataset).hub
     if not files and not spec.hub:
         instead = f" or take {source.repo} from the hub" if source else ""
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
@@ -108,19 +104,6 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
     )  # fmt: skip
     names = dict(spec.fields)
     return (map_fields(row, names) for row in rows)
-
-
-#: Data sets by fields that a question has beside `question`: the first whose fields are all there.
-_LAYOUTS = (
-    ("musique", {"paragraphs"}),
-    ("2wikimultihopqa", {"supporting_facts", "context", "evidences"}),
-    ("hotpotqa", {"supporting_facts", "context"}),
-    ("graphrag_bench", {"question_type", "source"}),
-    ("2wikimultihopqa", {"answer_id"}),
-    ("jsonl", {"golden_answers"}),
-    ("jsonl", {"answer"}),
-    ("jsonl", {"answers"}),
-)
 
 
 def detect_layout(path: Path) -> str | None:
@@ -137,7 +120,13 @@ def detect_layout(path: Path) -> str | None:
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
         return "2wikimultihopqa"
-    return next((name for name, fields in _LAYOUTS if fields <= first.data.keys()), None)
+    best, most = None, 0  # the data set that has the most of its fields in the record
+    for name, source in DATASETS:
+        for fields in source.layouts:
+            if len(fields) > most and fields <= first.data.keys():
+                best = name
+                most = len(fields)
+    return best
 
 
 @dataclass(frozen=True, slots=True)

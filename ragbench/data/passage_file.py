@@ -15,7 +15,8 @@ from typing import Any
 
 from ragbench.data.readers import STREAMED
 from ragbench.errors import DataError
-from ragbench.retrievers import IndexStore, Passage, PassageSource, digest_line
+from ragbench.folder_store import FolderStore
+from ragbench.passages import Passage, PassageSource, digest_line
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ def stored_passages(path: Path, keep_ids: bool, passages: Iterable[Passage]) -> 
         log.warning("copying the passages of %s into the index store, once", path)
         return write_passages(folder, passages)
 
-    return PassageFile(IndexStore().corpus_folder(key, write))
+    return PassageFile(FolderStore().corpus_folder(key, write))
 
 
 def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
-from ragbench.data.base import DataSpec
+from ragbench.data.base import DATASETS, DataSpec
 from ragbench.data.passage_file import is_large, stored_passages
 from ragbench.data.readers import (
     Id,
@@ -25,12 +25,9 @@ from ragbench.data.readers import (
     validate,
 )
 from ragbench.errors import DataError, needs_extra
-from ragbench.retrievers import Corpus, Passage
-from ragbench.retrievers.sentences import split_sentences
+from ragbench.passages import Corpus, Passage
+from ragbench.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
-
-#: Data sets whose own ids name passages: in their gold lists, or in files that the user wrote.
-KEEPING_IDS = {"jsonl", "beir"}
 
 
 def content_pid(title: str, text: str) -> str:
@@ -166,7 +163,7 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
     DataError where the file cannot be read, a record is malformed, or an id names two passages.
     """
     path = need_corpus(spec)
-    keep_ids = spec.dataset in KEEPING_IDS
+    keep_ids = DATASETS.get(spec.dataset).keeps_ids
     if path.is_dir():
         return Pool(
             # A passage never crosses from a section to the next.

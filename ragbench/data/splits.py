@@ -15,8 +15,9 @@ from typing import Literal, NamedTuple, get_args
 
 import dspy
 
-from ragbench.data.base import Split, question_key
+from ragbench.data.base import Split
 from ragbench.errors import ConfigError
+from ragbench.passages import question_key
 
 Shares = tuple[float, float, float]
 Disjoint = Literal["passages", "questions"]

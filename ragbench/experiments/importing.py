@@ -16,15 +16,15 @@ import dspy
 from pydantic import BeforeValidator, Field
 
 import ragbench
-from ragbench.data import Dataset, load_dataset, question_key, readers
+from ragbench.data import Dataset, load_dataset, readers
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import FLAT, RunConfig
 from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
+from ragbench.folder_store import sha256_of
+from ragbench.passages import Corpus, Passage, question_key
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
-from ragbench.retrievers import Corpus, Passage
-from ragbench.retrievers.store import sha256_of
 
 #: Column of a table of runs -> the field of a prediction that says it; no field says the blank.
 _SPENDING = {

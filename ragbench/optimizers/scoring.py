@@ -20,9 +20,9 @@ from typing import Any
 
 import dspy
 
-from ragbench.data import question_key
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, token_f1
+from ragbench.passages import question_key
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.user_code import contained, load_object
 

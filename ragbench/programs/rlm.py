@@ -16,7 +16,7 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.data import question_key
+from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.text import answers_used, with_answers

@@ -23,10 +23,10 @@ import dspy
 from ragbench.context import current, use
 from ragbench.ledger import fan_out
 from ragbench.metrics import normalise_answer
+from ragbench.passages import Passage
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.record import Step
-from ragbench.retrievers import Passage
 
 
 class Around(RAGProgram):

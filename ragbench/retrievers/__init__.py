@@ -7,18 +7,9 @@
 # DSPy 3.4.0 leaves numpy half imported, and `numpy.typing` then fails.
 from numpy import ndarray as _ndarray
 
+from ragbench.passages import Corpus, Passage
 from ragbench.retrievers import bm25, dense, hybrid, rerank
-from ragbench.retrievers.base import (
-    RETRIEVERS,
-    Corpus,
-    Passage,
-    PassageSource,
-    PerQuestion,
-    Progress,
-    Retriever,
-    View,
-    digest_line,
-)
+from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Progress, Retriever
 from ragbench.retrievers.bm25 import words_of
 from ragbench.retrievers.dense import Dense
 from ragbench.retrievers.distractors import Distracting

@@ -16,8 +16,9 @@ from pydantic import Field
 from ragbench.errors import LMSetupError, needs_extra
 from ragbench.knobs import Knobs
 from ragbench.ledger import open_ledger
+from ragbench.passages import Corpus
 from ragbench.record import Call, total
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Progress, Ranking
+from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.scores import Found, whole_ties
 

@@ -16,7 +16,8 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import RETRIEVERS, Passage
+from ragbench.passages import Passage
+from ragbench.retrievers.base import RETRIEVERS
 from ragbench.retrievers.factory import Wrapper
 
 Kind = Literal["look_alike", "false_shortcut", "split_evidence", "subjective", "neutral"]

@@ -21,7 +21,8 @@ from pydantic import Field
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
 from ragbench.lms.specs import checked_address
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
+from ragbench.passages import Corpus, Passage
+from ragbench.retrievers.base import RETRIEVERS, Retriever
 from ragbench.user_code import blamed_on, is_external, load_object, source_digest
 
 PREFIX = "object:"

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, PerQuestion, Retriever
+from ragbench.passages import Corpus, Passage
+from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Retriever
 from ragbench.user_code import blamed_on
 
 

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ragbench.passages import Corpus, Passage
 from ragbench.record import Call
-from ragbench.retrievers.base import Corpus, Passage, Progress
+from ragbench.retrievers.base import Progress
 from ragbench.retrievers.dense import Dense
 from ragbench.retrievers.store import IndexStore, opened
 

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.ledger import fan_out
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Ranking
+from ragbench.passages import Corpus
+from ragbench.retrievers.base import RETRIEVERS, Hits, Ranking
 from ragbench.retrievers.factory import make_retriever
 from ragbench.retrievers.scores import by_rank, fused, min_max
 

@@ -22,9 +22,10 @@ from ragbench.knobs import Knobs
 from ragbench.ledger import calling, file_call
 from ragbench.lms.calls import Server, Service, check_price
 from ragbench.lms.specs import checked_address
+from ragbench.passages import Passage
 from ragbench.record import Call
 from ragbench.retrievers import embedders
-from ragbench.retrievers.base import RETRIEVERS, Passage
+from ragbench.retrievers.base import RETRIEVERS
 from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import RankPassages

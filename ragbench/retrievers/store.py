@@ -1,73 +1,28 @@
-"""Indexes kept on this machine, under a hash of corpus and settings.
+"""Search indexes kept on this machine, under a hash of corpus and settings.
 
-An index is a folder with the retriever's files and a `manifest.json`, which has their sizes, times
-and SHA-256. It is written beside its place and moved there whole, under a lock, so a folder that is
-there is whole. A file of another size or time than the manifest's is hashed before it is loaded,
-so that opening an index of gigabytes does not read it; a damaged index is made again. What a build
-that was stopped had embedded stays in `KEY.unfinished` until the index is made.
+What a build that was stopped had embedded stays in `KEY.unfinished` until the index is made.
 """
 
 import hashlib
 import json
-import logging
-import os
-import secrets
 import shutil
 import threading
-import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from ragbench.errors import DataError
-from ragbench.paths import cache_root, make_folder, sync
+from ragbench.folder_store import FolderStore, Manifest, read_manifest
 from ragbench.retrievers.base import Newest, Progress, Retriever
 
-MANIFEST = "manifest.json"
-#: Of the folder of an index; another one has other keys.
+#: Version of the folder of an index, part of its key.
 _FORMAT = 3
 #: Packages whose new version may read an index differently.
 _ENGINES = {"dense": "faiss-cpu", "lancedb": "lancedb"}
-#: What loading raises where the bytes are whole but do not fit together.
-_UNUSABLE = (ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
-
-log = logging.getLogger(__name__)
 
 
-class Manifest(BaseModel):
-    """What is known of a stored index.
-
-    `retriever` is the kind of index, or `passages` for a stored corpus; `files` has the bytes, the
-    time of the last change in nanoseconds and the SHA-256 of each file.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    key: str
-    retriever: str
-    corpus: str
-    passages: int
-    created: str
-    build_s: float
-    settings: Mapping[str, Any] = {}
-    facts: Mapping[str, Any] = {}
-    files: Mapping[str, tuple[int, int, str]] = {}
-
-    @property
-    def size(self) -> int:
-        return sum(size for size, _, _ in self.files.values())
-
-
-class IndexStore:
-    """Stored indexes under one folder, by default `indexes` in the cache folder of ragbench."""
-
-    def __init__(self, root: Path | None = None) -> None:
-        self.root = root or cache_root() / "indexes"
+class IndexStore(FolderStore):
+    """Stored indexes: `FolderStore` that makes and loads retrievers."""
 
     def fill(self, retriever: Retriever, progress: Progress | None = None) -> Manifest | None:
         """Load the index of `retriever`, making and keeping it first if it is not there."""
@@ -86,132 +41,16 @@ class IndexStore:
                 "facts": retriever.facts(),
             }
 
+        def load(folder: Path) -> bool:
+            retriever._load(folder)
+            return retriever.is_whole
+
         with self._locked(key):
-            if not self._usable(key, retriever):
+            if not self._usable(key, load):
                 self._write(key, make)
                 shutil.rmtree(unfinished, ignore_errors=True)
                 retriever._load(self.root / key)  # from now on mapped, not held in memory
             return read_manifest(self.root / key)
-
-    def corpus_folder(self, key: str, write: Callable[[Path], tuple[int, str]]) -> Path:
-        """The folder of the stored passages `key`, whole.
-
-        Where it is not there, `write` fills it and gives the number and the digest of the passages.
-        """
-
-        def make(folder: Path) -> dict[str, Any]:
-            passages, digest = write(folder)
-            return {"retriever": "passages", "corpus": digest, "passages": passages}
-
-        with self._locked(key):
-            if not self._usable(key):
-                self._write(key, make)
-        return self.root / key
-
-    def entries(self) -> list[Manifest]:
-        """The stored indexes, newest first; folders without a readable manifest are left out."""
-        manifests = [read_manifest(path.parent) for path in self.root.glob(f"*/{MANIFEST}")]
-        kept = [manifest for manifest in manifests if manifest is not None]
-        return sorted(kept, key=lambda entry: entry.created, reverse=True)
-
-    def find(self, prefix: str) -> Manifest:
-        """The stored index whose key starts with `prefix`."""
-        matches = [entry for entry in self.entries() if entry.key.startswith(prefix)]
-        if len(matches) != 1:
-            known = ", ".join(entry.key for entry in matches or self.entries()) or "none"
-            number = "no" if not matches else "more than one"
-            raise DataError(f"{number} index is named {prefix!r}; stored: {known}")
-        return matches[0]
-
-    def drop(self, key: str) -> None:
-        """Delete the index `key`; one in use elsewhere stays readable there until it is closed."""
-        if key not in [entry.key for entry in self.entries()]:
-            raise DataError(f"no index is named {key!r} in {self.root}")
-        try:
-            with FileLock(self.root / f"{key}.lock"):
-                shutil.rmtree(self.root / key)
-        except OSError as error:
-            raise DataError(f"index {key} cannot be deleted: {error}") from None
-
-    def damage(self, key: str, *, touched: bool = False) -> str:
-        """What is wrong with the index `key`; empty where nothing is.
-
-        All its files are read, or those that were `touched`.
-        """
-        folder = self.root / key
-        manifest = read_manifest(folder)
-        if manifest is None:
-            return "no readable manifest"
-        for name, (size, changed, digest) in manifest.files.items():
-            path = folder / name
-            if not path.is_file():
-                return f"{name} is missing"
-            stat = path.stat()
-            if stat.st_size != size:
-                return f"{name} has {stat.st_size} bytes, not {size}"
-            if not (touched and stat.st_mtime_ns == changed) and sha256_of(path) != digest:
-                return f"{name} has changed"
-        return ""
-
-    @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        try:
-            make_folder(self.root)
-            with FileLock(self.root / f"{key}.lock"):
-                yield
-        except OSError as error:
-            raise DataError(
-                f"cannot keep an index in {self.root}: {error}; set RAGBENCH_CACHE to a folder "
-                "that can be written"
-            ) from None
-
-    def _usable(self, key: str, retriever: Retriever | None = None) -> bool:
-        """Whether the folder `key` is there and whole, and `retriever` loads it; else it goes."""
-        folder = self.root / key
-        if not folder.is_dir():
-            return False
-        problem = self.damage(key, touched=True)
-        if not problem and retriever is not None:
-            try:
-                retriever._load(folder)
-                problem = "" if retriever.is_whole else "replies were lost"
-            except _UNUSABLE as error:
-                problem = f"{type(error).__name__}: {error}"
-        if problem:
-            log.warning("index %s is made again: %s", key, problem)
-            shutil.rmtree(folder)
-        return not problem
-
-    def _write(self, key: str, make: Callable[[Path], dict[str, Any]]) -> None:
-        """Put the folder `key` into its place, once `make` has written and described its files."""
-        for leftover in self.root.glob(f".{key}-*"):  # of a build that was killed
-            shutil.rmtree(leftover)
-        folder = self.root / f".{key}-{secrets.token_hex(4)}"
-        folder.mkdir()
-        try:
-            start = time.perf_counter()
-            told = make(folder)
-            files = {}
-            for path in filter(Path.is_file, sorted(folder.rglob("*"))):
-                sync(path)
-                stat = path.stat()
-                stamp = stat.st_size, stat.st_mtime_ns, sha256_of(path)
-                files[path.relative_to(folder).as_posix()] = stamp
-            made = Manifest(
-                key=key,
-                created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                build_s=round(time.perf_counter() - start, 3),
-                files=files,
-                **told,
-            )
-            (folder / MANIFEST).write_text(made.model_dump_json(indent=2), encoding="utf-8")
-            for path in (folder / MANIFEST, folder):
-                sync(path)
-            os.replace(folder, self.root / key)
-            sync(self.root)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
 
 
 def index_key(retriever: Retriever, *, without: str = "") -> str:
@@ -230,22 +69,6 @@ def index_key(retriever: Retriever, *, without: str = "") -> str:
     }
     text = json.dumps(parts, sort_keys=True)
     return f"{retriever.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest in `folder`, under the folder's own name; None where there is none to read."""
-    try:
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (OSError, ValidationError):
-        return None
-    # `drop` deletes the folder of this name, so it is not taken from the file.
-    return manifest.model_copy(update={"key": folder.name})
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def opened(key: Hashable, make: Callable[[], Any]) -> Any:

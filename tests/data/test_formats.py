@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from ragbench.data import Dataset, DataSpec, load_dataset
+from ragbench.data import Dataset, DataSpec, data_set, load_dataset
+from ragbench.data.base import HubSource
+from ragbench.data.hub import source_of
+from ragbench.data.load import default_setting, without_defaults
 from ragbench.errors import ConfigError, DataError, UnknownNameError
 from tests.data.samples import MUSIQUE
 
@@ -228,3 +231,21 @@ def test_excerpt_of_2wiki_over_its_pooled_corpus(shared_data):
     assert data.card["gold_exact"] == 376
     assert data.card["gold_matched_with_care"] == 113
     assert data.card["questions_with_gold"] == 489
+
+
+def test_a_data_set_of_another_package_is_known_as_the_built_in_ones_are(write):
+    hub = HubSource("owner/strategies", ("plain", "hard"))
+
+    @data_set("strategies", "facts question", listed=False, view="chunk", hub=hub)
+    def load_strategies(spec: DataSpec) -> Dataset:
+        raise DataError("no facts")
+
+    spec = DataSpec("strategies", hub=True)
+    assert source_of(spec) == (hub, "plain")
+    assert default_setting("strategies", None, has_corpus=False) == "pooled"
+    defaults = {"view": "chunk", "setting": "pooled", "hub_repo": hub.repo, "hub_config": "plain"}
+    assert without_defaults({"dataset": "strategies", **defaults}) == {"dataset": "strategies"}
+    with pytest.raises(ConfigError, match="choose from plain, hard"):
+        source_of(replace(spec, hub_config="soft"))
+    with pytest.raises(ConfigError, match="is for 2wikimultihopqa alone"):
+        load_dataset(replace(spec, alias_file=write([])))

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ragbench.data import DataSpec, load_dataset
-from ragbench.data.base import make_example, question_key
+from ragbench.data.base import make_example
 from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
 from ragbench.data.splits import find_clusters, linked, links, parse_fractions, split_examples
 from ragbench.errors import ConfigError
-from ragbench.retrievers.sentences import split_sentences
+from ragbench.passages import question_key
+from ragbench.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
 
 THIRDS, SHARES = (0.5, 0.25, 0.25), (0.4, 0.2, 0.4)

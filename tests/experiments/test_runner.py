@@ -17,10 +17,10 @@ from ragbench.experiments.runs.runner import ask, classify, run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import CallRefusedError
+from ragbench.passages import Corpus, Passage
 from ragbench.programs import PROGRAMS
 from ragbench.programs.react import CorpusTools
 from ragbench.redact import redact
-from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible

@@ -30,8 +30,8 @@ from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import read_card
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.factory import make_lm
+from ragbench.passages import Corpus
 from ragbench.programs import PROGRAMS
-from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from tests.cli.test_mistakes import run
 from tests.experiments.scored_runs import CARD, four, make_run

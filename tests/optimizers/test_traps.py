@@ -21,8 +21,8 @@ from ragbench.optimizers.base import measure
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.scoring import feedback, is_exact, make_scorer, search_metric
 from ragbench.optimizers.students import fit_demos
+from ragbench.passages import Passage
 from ragbench.programs.core.program import NO_ANSWER
-from ragbench.retrievers.base import Passage
 from ragbench.signatures.answering import AnswerFromContext
 from ragbench.tokens import estimate_tokens
 from tests.fakes import Asked, ScriptedLM, plausible

@@ -10,9 +10,9 @@ from ragbench.data.base import make_example
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.scoring import make_scorer
 from ragbench.optimizers.task import SearchResult, Task
+from ragbench.passages import Corpus, Passage
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core.program import RAGProgram
-from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.bm25 import BM25
 from tests.fakes import Asked, ScriptedLM, plausible
 

@@ -12,9 +12,10 @@ import dspy
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.factory import make_lm
+from ragbench.passages import Corpus, Passage
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Ledger
-from ragbench.retrievers.base import Corpus, Passage, Retriever
+from ragbench.retrievers.base import Retriever
 from ragbench.retrievers.factory import make_retriever
 from tests.fake_server import Calls, FakeServer
 from tests.fakes import Asked, Reply, Script, ScriptedLM

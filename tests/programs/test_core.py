@@ -11,11 +11,11 @@ import pytest
 
 from ragbench.errors import LMSetupError
 from ragbench.lms.adapters import make_adapter
+from ragbench.passages import Passage
 from ragbench.programs.core import fuse, predict, render
 from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
-from ragbench.retrievers.base import Passage
 from ragbench.signatures import AnswerFromContext, IsRel, IsUse
 from tests.fakes import ScriptedLM, overflowing
 from tests.programs.shelf import shelf

@@ -7,9 +7,9 @@ import dspy
 import pytest
 
 from ragbench.lms.adapters import make_adapter
+from ragbench.passages import Corpus
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG
-from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import KnowledgeGraph, by_pattern
 from ragbench.retrievers.lm_index.hippo import cleaned, facts_of
 from ragbench.retrievers.lm_index.knowledge import Report, chosen_reports, communities_of

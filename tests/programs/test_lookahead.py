@@ -5,11 +5,11 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.passages import Passage
 from ragbench.programs.lookahead.evidence import LookedUp, assemble, triggers
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.record import Ledger
-from ragbench.retrievers.base import Passage
 from ragbench.tokens import estimate_tokens
 from tests.fakes import ScriptedLM
 from tests.programs.shelf import COUNTY, converse, ended, queries, shelf, step

@@ -10,10 +10,10 @@ import dspy
 import pytest
 
 from ragbench.errors import ConfigError
+from ragbench.passages import Corpus, Passage
 from ragbench.programs import AdaptiveRAG, MultiQueryRAG, VanillaRAG
 from ragbench.programs.ircot import AllLeftOutError, IRCoT
 from ragbench.programs.workflow.flare import FLARE
-from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import never_parses
 from tests.programs.shelf import TOWN, ask, check, converse, shelf, step

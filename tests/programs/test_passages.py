@@ -8,11 +8,11 @@ import pytest
 from ragbench.errors import KnobError
 from ragbench.experiments.estimates import rehearse
 from ragbench.lms.adapters import make_adapter
+from ragbench.passages import Passage
 from ragbench.programs import CRAG, RQRAG, FaithfulRAG, SelfRAG
 from ragbench.programs.workflow import faithful_rag
 from ragbench.programs.workflow.crag import strips_of
 from ragbench.programs.workflow.faithful_rag import pieces_of
-from ragbench.retrievers.base import Passage
 from ragbench.signatures import QUERY_ACTIONS
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import TOWN, ask, check, ended, queries, rules, shelf, shown, step

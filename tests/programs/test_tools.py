@@ -8,10 +8,10 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
+from ragbench.passages import Corpus
 from ragbench.programs.a_rag import ARAG, listed
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.react import ReActRAG
-from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from ragbench.signatures import ANSWER_STYLES
 from tests.fake_server import Calls

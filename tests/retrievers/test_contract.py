@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ragbench.passages import Passage
 from ragbench.retrievers import RETRIEVERS, Corpus, Retriever, make_retriever
-from ragbench.retrievers.base import Passage
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import make_corpus, random_texts
 

@@ -14,8 +14,8 @@ from ragbench.errors import LMUnavailableError
 from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
+from ragbench.passages import Corpus, Passage
 from ragbench.retrievers import store as index_store
-from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.lm_index import SummaryTree
 from ragbench.retrievers.lm_index.light import Extraction
 from ragbench.retrievers.lm_index.linear import LinearIndex, by_pattern, in_text, sentences_of

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ragbench.errors import DataError
-from ragbench.retrievers import Corpus, Passage, make_retriever, store as store_module
+from ragbench.folder_store import sha256_of
+from ragbench.retrievers import Corpus, Passage, make_retriever
 from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.store import IndexStore, index_key
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
@@ -132,7 +133,7 @@ def test_nothing_in_an_index_is_unpickled(store: IndexStore, tmp_path: Path) -> 
     path = store.root / entry.key / "data.npy"
     with path.open("wb") as file:
         np.save(file, np.array([_Evil(tmp_path / "ran")], dtype=object), allow_pickle=True)
-    stamp = path.stat().st_size, path.stat().st_mtime_ns, store_module.sha256_of(path)
+    stamp = path.stat().st_size, path.stat().st_mtime_ns, sha256_of(path)
     sealed = entry.model_copy(update={"files": {**entry.files, "data.npy": stamp}})
     (path.parent / "manifest.json").write_text(sealed.model_dump_json())
     assert make_retriever("bm25", CORPUS).build(store).search_many(QUERIES, k=5) == before

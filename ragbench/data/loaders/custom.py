@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
 
-from ragbench.data.base import DATASETS, Dataset, DataSpec, Split, make_example
+from ragbench.data.base import Dataset, DataSpec, HubSource, Split, data_set, make_example
 from ragbench.data.hub import hub_corpus
 from ragbench.data.load import Item, assemble, detect_layout, question_files, rows_of
 from ragbench.data.loaders.gold import Titles
@@ -39,7 +39,7 @@ from ragbench.data.readers import (
     validate,
 )
 from ragbench.errors import ConfigError, DataError
-from ragbench.retrievers import Corpus, Passage
+from ragbench.passages import Corpus, Passage
 
 _QRELS: Mapping[str, Split] = {"train": "train", "dev": "validation", "test": "test"}
 
@@ -71,13 +71,13 @@ class CustomRecord(Record):
         return given.encode("utf-8", "replace").decode() if isinstance(given, str) else ""
 
 
-@DATASETS.register("documents")
+@data_set("documents", setting="pooled")
 def load_documents(spec: DataSpec) -> Dataset:
     """Passages without questions, for `ragbench ask`: a corpus file, or a folder of documents."""
     return Dataset("documents", {}, Corpus(read_corpus(spec)), "pooled")
 
 
-@DATASETS.register("jsonl")
+@data_set("jsonl", "answer", "answers", "golden_answers", keeps_ids=True, titled_by_file=True)
 def load_jsonl(spec: DataSpec) -> Dataset:
     """Your own questions, with passages of their own or a corpus file; named by their file."""
     corpus = None if spec.corpus_file is None else read_corpus(spec)
@@ -153,7 +153,7 @@ class Judgement(Record):
     score: float
 
 
-@DATASETS.register("beir")
+@data_set("beir", setting="pooled", keeps_ids=True)
 def load_beir(spec: DataSpec) -> Dataset:
     """BEIR's layout, for `ragbench retrieve`; `eval` needs answers, which few of its sets have."""
     folder = spec.data_file
@@ -214,7 +214,22 @@ class DocumentRecord(Record):
     context: NonBlank
 
 
-@DATASETS.register("graphrag_bench")
+_GRAPHRAG = "https://huggingface.co/datasets/GraphRAG-Bench/GraphRAG-Bench/resolve/main/Datasets"
+
+
+@data_set(
+    "graphrag_bench",
+    "question_type source",
+    nicknames=("graphrag-bench",),
+    view="chunk",
+    hub=HubSource(
+        "GraphRAG-Bench/GraphRAG-Bench",
+        ("medical", "novel"),
+        corpus="Datasets/Corpus/{config}.json",
+        by_hand=f"{_GRAPHRAG}/Questions/medical_questions.json as train.json and "
+        f"{_GRAPHRAG}/Corpus/medical.json as corpus.json",
+    ),
+)
 def load_graphrag_bench(spec: DataSpec) -> Dataset:
     """GraphRAG-Bench: medical and novel questions of four types with long answers.
 
@@ -227,7 +242,16 @@ def load_graphrag_bench(spec: DataSpec) -> Dataset:
     return assemble(spec, _chunked_items(spec), corpus=documents)
 
 
-@DATASETS.register("arag")
+@data_set(
+    "arag",
+    view="chunk",
+    hub=HubSource(
+        "Zly0523/linear-rag",
+        ("musique", "hotpotqa", "2wikimultihop", "medical"),
+        questions="{config}/questions.json",
+        corpus="{config}/chunks.json",
+    ),
+)
 def load_arag(spec: DataSpec) -> Dataset:
     """The A-RAG and LinearRAG layout: questions.json and the fixed-length chunks.json.
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from ragbench.retrievers import Passage, PassageSource
+from ragbench.passages import Passage, PassageSource
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
 _WORD = re.compile(r"\w{3,}")

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictBool, StrictInt
 
-from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
+from ragbench.data.base import Dataset, DataSpec, HubSource, data_set, make_example
 from ragbench.data.load import Item, assemble, rows_of
 from ragbench.data.loaders.gold import Titles
 from ragbench.data.passages import from_sentences, from_text, read_corpus
 from ragbench.data.readers import Id, NonBlank, Record, Row, Text, fail, read_rows, validate
 from ragbench.errors import ConfigError, DataError
-from ragbench.retrievers import Corpus, Passage
+from ragbench.passages import Corpus, Passage
 
 
 def _rows(value: Any) -> Any:
@@ -84,13 +84,36 @@ class AliasRecord(Record):
     demonyms: tuple[NonBlank, ...] = ()
 
 
-@DATASETS.register("hotpotqa")
+_HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot"
+
+
+@data_set(
+    "hotpotqa",
+    "supporting_facts context",
+    hub=HubSource(
+        "hotpotqa/hotpot_qa",
+        ("distractor", "fullwiki"),
+        by_hand=f"{_HOTPOT}/hotpot_train_v1.1.json as train.json and "
+        f"{_HOTPOT}/hotpot_dev_distractor_v1.json as validation.json",
+    ),
+)
 def load_hotpotqa(spec: DataSpec) -> Dataset:
     """HotpotQA: bridge and comparison questions over two Wikipedia paragraphs."""
     return _load(spec)
 
 
-@DATASETS.register("2wikimultihopqa")
+@data_set(
+    "2wikimultihopqa",
+    "supporting_facts context evidences",
+    "answer_id",
+    aliased=True,
+    nicknames=("2wiki",),
+    hub=HubSource(
+        "framolfese/2WikiMultihopQA",
+        by_hand="https://www.dropbox.com/s/ms2m13252h6xubs/data_ids_april7.zip, of it train.json "
+        "and dev.json",
+    ),
+)
 def load_2wikimultihopqa(spec: DataSpec) -> Dataset:
     """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
     return _load(spec, None if spec.alias_file is None else _read_aliases(spec.alias_file))
@@ -227,7 +250,16 @@ class MusiqueRecord(Record):
     question_decomposition: Annotated[tuple[Part, ...], BeforeValidator(_rows)] = ()
 
 
-@DATASETS.register("musique")
+@data_set(
+    "musique",
+    "paragraphs answer",
+    hub=HubSource(
+        "dgslibisey/MuSiQue",
+        by_hand="https://drive.google.com/file/d/1tGdADlNjWFaHLeZZGShh2IRcpO6Lv24h/view, of it "
+        "musique_ans_v1.0_train.jsonl as train.jsonl and musique_ans_v1.0_dev.jsonl as "
+        "validation.jsonl",
+    ),
+)
 def load_musique(spec: DataSpec) -> Dataset:
     """MuSiQue: questions of 2 to 4 hops, 20 paragraphs each, with aliases and decomposition."""
     if spec.corpus_file is None:

@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
 
-from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example, question_key
+from ragbench.data.base import Dataset, DataSpec, data_set, make_example
 from ragbench.data.load import Item, assemble, question_files
 from ragbench.data.readers import Row
 from ragbench.data.synthetic.questions import DECK, Asked, Graph, ask
 from ragbench.data.synthetic.render import render
 from ragbench.data.synthetic.world import CELL_SIZE, Dice, build_cell
 from ragbench.errors import ConfigError
-from ragbench.retrievers import Passage
+from ragbench.passages import Passage, question_key
 
 MIN_SIZE, MAX_SIZE = 100, 1_000_000
 CONTEXT_SIZE = 10
@@ -51,7 +51,7 @@ def stream_passages(size: int, seed: int) -> Iterator[Passage]:
         yield from _page(seed, index).passages[: size - index * CELL_SIZE]
 
 
-@DATASETS.register("synthetic")
+@data_set("synthetic")
 def load_synthetic(spec: DataSpec) -> Dataset:
     """A generated fictional world that no model can know; needs no download."""
     if question_files(spec) or spec.corpus_file or spec.hub:

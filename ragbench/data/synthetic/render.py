@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ragbench.data.passages import from_sentences
 from ragbench.data.synthetic.world import FIRM, MAKER, Dice, Entity
-from ragbench.retrievers import Passage
+from ragbench.passages import Passage
 
 
 class Rendered(NamedTuple):

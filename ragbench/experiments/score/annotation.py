@@ -34,9 +34,9 @@ from ragbench.experiments.score.batched import BatchRunner, under_way
 from ragbench.experiments.store import Store, read_replies
 from ragbench.lms.batch import client_of
 from ragbench.lms.lm import RagbenchLM
+from ragbench.passages import Passage
 from ragbench.programs.core import render
 from ragbench.record import Record, ShownPassage, Totals, billed, total
-from ragbench.retrievers import Passage
 
 
 @dataclass(frozen=True)

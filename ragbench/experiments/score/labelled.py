@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ragbench.data import DataSpec, load_dataset
 from ragbench.experiments.score.annotation import Annotated
 from ragbench.metrics import corrected_share
-from ragbench.retrievers import Passage
+from ragbench.passages import Passage
 
 #: Questions of which each is answered by another fact than the other; `{}` is the subject.
 _PAIRS = (

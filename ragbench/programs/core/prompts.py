@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import dspy
 
-from ragbench.retrievers import Passage
+from ragbench.passages import Passage
 from ragbench.tokens import estimate_tokens, first_tokens
 
 #: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.

@@ -4,10 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from ragbench.data import question_key
 from ragbench.metrics import is_refusal, tokens
-from ragbench.retrievers import Passage
-from ragbench.retrievers.sentences import split_sentences
+from ragbench.passages import Passage, question_key
+from ragbench.sentences import split_sentences
 
 # A later sub-question names the answer of an earlier one as {1}; models also write {n1}, {answer 1}
 # and #1.

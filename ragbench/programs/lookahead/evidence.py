@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ragbench.data import question_key
+from ragbench.passages import question_key
 from ragbench.programs.core import jaccard, render
 from ragbench.programs.core.prompts import Line
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph

@@ -16,7 +16,7 @@ import dspy
 from pydantic import Field
 
 from ragbench import signatures
-from ragbench.data import question_key
+from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.lookahead import evidence as evidences, plan as plans

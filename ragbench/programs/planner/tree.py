@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from ragbench.metrics import contains, tokens
+from ragbench.passages import Passage
 from ragbench.programs.core import is_answer, jaccard
 from ragbench.programs.core.text import answers_used, with_answers
-from ragbench.retrievers import Passage
 from ragbench.signatures import TreeNode
 
 ROOT = "n0"

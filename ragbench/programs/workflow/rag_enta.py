@@ -18,7 +18,7 @@ import dspy
 from pydantic import Field
 
 from ragbench import signatures
-from ragbench.data import question_key
+from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Corpus, Hits, Ranking
+from ragbench.passages import Corpus
+from ragbench.retrievers.base import Hits, Ranking
 from ragbench.retrievers.dense import Dense, EmbeddingSettings
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.hybrid import FusionSettings

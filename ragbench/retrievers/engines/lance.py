@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import needs_extra
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Progress
+from ragbench.passages import Corpus
+from ragbench.retrievers.base import RETRIEVERS, Progress
 from ragbench.retrievers.embedders import clean
 from ragbench.retrievers.engines.base import Asked, Engine
 from ragbench.retrievers.scores import Found

@@ -19,7 +19,8 @@ from pydantic import Field
 
 from ragbench.errors import DataError, LMSetupError, needs_extra
 from ragbench.lms.specs import checked_address
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Progress
+from ragbench.passages import Corpus
+from ragbench.retrievers.base import RETRIEVERS, Progress
 from ragbench.retrievers.bm25 import BM25, BM25Settings
 from ragbench.retrievers.engines.base import Asked, Engine, EngineSettings
 from ragbench.retrievers.engines.server import SearchServer

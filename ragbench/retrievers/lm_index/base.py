@@ -17,8 +17,9 @@ from ragbench.errors import needs_extra
 from ragbench.kept import KeptRows
 from ragbench.knobs import Knobs
 from ragbench.ledger import file_call, open_ledger
+from ragbench.passages import Corpus, Passage
 from ragbench.record import LM_KINDS, Call, total
-from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
+from ragbench.retrievers.base import Progress, Retriever
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM
 from ragbench.retrievers.store import IndexStore, index_key, opened, read_manifest

@@ -20,11 +20,12 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError, needs_extra
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Passage, Progress
+from ragbench.passages import Passage
+from ragbench.retrievers.base import Progress
 from ragbench.retrievers.lm_index.base import NONE, LMIndexSettings, WalkIndex, passage_text
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.retrievers.scores import min_max
-from ragbench.retrievers.sentences import split_sentences
+from ragbench.sentences import split_sentences
 from ragbench.signatures import ExtractEntities
 
 #: Numbers, of which LinearRAG makes no entities.

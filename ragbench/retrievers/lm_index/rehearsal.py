@@ -18,9 +18,10 @@ import dspy
 import numpy as np
 
 from ragbench.kept import KeptRows
+from ragbench.passages import Corpus
 from ragbench.ranges import Range
 from ragbench.record import Call, total
-from ragbench.retrievers.base import Corpus, Progress
+from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Embedder, Vectors
 from ragbench.retrievers.embedders.base import normalized
 from ragbench.retrievers.lm_index.base import STORED_FROM, LMIndex, open_replies

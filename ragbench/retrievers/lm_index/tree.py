@@ -23,7 +23,8 @@ from pydantic import Field
 
 from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Passage, Progress, runs
+from ragbench.passages import Passage
+from ragbench.retrievers.base import Progress, runs
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once

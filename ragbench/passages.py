@@ -1,0 +1,143 @@
+"""Passage and Corpus, what is searched, and when two questions count as the same.
+
+Data sets make them and retrievers search them; neither knows the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+View = Literal["paragraph", "chunk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The unit of retrieval. `score` is of the search that returned it; 0 in a corpus.
+
+    `sentences`, where known, are the sentences of `text` in order, stripped; `text` joins them by a
+    blank. A supporting fact is a `(title, sentence index)` pair over them.
+    """
+
+    pid: str
+    title: str
+    text: str
+    sentences: tuple[str, ...] = ()
+    score: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.title} | {self.text}" if self.title else self.text
+
+    @property
+    def long_text(self) -> str:
+        """The passage as text, by the name that `dspy.Retrieve` reads."""
+        return str(self)
+
+    def scored(self, score: float) -> Passage:
+        """The same passage with `score`; much faster than `dataclasses.replace`."""
+        return Passage(self.pid, self.title, self.text, self.sentences, score)
+
+
+def digest_line(passage: Passage) -> bytes:
+    """What a passage adds to the digest of its corpus."""
+    line = f"{passage.pid}\x1f{passage.title}\x1f{passage.text}\x1e"
+    return line.encode("utf-8", "surrogatepass")
+
+
+class PassageSource(Sequence[Passage]):
+    """Passages that are not all in memory, and so know their digest and positions themselves."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """As `Corpus.digest`."""
+
+    @property
+    @abstractmethod
+    def positions(self) -> Mapping[str, int]:
+        """As `Corpus.positions`."""
+
+    @abstractmethod
+    def titled(self, title: str) -> Sequence[int]:
+        """The positions of the passages with this title in whatever case, ascending."""
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus(Sequence[Passage]):
+    """Passages in a fixed order, with unique pids.
+
+    `view` is whether they are paragraphs (title and sentence ids survive) or fixed-length
+    chunks; `alignment` maps a chunk's pid to the `(title, sentence index)` pairs it holds.
+    `contexts` maps a question to the positions of its own passages (the distractor setting); empty
+    for a pooled corpus.
+    """
+
+    passages: Sequence[Passage]
+    view: View = "paragraph"
+    alignment: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.passages[index]
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def __iter__(self) -> Iterator[Passage]:
+        return iter(self.passages)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over pids, titles and texts in order: the identity of the corpus."""
+        if isinstance(self.passages, PassageSource):
+            return self.passages.digest
+        state = hashlib.sha256()
+        for passage in self.passages:
+            state.update(digest_line(passage))
+        return state.hexdigest()
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        if isinstance(self.passages, PassageSource):
+            return self.passages.positions
+        return {passage.pid: i for i, passage in enumerate(self.passages)}
+
+    def titled(self, title: str) -> int | None:
+        """The position of the first passage with this title: as it stands, else in any case."""
+        folded = title.casefold()
+        if isinstance(self.passages, PassageSource):
+            places = self.passages.titled(title)
+        else:
+            places = self._titles.get(folded, [])
+        for wanted in (title, folded):
+            for place in places:
+                if self.passages[place].title == wanted:
+                    return place
+        return places[0] if places else None
+
+    @cached_property
+    def _titles(self) -> Mapping[str, Sequence[int]]:
+        positions: dict[str, list[int]] = {}
+        for place, passage in enumerate(self.passages):
+            positions.setdefault(passage.title.casefold(), []).append(place)
+        return positions
+
+    def subset(self, positions: Sequence[int]) -> Corpus:
+        """A corpus of the passages at `positions`, in that order."""
+        return Corpus(
+            tuple(self.passages[i] for i in positions), view=self.view, alignment=self.alignment
+        )
+
+
+def question_key(question: str) -> str:
+    """The normalised text by which two questions count as the same: words, lower case.
+
+    Letters that are written in two ways (an accent by itself, full width) are the same (NFKC).
+    """
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).lower()))
