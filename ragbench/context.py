@@ -7,7 +7,7 @@
 
 It travels in one setting of DSPy (`KEY`), because that is what DSPy hands to the threads of
 Evaluate and Parallel; a `ContextVar` of our own would be lost there. Values that several rooms
-read are fields. What only one module keeps, such as the ledger or the session of a sandbox, is a
+read are fields. What only one room keeps, such as the ledger or the session of a sandbox, is a
 part, found by its class, so that this module needs to know none of them.
 """
 
@@ -40,28 +40,14 @@ class Context:
 
     #: Id of the question that is being answered.
     qid: str | None = None
-    #: Its text, and the ids of all questions by text: an optimizer hands a program the text alone.
-    question: str | None = None
-    qids: Mapping[str, str] = field(default_factory=dict)
-    #: Texts of the questions that are about to be asked, while a program prepares for them.
-    ahead: tuple[str, ...] = ()
-    #: What is being made before the first question, in words, for whoever shows progress.
-    making: str = ""
     #: Signature and role under which calls are filed.
     caller: tuple[str, str] | None = None
-    #: Whether the call repeats one whose reply could not be read.
-    fallback: bool = False
     #: Events of the question, such as `label_repair`.
     counts: Counter[str] | None = None
-    #: Seconds that each question may take, and when the time of the current one is over.
-    question_time_s: float | None = None
+    #: When the time of the question is over.
     deadline: Deadline | None = None
     #: LMs of single roles (`dspy.LM`), where they differ from the current one.
     role_lms: Mapping[str, Any] = field(default_factory=dict)
-    #: Whether every reply is made up, to count calls: nothing that is kept may be made of them.
-    rehearsal: bool = False
-    #: What a compile spends on: student, teacher, zero_shot, ...
-    side: str | None = None
     parts: Mapping[type, object] = field(default_factory=dict)
 
     def get(self, kind: type[Part]) -> Part | None:
@@ -89,10 +75,5 @@ def use(context: Context, **settings: Any) -> AbstractContextManager[None]:
     """Make `context` the current one inside the block, with these `settings` of DSPy."""
     import dspy
 
-    made: AbstractContextManager[None] = dspy.context(**settings, **{KEY: context})
-    return made
-
-
-def making(what: str) -> AbstractContextManager[None]:
-    """Say inside the block that `what` is being made."""
-    return use(replace(current(), making=what))
+    block: AbstractContextManager[None] = dspy.context(**settings, **{KEY: context})
+    return block

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import dspy
@@ -101,6 +101,17 @@ def current_ledger() -> OpenLedger | None:
     return current().get(OpenLedger)
 
 
+class SecondTry:
+    """Part of the context of a call that repeats one whose reply could not be read."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Part of the context of a compile: what it spends on, such as student or zero_shot."""
+
+    name: str
+
+
 def file_call(call: Call) -> None:
     """Add `call` to the current ledger; without one, do nothing."""
     if (ledger := current_ledger()) is not None:
@@ -116,7 +127,8 @@ def file_lm_call(model: str, **fields: Any) -> None:
     # A module that was not made by `predict` or `chain_of_thought`, such as one of DSPy's own.
     for module in reversed(dspy.settings.get("caller_modules") or []):
         signature = signature or getattr(getattr(module, "signature", None), "__name__", "")
-    ledger.file(Call(model, signature=signature, role=role, fallback=context.fallback, **fields))
+    fallback = context.get(SecondTry) is not None
+    ledger.file(Call(model, signature=signature, role=role, fallback=fallback, **fields))
 
 
 def count(event: str) -> None:

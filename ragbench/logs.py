@@ -141,7 +141,7 @@ def as_json(record: logging.LogRecord) -> str:
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
         "event": record.getMessage(),
-        "qid": context.qid or context.qids.get(context.question or ""),
+        "qid": context.qid,
         **getattr(record, _FIELDS, {}),
         "logger": record.name,
     }

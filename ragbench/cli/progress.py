@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from ragbench.context import current
 from ragbench.experiments.report.table import printable
 from ragbench.experiments.watch import Watch
 from ragbench.record import Record, Totals
@@ -54,14 +53,14 @@ class RunProgress(Watch):
         """Print a line above the bar."""
         self._console.print(Text(printable(line)), style="dim", soft_wrap=True)
 
-    def prepare(self, done: int, total: int) -> None:
+    def prepare(self, done: int, total: int, what: str = "") -> None:
         """Show how far the index, and what else all questions share, has come."""
         from ragbench.ledger import current_ledger  # needs DSPy, which is slow to import
 
         ledger = current_ledger()
         usd = ledger.billed.cost_usd if ledger else _command_cost()
         more = f"about ${usd * total / done:.4f} in all" if ledger and usd and done else ""
-        self._show(current().making or self._making, done, total, usd, more, keep=False)
+        self._show(what or self._making, done, total, usd, more, keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
         """Begin the count of questions; the title, if any, stays above it."""

@@ -32,6 +32,7 @@ from ragbench.experiments.runs.context import (
     stop_if_refused,
 )
 from ragbench.experiments.watch import SILENT, Watch
+from ragbench.ledger import Side
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
 from ragbench.ranges import Range
@@ -245,12 +246,11 @@ def compile_program(
         ledger = None
         try:
             with journal.open() as ledger, plan.run_context.active():
-                with use(replace(current(), side=store.PREPARATION_SIDE)):
+                with use(current().plus(Side(store.PREPARATION_SIDE))):
                     plan.run_context.retriever.build(IndexStore(), watch.prepare)
                     questions = (*plan.train, *plan.val)
-                    ahead = tuple(example.question for example in questions)
-                    with use(replace(current(), ahead=ahead)):
-                        plan.run_context.program.prepare(watch.prepare)
+                    ahead = [example.question for example in questions]
+                    plan.run_context.program.prepare(ahead, watch.prepare)
                 outcome = _search(plan, on_message, watch)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
             if ledger is not None:
@@ -295,7 +295,7 @@ def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
         workers=config.workers,
     )
     start = time.perf_counter()
-    with use(replace(current(), side="zero_shot")):
+    with use(current().plus(Side("zero_shot"))):
         before = optimizers.measure(plan.run_context.program, plan.val, task)
     on_message(f"zero-shot on validation: {plan.settings.metric} {before.mean:.3f} ({_n(before)})")
     if before.failed == len(plan.val):
@@ -311,7 +311,7 @@ def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
         return task.scorer(example, prediction)
 
     result = plan.optimizer.compile(plan.run_context.program, replace(task, scorer=counted))
-    with use(replace(current(), side="compiled")):
+    with use(current().plus(Side("compiled"))):
         after = optimizers.measure(result.program, plan.val, task)
     on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
     return Outcome(result, before, after, time.perf_counter() - start)

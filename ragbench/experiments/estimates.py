@@ -17,7 +17,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -33,7 +33,8 @@ from ragbench.lms.adapters import LenientJSON
 from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing
-from ragbench.programs.core import RAGProgram
+from ragbench.programs.core import RAGProgram, Rehearsal
+from ragbench.programs.core.indexed import index_ahead
 from ragbench.programs.wrappers import Around
 from ragbench.retrievers import Retriever, make_retriever
 from ragbench.tokens import estimate_tokens
@@ -192,8 +193,9 @@ def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
 
 def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | None:
     """What the program's own index would still take, which is no question's; None without one."""
-    with run_context.active(), use(replace(current(), ahead=tuple(e.question for e in todo))):
-        ahead = run_context.program.index_ahead()
+    questions = [example.question for example in todo]
+    with run_context.active():
+        ahead = index_ahead(run_context.program, questions)
     parts = []
     for part in ahead:
         pricing = run_context.role_lms.get(part.role, run_context.lm).pricing
@@ -247,7 +249,7 @@ def rehearse(
         stand_in = _StandIn(adapter, kind, lm)
         none = dspy.LM("rehearsal/none", engine=_NoEngine(stand_in), cache=False)
         settings = {"lm": none, "adapter": stand_in, "trace": None, "warn_on_type_mismatch": False}
-        made_up = replace(current(), rehearsal=True)
+        made_up = current().plus(Rehearsal())
         # A made-up reply may lead anywhere; what was asked until then counts.
         with use(made_up, **settings), spending(Limits(calls=0)), contextlib.suppress(Exception):
             program(question=example.question)

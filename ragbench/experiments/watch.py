@@ -9,8 +9,8 @@ class Watch:
     def say(self, line: str) -> None:
         """Something came to an end: a cell of a sweep, a step of a compile."""
 
-    def prepare(self, done: int, total: int) -> None:
-        """So much of the index, or of what else all questions share, is made."""
+    def prepare(self, done: int, total: int, what: str = "") -> None:
+        """So much of the index, or of `what` else all questions share, is made."""
 
     def start(self, title: str, todo: int, done: int) -> None:
         """`todo` questions begin, `done` were finished before."""

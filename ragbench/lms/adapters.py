@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType, SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -24,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
-from ragbench.ledger import count
+from ragbench.ledger import SecondTry, count
 from ragbench.lms.lm import forget_reply
 from ragbench.redact import encodable
 
@@ -190,7 +189,7 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
         except PartialReplyError:
             count("adapter_fallback")
             second = LenientJSON(use_native_function_calling=self.use_native_function_calling)
-            with use(replace(current(), fallback=True)):
+            with use(current().plus(SecondTry())):
                 return list(second(*args, **kwargs))
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ragbench.context import current, use
 from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
+from ragbench.ledger import Side
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.students import LMDownError, finish, guarded, make_student
 from ragbench.optimizers.task import NEVER, Budget, Needs, Scores, SearchResult, Size, Task
@@ -130,7 +131,7 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
 @contextmanager
 def _working_on(task: Task) -> Iterator[None]:
     """The settings of `task`; inside the block, an LM that is down is one line."""
-    context = replace(current(), side=current().side or "student")
+    context = current().plus(current().get(Side) or Side("student"))
     settings = {"lm": task.seeded(task.lm), "num_threads": task.workers, "max_errors": NEVER}
     with logged_to(task.log_folder / "optimizer.log"), use(context, **settings):
         try:

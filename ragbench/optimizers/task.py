@@ -10,6 +10,7 @@ import dspy
 
 from ragbench.context import KEY, current
 from ragbench.data import for_optimizer
+from ragbench.ledger import Side
 from ragbench.lms.lm import RagbenchLM
 from ragbench.optimizers.scoring import Scorer, search_metric
 from ragbench.programs.core import RAGProgram
@@ -117,7 +118,7 @@ class Task:
         if self.teacher is None:
             return {}
         # Without roles: an LM of a role's own would answer in the teacher's place.
-        context = replace(current(), side="teacher", role_lms={})
+        context = replace(current(), role_lms={}).plus(Side("teacher"))
         adapter = {"adapter": self.teacher_adapter} if self.teacher_adapter is not None else {}
         return {"lm": self.seeded(self.teacher), KEY: context, **adapter}
 

@@ -17,7 +17,6 @@ import dspy
 from pydantic import Field, field_validator, model_validator
 
 from ragbench import retrievers
-from ragbench.context import making
 from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.metrics import tokens
@@ -110,7 +109,9 @@ class ARAG(RAGProgram[ARAGKnobs]):
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         tools.check_backend(self.knobs.backend, role_lms.get("reason", lm))
 
-    def prepare(self, progress: retrievers.Progress | None = None) -> None:
+    def prepare(
+        self, questions: Sequence[str] = (), progress: retrievers.Progress | None = None
+    ) -> None:
         """Embed the pooled corpus, and file the calls; a question's own passages come with it."""
         if isinstance(getattr(self.retriever, "whole", self.retriever), retrievers.Distracting):
             raise ConfigError(
@@ -121,8 +122,10 @@ class ARAG(RAGProgram[ARAGKnobs]):
             return
         index = self.index_of(self.retriever)
         before = len(index.index_calls)
-        with making("vectors of chunks" if self.knobs.whole_chunks else "vectors of sentences"):
-            (index.build_chunks if self.knobs.whole_chunks else index.build_sentences)(progress)
+        if self.knobs.whole_chunks:
+            index.build_chunks(retrievers.progress_of("vectors of chunks", progress))
+        else:
+            index.build_sentences(retrievers.progress_of("vectors of sentences", progress))
         for call in index.index_calls[before:]:
             file_call(call)
 

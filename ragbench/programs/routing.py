@@ -232,9 +232,12 @@ class Router(RAGProgram):
     def other_calls(self) -> Sequence[CallKind]:
         return [call for program in self.programs.by_number.values() for call in calls_of(program)]
 
-    def prepare(self, progress: Progress | None = None) -> None:
+    def inside(self) -> Sequence[RAGProgram]:
+        return list(self.programs.by_number.values())
+
+    def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
         for program in self.programs.by_number.values():
-            program.prepare(progress)
+            program.prepare(questions, progress)
 
     def forward(self, question: str) -> dspy.Prediction:
         """The prediction of the program chosen, after a step `route` that says which and why."""

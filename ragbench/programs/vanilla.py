@@ -5,6 +5,8 @@ prompted. The variant `naive_rag` is the baseline of A-RAG (Du et al. 2026): fiv
 1,000 tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
 """
 
+from collections.abc import Sequence
+
 import dspy
 from pydantic import Field
 
@@ -47,7 +49,7 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
         super().__init__(retriever, **knobs)
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
-    def prepare(self, progress: Progress | None = None) -> None:
+    def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
         """ConfigError for `naive_rag` with a retriever that does not search vectors alone."""
         whole = getattr(self.retriever, "whole", self.retriever)
         if isinstance(whole, Distracting):

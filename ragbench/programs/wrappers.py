@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import dspy
@@ -25,8 +25,9 @@ from ragbench.ledger import fan_out
 from ragbench.metrics import normalise_answer
 from ragbench.passages import Passage
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.core.program import NO_ANSWER
+from ragbench.programs.core.program import NO_ANSWER, CallKind
 from ragbench.record import Step
+from ragbench.retrievers import Progress
 
 
 class Around(RAGProgram):
@@ -38,12 +39,22 @@ class Around(RAGProgram):
         self.inner = inner
         self.name = inner.name  # type: ignore[misc]
         self.retriever, self.knobs = inner.retriever, inner.knobs
-        for same in ("index_facts", "index_ahead", "check_lms", "other_calls", "prepare"):
-            setattr(self, same, getattr(inner, same))
 
     @property
     def label(self) -> str:
         return self.inner.label
+
+    def inside(self) -> Sequence[RAGProgram]:
+        return (self.inner,)
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        self.inner.check_lms(lm, role_lms)
+
+    def other_calls(self) -> Sequence[CallKind]:
+        return self.inner.other_calls()
+
+    def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
+        self.inner.prepare(questions, progress)
 
 
 FORM_INSTRUCTION = (

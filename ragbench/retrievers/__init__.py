@@ -9,7 +9,7 @@ from numpy import ndarray as _ndarray
 
 from ragbench.passages import Corpus, Passage
 from ragbench.retrievers import bm25, dense, hybrid, rerank
-from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Progress, Retriever
+from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Progress, Retriever, progress_of
 from ragbench.retrievers.bm25 import words_of
 from ragbench.retrievers.dense import Dense
 from ragbench.retrievers.distractors import Distracting

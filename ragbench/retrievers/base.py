@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
@@ -20,8 +20,20 @@ Value = TypeVar("Value")
 
 #: Positions with their scores, best first.
 Hits = list[tuple[int, float]]
+
+
 #: Called with the number done and the number in all.
-Progress = Callable[[int, int], None]
+class Progress(Protocol):
+    """Takes how many are done, of how many, and what is being made, in words."""
+
+    def __call__(self, done: int, total: int, what: str = "", /) -> None: ...
+
+
+def progress_of(what: str, progress: Progress | None) -> Progress | None:
+    """`progress` that says `what` is being made."""
+    if progress is None:
+        return None
+    return lambda done, total, _="": progress(done, total, what)
 
 
 class Newest(dict[Key, Value]):

@@ -167,9 +167,9 @@ class Dense(Ranking):
         done = int(mark.read_text() or 0) if known else 0
         rows: Any = np.load(path, mmap_mode="r+") if done else None
 
-        def told(part: int, _: int) -> None:
+        def told(part: int, _: int, what: str = "") -> None:
             if progress:
-                progress(start + part, n)
+                progress(start + part, n, what)
 
         for start in range(done, n, _PART):
             stop = min(start + _PART, n)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -23,6 +22,7 @@ from ragbench.lms.calls import (
     Amount,
     LimitReachedError,
     Limits,
+    QuestionTime,
     QuestionTimeoutError,
     Scope,
     question_time,
@@ -202,7 +202,7 @@ def test_commands_given_again_pass_no_limit_by_more_than_a_call_per_worker(
 
 @contextmanager
 def question(seconds: float) -> Iterator[None]:
-    with use(replace(current(), question_time_s=seconds)), question_time():
+    with use(current().plus(QuestionTime(seconds))), question_time():
         yield
 
 

@@ -11,7 +11,8 @@ from ragbench.context import current, use
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS, LightRAG, LinearRAG, MemoRAG, TreeRAG
-from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.indexed import IndexProgram, index_facts
+from ragbench.programs.wrappers import FormRepaired
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from ragbench.retrievers.lm_index import GistIndex, by_pattern
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
@@ -41,6 +42,7 @@ def test_the_lm_of_the_role_makes_the_index_which_is_no_part_of_a_questions_cost
     assert {*own.signatures[:made]} <= {call.signature for call in program.other_calls()}
     assert ledger.as_if.calls == len(usual.asked) + len(own.asked) - made
     assert prediction.steps[0].notes["index_calls"] == made
+    assert index_facts(FormRepaired(program)) == program.index_facts()
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -52,8 +54,7 @@ def test_each_question_of_its_own_passages_has_an_index_and_a_passage_is_read_on
     program: Any = PROGRAMS.get(name)(make_retriever("bm25", corpus, setting="distractor"))
     lm, ahead = ScriptedLM(), tuple(contexts)[:2]
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        with use(replace(current(), ahead=ahead)):
-            program.prepare()
+        program.prepare(ahead)
         prompts = [asked.prompt for asked in lm.asked]
         assert not any("Eastmere |" in prompt for prompt in prompts)
         read = [prompt for prompt in prompts if "Salt Road | " in prompt]

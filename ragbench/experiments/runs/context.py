@@ -39,6 +39,7 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import (
     GIVE_PRICE,
     Limits,
+    QuestionTime,
     ServerCalls,
     Service,
     Spent,
@@ -52,7 +53,8 @@ from ragbench.lms.lm import RagbenchLM, configure_cache
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.core.program import calls_of
+from ragbench.programs.core.indexed import index_facts
+from ragbench.programs.core.program import QuestionIds, calls_of
 from ragbench.programs.routing import Router
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 from ragbench.record import Call, billed, was_sent
@@ -100,13 +102,12 @@ class RunContext:
     def active(self) -> Iterator[None]:
         """The LM, its adapter and quiet defaults, for the calls made inside the block."""
         # Optimizers hand a program the text alone; the log says which question it is of.
-        rows = (example for split in self.dataset.splits.values() for example in split)
-        context = replace(
-            current(),
-            role_lms=self.role_lms,
-            qids={example.question: str(example.qid) for example in rows},
-            question_time_s=self.config.question_timeout,
-        )
+        qids: dict[str, str] = {}
+        for split in self.dataset.splits.values():
+            for example in split:
+                qids[example.question] = str(example.qid)
+        context = replace(current(), role_lms=self.role_lms)
+        context = context.plus(QuestionIds(qids), QuestionTime(self.config.question_timeout))
         with use(
             context,
             lm=self.lm,
@@ -299,7 +300,7 @@ def make_card(run_context: RunContext) -> RunCard:
         questions=len(run_context.examples),
         knobs=run_context.program.knobs.model_dump(mode="json"),
         retriever=run_context.retriever.card(),
-        index=dict(run_context.program.index_facts()),
+        index=dict(index_facts(run_context.program)),
         model=run_context.lm.model,
         price=config.lm.price,
         adapter=type(run_context.adapter).__name__,

@@ -60,7 +60,7 @@ from ragbench.metrics import get_metric
 from ragbench.programs.core.program import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
-from ragbench.retrievers import IndexStore
+from ragbench.retrievers import IndexStore, Progress
 from ragbench.user_code import blamed_on, contained, message_of
 
 _log = get(__name__)
@@ -176,7 +176,7 @@ def prepare(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
     store: Writer,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
@@ -187,13 +187,13 @@ def prepare(
         LMUnavailableError: an LM or a server of embeddings failed.
     """
     program = run_context.program
-    ahead = tuple(example.question for example in todo)
+    ahead = [example.question for example in todo]
     try:
         also = partial(store.file_call, PREPARATION)
-        with open_ledger(also), use(replace(current(), ahead=ahead)):
+        with open_ledger(also):
             run_context.retriever.build(IndexStore(), progress)
             with blamed_on(program, f"the preparation of {program.name}"):
-                program.prepare(progress)
+                program.prepare(ahead, progress)
     except LimitReachedError:
         return stopped_by()
     except dspy.LMError as error:

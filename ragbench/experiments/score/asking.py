@@ -23,7 +23,7 @@ from dspy import AdapterParseError, LMError
 from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.experiments.store import Store, read_replies
-from ragbench.ledger import open_ledger
+from ragbench.ledger import SecondTry, open_ledger
 from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import client_of
 from ragbench.lms.calls import GIVE_PRICE, LimitReachedError, check_price
@@ -177,7 +177,9 @@ def ask_strictly(
     predictor, why = predict(signature), ""
     for one in (lm, _again(lm)):
         counts: Counter[str] = Counter()
-        context = replace(current(), counts=counts, fallback=one is not lm)
+        context = replace(current(), counts=counts)
+        if one is not lm:
+            context = context.plus(SecondTry())
         with use(context, lm=one, adapter=adapter):
             try:
                 reply = predictor(**inputs)

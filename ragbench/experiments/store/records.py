@@ -27,7 +27,7 @@ from ragbench.experiments.store.database import (
     Store,
     digest_of,
 )
-from ragbench.ledger import OpenLedger, open_ledger
+from ragbench.ledger import OpenLedger, Side, open_ledger
 from ragbench.lms.prices import parse_price
 from ragbench.logs import get
 from ragbench.record import Call, Record, Totals, billed, parse_call, parse_record, total, was_sent
@@ -322,7 +322,7 @@ class CallJournal:
 
     def _add(self, call: Call, store: Store) -> None:
         context = current()
-        side = context.side or "student"
+        side = (context.get(Side) or Side("student")).name
         if context.caller is None and side != PREPARATION_SIDE:
             side = "prompt"  # the prompt model's: no predictor of the program made it
         try:

@@ -11,6 +11,7 @@ from ragbench.lms.calls.limits import (
     CallRefusedError,
     LimitReachedError,
     Limits,
+    QuestionTime,
     QuestionTimeoutError,
     Reply,
     Reservation,

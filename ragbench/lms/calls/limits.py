@@ -352,6 +352,13 @@ class Attempt:
     error: Exception | None = None  # an `LM15Error` has `retry_after`
 
 
+@dataclass(frozen=True)
+class QuestionTime:
+    """Part of the context of a run: the seconds that each question may take; None for no limit."""
+
+    seconds: float | None
+
+
 @contextmanager
 def question_time() -> Iterator[None]:
     """Give the question that is answered inside the block the time that is set, if any is.
@@ -359,7 +366,8 @@ def question_time() -> Iterator[None]:
     When it is over, the next call is refused, and a call under way is broken off.
     """
     context = current()
-    seconds = context.question_time_s
+    limit = context.get(QuestionTime)
+    seconds = limit.seconds if limit else None
     deadline = None if seconds is None else Deadline(seconds, time.monotonic() + seconds)
     with use(replace(context, deadline=deadline)):
         yield

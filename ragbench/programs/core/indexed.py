@@ -9,7 +9,7 @@ import dspy
 from ragbench.context import current
 from ragbench.ledger import open_ledger
 from ragbench.programs.core.program import CallKind, K, RAGProgram
-from ragbench.programs.core.trace import Trace, role_lm
+from ragbench.programs.core.trace import Rehearsal, Trace, role_lm
 from ragbench.retrievers import Corpus, Passage, PerQuestion, Progress, Retriever
 from ragbench.retrievers.lm_index import IndexAhead, LMIndex, at_once, rehearsed
 from ragbench.signatures import role_of
@@ -33,8 +33,8 @@ class IndexProgram(RAGProgram[K]):
         asked = self.index_kind.asked(self.knobs)
         return [CallKind("index", signature.__name__, role_of(signature)) for signature in asked]
 
-    def prepare(self, progress: Progress | None = None) -> None:
-        """Make or load the index of the corpus, or of the passages of each question ahead.
+    def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
+        """Make or load the index of the corpus, or of the passages of each of `questions`.
 
         Raises:
             dspy.LMError: a reply could not be had; those before it are kept.
@@ -44,7 +44,8 @@ class IndexProgram(RAGProgram[K]):
             expected = self._expected(retriever.corpus)
             self._facts = {**self.index_of(retriever, progress).facts(), **expected}
             return
-        corpus, questions = retriever.corpus, list(dict.fromkeys(current().ahead))
+        corpus = retriever.corpus
+        questions = list(dict.fromkeys(questions))
         rows = dict.fromkeys(row for text in questions for row in corpus.contexts[text])
         with dspy.context(lm=self._index_lm()):
             self.index_kind.read_ahead(corpus.subset(list(rows)), progress, **self._settings())
@@ -56,15 +57,18 @@ class IndexProgram(RAGProgram[K]):
         )
         self._facts = _summed([index.facts() for index in made])
 
-    def index_ahead(self) -> Sequence[IndexAhead]:
-        """What is still to be asked for the index, by making it without asking anybody."""
+    def index_ahead(self, questions: Sequence[str] = ()) -> Sequence[IndexAhead]:
+        """What is still to be asked for the index, or for those of `questions`.
+
+        It is found by making the index without asking anybody.
+        """
         calls = self.other_calls()
         if not calls:
             return ()
         corpus = self.retriever.corpus
         corpora = [corpus]
         if isinstance(self.retriever, PerQuestion):
-            corpora = [corpus.subset(corpus.contexts[text]) for text in current().ahead]
+            corpora = [corpus.subset(corpus.contexts[text]) for text in questions]
         with dspy.context(lm=self._index_lm()):
             indexes, ahead = rehearsed(self.index_kind, corpora, **self._settings())
         if len(corpora) == 1:
@@ -78,7 +82,7 @@ class IndexProgram(RAGProgram[K]):
             dspy.LMError: a reply could not be had.
         """
         with dspy.context(lm=self._index_lm()):
-            if not current().rehearsal:
+            if current().get(Rehearsal) is None:
                 return self.index_kind.of(retriever.corpus, progress=progress, **self._settings())
             key = self._key(retriever.corpus)
             if key not in _REHEARSED:
@@ -107,7 +111,11 @@ class IndexProgram(RAGProgram[K]):
         )
 
     def index_facts(self) -> Mapping[str, Any]:
-        """What the index took and how large it is; those of all questions ahead together."""
+        """What the index took and how large it is; those of all questions together.
+
+        `index_calls`, `index_tokens`, `index_usd` (None where a price is unknown) and `index_s`,
+        as if nothing had been kept or cached. Empty before it is made.
+        """
         return self._facts
 
     def _expected(self, corpus: Corpus) -> dict[str, list[int]]:
@@ -134,6 +142,30 @@ class IndexProgram(RAGProgram[K]):
     def _key(self, corpus: Corpus) -> tuple[str, ...]:
         settings = {**self._settings(), "lm": ""}  # a rehearsal asks another LM than the run
         return self.index_kind.name, corpus.digest, repr(settings)
+
+
+def index_programs(program: RAGProgram) -> list[IndexProgram[Any]]:
+    """`program` and those that it asks, as far as they have an index of their own."""
+    found: list[IndexProgram[Any]] = []
+    if isinstance(program, IndexProgram):
+        found.append(program)
+    for inner in program.inside():
+        found += index_programs(inner)
+    return found
+
+
+def index_ahead(program: RAGProgram, questions: Sequence[str]) -> list[IndexAhead]:
+    """What is still to be asked for the indexes of `program`, by role."""
+    ahead: list[IndexAhead] = []
+    for indexed in index_programs(program):
+        ahead += indexed.index_ahead(questions)
+    return ahead
+
+
+def index_facts(program: RAGProgram) -> Mapping[str, Any]:
+    """What the indexes of `program` took and how large they are; empty for none."""
+    facts = [indexed.index_facts() for indexed in index_programs(program)]
+    return facts[0] if len(facts) == 1 else _summed(facts)
 
 
 def _summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from ragbench.programs.core.prompts import render
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace
 from ragbench.registry import Registry
 from ragbench.retrievers import Passage, Progress, Retriever
-from ragbench.retrievers.lm_index import IndexAhead
 from ragbench.signatures import AnswerStyle, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
@@ -54,6 +53,16 @@ class ProgramKnobs(Knobs):
     )
     max_calls: int = Field(50, ge=1, le=10_000, description="LM calls per question at the most")
     max_retrievals: int = Field(100, ge=0, le=10_000, description="searches per question at most")
+
+
+@dataclass(frozen=True)
+class QuestionIds:
+    """Part of the context of a run: the id of each question by its text.
+
+    An optimizer hands a program the text alone; the log says which question it is of.
+    """
+
+    by_text: Mapping[str, str]
 
 
 def predict(
@@ -140,8 +149,11 @@ class RAGProgram(dspy.Module, Generic[K]):
         retriever = self.retriever.for_question(question)
         trace = Trace(question, retriever, budget, style=self.knobs.answer_style)
         parts = trace, trace.root, trace.root.pending
+        context = current()
+        if context.qid is None and (ids := context.get(QuestionIds)):
+            context = replace(context, qid=ids.by_text.get(question))
         try:
-            with use(replace(current(), question=question).plus(*parts)):
+            with use(context.plus(*parts)):
                 try:
                     prediction = self.solve(trace)
                 except BudgetSpentError:
@@ -186,8 +198,12 @@ class RAGProgram(dspy.Module, Generic[K]):
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """Raise `ConfigError`, with the cure, if the program cannot work with these LMs."""
 
-    def prepare(self, progress: Progress | None = None) -> None:
-        """Make what all questions share, such as an index of the program's own.
+    def inside(self) -> Sequence["RAGProgram"]:
+        """The programs that this one asks; empty for none."""
+        return ()
+
+    def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
+        """Make what `questions`, the texts about to be asked, share, such as an index.
 
         Called before a run with its LM active, so that no question's time includes the work; where
         it was not called, the first question does it.
@@ -196,18 +212,6 @@ class RAGProgram(dspy.Module, Generic[K]):
     def other_calls(self) -> Sequence[CallKind]:
         """The LM calls that no predictor makes, such as those for an index, by `role_lm`."""
         return ()
-
-    def index_ahead(self) -> Sequence[IndexAhead]:
-        """The LM calls that `prepare` would make now for an index, by role; empty for none."""
-        return ()
-
-    def index_facts(self) -> Mapping[str, Any]:
-        """What an index of the program's own took in all, once it is made; empty for none.
-
-        `index_calls`, `index_tokens`, `index_usd` (None where a price is unknown) and `index_s`,
-        as if nothing had been kept or cached.
-        """
-        return {}
 
     def saved_name(self, predictor: str) -> str:
         """The name in saved state of the predictor that `named_predictors` calls `predictor`."""

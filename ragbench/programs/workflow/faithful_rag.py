@@ -93,7 +93,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         pieces = [piece for p in passages for piece in pieces_of(p, words=self.knobs.piece_words)]
         if not facts or not pieces:
             return []
-        if current().rehearsal:  # which asks no model, not even one that embeds
+        if current().get(core.Rehearsal):  # which asks no model, not even one that embeds
             return pieces[: self.knobs.chunk_topk]
         embedder = make_embedder(self.knobs.embedder, self.knobs.embedder_base)
         scores = embedder.embed(list(facts)) @ embedder.embed(pieces).T

@@ -12,14 +12,13 @@ import numpy.typing as npt
 from pydantic import Field, TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from ragbench.context import making
 from ragbench.errors import needs_extra
 from ragbench.kept import KeptRows
 from ragbench.knobs import Knobs
 from ragbench.ledger import file_call, open_ledger
 from ragbench.passages import Corpus, Passage
 from ragbench.record import LM_KINDS, Call, total
-from ragbench.retrievers.base import Progress, Retriever
+from ragbench.retrievers.base import Progress, Retriever, progress_of
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM
 from ragbench.retrievers.store import IndexStore, index_key, opened, read_manifest
@@ -170,7 +169,8 @@ class LMIndex(Retriever):
     def _embedded(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
         if not texts:
             return NONE
-        with making(f"{self.name} index: vectors"), open_ledger() as ledger:
+        progress = progress_of(f"{self.name} index: vectors", progress)
+        with open_ledger() as ledger:
             vectors = self.embedder.embed(texts, progress)
         self.calls += ledger.calls
         for call in ledger.calls:

@@ -20,7 +20,7 @@ import dspy
 from dspy import AdapterParseError, ContextWindowExceededError
 from pydantic_core import to_jsonable_python
 
-from ragbench.context import current, making, use
+from ragbench.context import current, use
 from ragbench.kept import KeptRows
 from ragbench.ledger import file_call, open_ledger
 from ragbench.logs import get
@@ -121,8 +121,7 @@ def at_once(
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
                 if progress:
-                    with making(what):
-                        progress(done, len(items))
+                    progress(done, len(items), what)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
