@@ -3,12 +3,13 @@
     python -m benchmarks.config_costs hotpot_train_v1.1_100.json [--write]
 
 Rehearses every config over the questions of a HotpotQA file, in the distractor setting. With
-`--write`, the line is put at the top of each `NAME_full.yaml`. What an index, embeddings or
-reranking cost comes on top.
+`--write`, the line that says so is replaced in each config. What an index, embeddings or reranking
+cost comes on top.
 """
 
 import argparse
 import os
+import re
 from pathlib import Path
 
 from ragbench.errors import RagbenchError
@@ -17,6 +18,7 @@ from ragbench.experiments.estimates import estimate_run
 from ragbench.experiments.runs.context import ready
 
 SHIPPED = Path(__file__).parents[1] / "ragbench" / "experiments" / "config" / "shipped"
+START = "# A question takes"
 
 
 def line_of(name: str, data: Path) -> str:
@@ -28,7 +30,7 @@ def line_of(name: str, data: Path) -> str:
     low, high = round(found.low.calls / n), round(found.high.calls / n)
     calls = f"{low} to {high} calls" if low < high else f"{high} call{'s' * (high != 1)}"
     tokens = f"{found.low.tokens / n:,.0f} to {found.high.tokens / n:,.0f} tokens"
-    return f"# The whole split. A question takes {calls} and {tokens} (estimated by --dry-run)."
+    return f"{START} {calls} and {tokens}, estimated by --dry-run; --limit 0 asks the whole split."
 
 
 def main() -> None:
@@ -38,18 +40,18 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     os.environ.setdefault("OPENAI_API_KEY", "none")
-    for path in sorted(SHIPPED.glob("*_full.yaml")):
+    for path in sorted(SHIPPED.glob("*.yaml")):
         name = path.stem
         assert name in shipped_configs()
         try:
             line = line_of(name, given.data)
         except RagbenchError as error:
-            line = "# The whole split."
             print(f"{name}: {error}", flush=True)
+            continue
         print(f"{name}: {line}", flush=True)
         if given.write:
-            _, _, rest = path.read_text("utf-8").partition("\n")
-            path.write_text(f"{line}\n{rest}", "utf-8")
+            text = path.read_text("utf-8")
+            path.write_text(re.sub(f"^{START} .*$", line, text, flags=re.MULTILINE), "utf-8")
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ def evaluate(
 
     `program` is a name, `package.module:Class`, or a DSPy module that takes `question` and returns
     `answer`. `corpus` is what is searched where `data` are examples. `options` are the fields of a
-    config by their flat names, such as `limit`, `k`, `workers`, `out`, `compiled`.
+    config, such as `limit`, `k`, `workers`, `out`, `compiled`.
     LMUnavailableError where the LM went away: what is finished is kept, and asking again continues.
     """
     config = ask_whole(_config_of(program, data, lm, retriever, corpus, options), options)

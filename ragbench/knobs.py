@@ -97,10 +97,8 @@ def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
     first = error.errors()[0]
     if not first["loc"] or first["type"] == "value_error":
         return f"{owner}: {first['msg'].removeprefix('Value error, ')}"
-    name, field = str(first["loc"][0]), model.model_fields[str(first["loc"][0])]
-    for part in first["loc"][1:]:  # of a model within the model
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Knobs):
-            name, field = f"{name}.{part}", field.annotation.model_fields[str(part)]
+    name = str(first["loc"][0])
+    field = model.model_fields[name]
     wanted = _allowed(field) or _type_name(field.annotation)
     given = f"{owner}: {name}={first['input']!r} is not allowed"
     return f"{given}; give {wanted} (default {field.default!r})"

@@ -203,7 +203,7 @@ def sweep_job(folder: Path, url: str, n: int) -> Job:
     fields = {
         "program": "vanilla", "k": 1, "dataset": "jsonl", "api_base": url, "adapter": "chat",
         "data_file": str(write_questions(folder, n)), "limit": None, "workers": WORKERS,
-        "cache": False, "compile": {"train_limit": 20, "val_limit": 10},
+        "cache": False, "train_limit": 20, "val_limit": 10,
         "matrix": {
             "lm": [
                 {"lm": "openai/fake-c", "optimizer": "bootstrap", "cache": True},

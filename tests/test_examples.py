@@ -59,9 +59,9 @@ def test_a_sweep_file_takes_a_program_over_three_retrievers(program: str) -> Non
     path = FOLDER / f"{program}_retrievers.yaml"
     subset, whole = load_sweep(path), load_sweep(path, over={"limit": None})
     for sweep, limit in ((subset, 500), (whole, None)):
-        assert [cell.config.retriever.name for cell in sweep.cells] == ["bm25", "dense", "hybrid"]
+        assert [cell.config.retriever for cell in sweep.cells] == ["bm25", "dense", "hybrid"]
         assert {cell.config.program for cell in sweep.cells} == {program}
-        assert {cell.config.data.limit for cell in sweep.cells} == {limit}
+        assert {cell.config.limit for cell in sweep.cells} == {limit}
         assert len(sweep.pairs) == 2
     # The whole continues the subset: what was asked is not asked again.
     assert [c.folder for c in subset.cells] == [c.folder for c in whole.cells]

@@ -118,13 +118,13 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     if docs is not None:
         config = config.but(dataset="documents", corpus_file=docs, data_file=None, hub=False)
     with limited(limits):
-        run_context = build(config, no_questions=config.data.dataset == "documents")
+        run_context = build(config, no_questions=config.dataset == "documents")
         if config.compiled is not None:
             load_artefact(config.compiled, run_context.program)
         run_context.check_lms()
         data = run_context.dataset
         passages = f"{len(data.corpus):,} passages"
-        say(f"searching {docs or data.name}: {passages}, {config.retriever.name}")
+        say(f"searching {docs or data.name}: {passages}, {config.retriever}")
         for line in filter(None, map(str.strip, sys.stdin if question is None else [question])):
             example = make_example(qid="asked", question=line, answers=[""])
             with run_context.active():

@@ -42,7 +42,7 @@ def list_command(kind: str) -> None:
     "show",
     examples=[
         "ragbench show program ircot",
-        "ragbench show config ircot_full > mine.yaml",
+        "ragbench show config ircot > mine.yaml",
         "ragbench show run runs/A --format csv",
         "ragbench show run runs/A q17",
     ],
@@ -117,7 +117,7 @@ def _configs() -> Iterator[tuple[str, str]]:
         yield name, "sweep: " + config.config_text(name).partition("\n")[0].lstrip("# ")
     for name in config.shipped_configs():
         fields = config.load_config(name)
-        on = f"{fields['data']['dataset']}, {fields['lm']['model']}"
+        on = f"{fields['dataset']}, {fields['lm']}"
         yield name, f"{fields.get('program', '-')} on {on}"
 
 

@@ -48,8 +48,7 @@ def field_options(
 def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Callable[[Any], Any]:
     """The option that sets `field`; not given, it is None, so that a config file's value holds."""
     about = option_of(field)
-    flat = about.name or name
-    flags = ["--" + each.replace("_", "-") for each in (flat, *about.aliases, *aliases)]
+    flags = ["--" + each.replace("_", "-") for each in (name, *about.aliases, *aliases)]
     kind: Any = field.annotation
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
         kind = next(each for each in get_args(kind) if each is not NoneType)
@@ -70,7 +69,7 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
         settings["type"] = str
     else:
         settings["type"] = {Path: PATH, float: FiniteRange()}.get(kind, kind)
-    return option(*flags, flat, group=_TITLES.get(about.group, group), **settings)
+    return option(*flags, name, group=_TITLES.get(about.group, group), **settings)
 
 
 def _shown(value: Any) -> str:
@@ -102,7 +101,11 @@ data_options = stack(*field_options(DataConfig, "Data"))
 corpus_options = stack(*field_options(DataConfig, "Data", without=["split", "limit"]))
 retriever_options = stack(*field_options(RetrieverConfig, "Retrieval"))
 lm_options = stack(*field_options(LMConfig, "Model"))
-_RUN_FIELDS = [n for n, f in RunConfig.model_fields.items() if option_of(f).group in _TITLES]
+_RUN_FIELDS = [
+    name
+    for name, field in RunConfig.model_fields.items()
+    if option_of(field).group in _TITLES and name not in LMConfig.model_fields
+]
 spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
@@ -126,11 +129,13 @@ answering_options = stack(
     log_option,
     limit_options,
 )
-compile_options = stack(*field_options(CompileConfig, "Compiling", without=["out", "metric"]))
+compile_options = stack(
+    *field_options(CompileConfig, "Compiling", without=["out", "optimizer_metric"])
+)
 #: The optimizer's metric: in a verdict, `--metric` is what is compared.
-_METRIC = CompileConfig.model_fields["metric"]
-compile_metric_option = field_option("metric", _METRIC, "Compiling", "metric")
-optimizer_metric_option = field_option("metric", _METRIC, "Compiling")
+_METRIC = CompileConfig.model_fields["optimizer_metric"]
+compile_metric_option = field_option("optimizer_metric", _METRIC, "Compiling", "metric")
+optimizer_metric_option = field_option("optimizer_metric", _METRIC, "Compiling")
 
 
 def take_settings(model: type[K], owner: str, options: dict[str, Any], **given: Any) -> K:
@@ -140,8 +145,7 @@ def take_settings(model: type[K], owner: str, options: dict[str, Any], **given: 
     """
     from ragbench.knobs import resolve
 
-    names = {option_of(f).name or n: n for n, f in model.model_fields.items() if n not in given}
-    taken = {names[flat]: value for flat, value in _given(options, list(names)).items()}
+    taken = _given(options, [name for name in model.model_fields if name not in given])
     return resolve(model, owner, {**taken, **given})
 
 
@@ -172,11 +176,9 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
     from ragbench.experiments.config import (
         ask_whole,
         compiled_folder,
-        flatten,
         load_config,
         make_config,
         merge,
-        nest,
     )
 
     given = _given(options, list(options))
@@ -187,8 +189,8 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
         program = given.get("program")
         default = base.get("program") or RunConfig.model_fields["program"].default
         given["compiled"] = compiled_folder(given["compiled"], program or default)
-        sources = compiled_sources(given["compiled"], {**flatten(base), **given})
-        base = merge(nest(sources), base) | compiled_fields(given["compiled"], program)
+        sources = compiled_sources(given["compiled"], {**base, **given})
+        base = merge(sources, base) | compiled_fields(given["compiled"], program)
     config = make_config(given, base=base)
     return ask_whole(config, given, base) if whole else config
 

@@ -33,7 +33,7 @@ def index_build(**options: Any) -> None:
     config = to_config(**options)
     dataset = load_dataset(config.data_spec())
     retriever = make_retriever(
-        config.retriever.name, dataset.corpus, setting=dataset.setting, **config.retriever.settings
+        config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
     )
     store = IndexStore()
     before = {entry.key for entry in store.entries()}
@@ -103,7 +103,7 @@ def search_command(query: str, k: int, **options: Any) -> None:
 
     config = to_config(**options)
     corpus = load_dataset(config.data_spec()).corpus
-    retriever = make_retriever(config.retriever.name, corpus, **config.retriever.settings)
+    retriever = make_retriever(config.retriever, corpus, **config.retriever_set)
     with RunProgress("indexing") as progress:
         retriever.build(IndexStore(), progress.prepare)
     start = time.perf_counter()
@@ -116,7 +116,7 @@ def search_command(query: str, k: int, **options: Any) -> None:
         for rank, hit in enumerate(hits, start=1)
     ]
     print_table(Table("passages", columns, rows))
-    say(f"{len(hits)} of {len(corpus)} passages by {config.retriever.name} in {elapsed:.1f} ms")
+    say(f"{len(hits)} of {len(corpus)} passages by {config.retriever} in {elapsed:.1f} ms")
 
 
 def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
@@ -154,16 +154,16 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
     config = to_config(**options, whole=True)
-    specs = retrievers.split_specs(config.retriever.name)
+    specs = retrievers.split_specs(config.retriever)
     for spec in specs:  # before any data is read or index made
         retrievers.make_retriever(
             retrievers.make_spec(*retrievers.parse_spec(spec)),
             retrievers.Corpus(()),
-            **config.retriever.settings,
+            **config.retriever_set,
         )
     dataset = load_dataset(config.data_spec())
-    split = config.data.split
-    examples = dataset.select(split, config.data.limit, answered=False)
+    split = config.split
+    examples = dataset.select(split, config.limit, answered=False)
     gold = gold_of(examples)
     asked = {example.qid: example.question for example in examples if example.qid in gold}
     about = {
@@ -175,7 +175,7 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     for spec in specs:
         with RunProgress(f"{spec}: indexing") as progress:
             measured.append(measure(
-                spec, dataset, asked, gold, ks=ks, settings=config.retriever.settings,
+                spec, dataset, asked, gold, ks=ks, settings=config.retriever_set,
                 progress=progress.prepare,
             ))  # fmt: skip
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"

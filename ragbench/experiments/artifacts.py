@@ -88,7 +88,7 @@ class Sidecar(Part):
     data: DataCard
     optimizer: dict[str, Any]
     config: dict[str, Any]
-    #: Data, LM and retriever as they were given, by flat name; what evaluates it starts from them.
+    #: Data, LM and retriever as they were given; what evaluates it starts from them.
     given: dict[str, Any] = Field(default_factory=dict)
     lms: dict[str, Any]
     versions: dict[str, str]

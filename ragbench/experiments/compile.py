@@ -70,7 +70,7 @@ class Plan:
 
     def asked(self) -> dict[str, Any]:
         """Everything that decides the result, JSON-ready; a folder holds one such compile."""
-        scorer = optimizers.make_scorer(self.settings.metric)
+        scorer = optimizers.make_scorer(self.settings.optimizer_metric)
         return {
             "config": self.run_context.config.identity(),
             "optimizer": {
@@ -78,7 +78,7 @@ class Plan:
                 "preset": self.optimizer.preset,
                 "knobs": self.optimizer.knobs.model_dump(mode="json"),
                 "seed": self.settings.optimizer_seed,
-                "metric": self.settings.metric,
+                "metric": self.settings.optimizer_metric,
                 **(
                     {"metric_sha256": scorer.digest}
                     if isinstance(scorer, optimizers.OwnMetric)
@@ -109,7 +109,7 @@ def make_plan(
     if config.form or config.votes > 1:
         raise ConfigError("compile starts from a program as it is; leave form and votes out")
     optimizer = optimizers.OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
-    scorer = optimizers.make_scorer(settings.metric)
+    scorer = optimizers.make_scorer(settings.optimizer_metric)
     folder = compile_folder(config, settings)
     config = _of_training(config, settings)
     run_context = build(config, like=like)
@@ -282,22 +282,23 @@ class Outcome:
 
 def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
     config = plan.run_context.config
+    metric = plan.settings.optimizer_metric
     task = optimizers.Task(
         train=plan.train,
         val=plan.val,
-        scorer=optimizers.make_scorer(plan.settings.metric),
+        scorer=optimizers.make_scorer(plan.settings.optimizer_metric),
         lm=plan.run_context.lm,
         log_folder=plan.folder / "work",
         prompt_lm=plan.prompt_lm,
         teacher=plan.teacher,
-        teacher_adapter=make_adapter(config.lm.adapter, plan.teacher) if plan.teacher else None,
+        teacher_adapter=make_adapter(config.adapter, plan.teacher) if plan.teacher else None,
         seed=plan.settings.optimizer_seed,
         workers=config.workers,
     )
     start = time.perf_counter()
     with use(current().plus(Side("zero_shot"))):
         before = optimizers.measure(plan.run_context.program, plan.val, task)
-    on_message(f"zero-shot on validation: {plan.settings.metric} {before.mean:.3f} ({_n(before)})")
+    on_message(f"zero-shot on validation: {metric} {before.mean:.3f} ({_n(before)})")
     if before.failed == len(plan.val):
         raise RunError(
             "every validation question failed, so nothing can be compiled; run the same program "
@@ -313,7 +314,7 @@ def _search(plan: Plan, on_message: OnMessage, watch: Watch) -> Outcome:
     result = plan.optimizer.compile(plan.run_context.program, replace(task, scorer=counted))
     with use(current().plus(Side("compiled"))):
         after = optimizers.measure(result.program, plan.val, task)
-    on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
+    on_message(f"compiled on validation:  {metric} {after.mean:.3f} ({_n(after)})")
     return Outcome(result, before, after, time.perf_counter() - start)
 
 
@@ -355,7 +356,7 @@ def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     if min(len(candidates), n) > 1 and all(len(scores) == n for scores in candidates):
         corrected = {"corrected": asdict(corrected_best(candidates))}
     return {
-        "metric": plan.settings.metric,
+        "metric": plan.settings.optimizer_metric,
         "split": "validation",
         "n": n,
         "zero_shot": _scored(outcome.before, clusters),

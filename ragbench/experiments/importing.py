@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 import ragbench
 from ragbench.data import Dataset, load_dataset, readers
 from ragbench.errors import DataError, RunError
-from ragbench.experiments.config import FLAT, RunConfig
+from ragbench.experiments.config import DataConfig, RunConfig
 from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
@@ -76,7 +76,7 @@ class PredictionRecord(readers.Record):
 def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Path) -> Evaluation:
     """The run of the predictions in `file`, made by the system `name`, written to `folder`."""
     dataset = load_dataset(config.data_spec())
-    examples = dataset.select(config.data.split, config.data.limit)
+    examples = dataset.select(config.split, config.limit)
     predictions = read_predictions(file)
     given = list(predictions.values())
     records = [_record(example, predictions, dataset, model) for example in examples]
@@ -87,7 +87,7 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
             f"{file}: none of its {len(predictions)} predictions is of the {len(examples)} "
             f"questions asked, such as {examples[0].qid!r}; their ids or questions must agree"
         )
-    own = {field for field, (group, _) in FLAT.items() if group != "data"}
+    own = RunConfig.model_fields.keys() - DataConfig.model_fields.keys()
     of_data = {field: value for field, value in config.identity().items() if field not in own}
     card = RunCard(
         identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},

@@ -12,7 +12,7 @@ import pytest
 from ragbench.cli.answering import eval_command
 from ragbench.cli.listing import KINDS
 from ragbench.cli.main import cli
-from ragbench.experiments.config import FLAT
+from ragbench.experiments.config import RunConfig
 from ragbench.programs import PROGRAMS
 
 
@@ -100,7 +100,7 @@ def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(command: Any) 
     assert {"--program", "--limit", "--max-cost", "--help-all"} <= flags[0]
     assert 20 <= len(flags[0]) <= 25
     assert {"--engine", "--hub-config"} <= flags[1] - flags[0]
-    assert set(FLAT) <= {param.name for param in eval_command.params}
+    assert set(RunConfig.model_fields) <= {param.name for param in eval_command.params}
     titles = [line[:-1] for line in long.splitlines() if line.endswith(":") and line[0] != " "]
     assert titles[:3] == ["Program", "Data", "Retrieval"]
     text = " ".join(long.split())

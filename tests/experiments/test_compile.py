@@ -72,7 +72,7 @@ def test_leaves_an_artefact_that_loads_is_listed_and_is_not_made_again(
         ({"optimizer_seed": 1}, "seed=0, not 1"),
         ({"optimizer": "labeled"}, "name='bootstrap', not 'labeled'"),
         ({"train_limit": 5}, "data.train="),
-        ({"metric": "em"}, "metric='f1', not 'em'"),
+        ({"optimizer_metric": "em"}, "metric='f1', not 'em'"),
     ):
         with pytest.raises(RunError, match=f"{words}.*give another --out"):
             make(config, tmp_path, **change)
@@ -102,7 +102,7 @@ def test_a_teacher_and_a_prompt_model_are_counted_apart(
 ) -> None:
     real = setup.make_lm
     monkeypatch.setattr(
-        setup, "make_lm", lambda spec, **kw: real(spec, **{**kw, "api_base": config.lm.api_base})
+        setup, "make_lm", lambda spec, **kw: real(spec, **{**kw, "api_base": config.api_base})
     )
     fields = {"teacher": "openai/teacher", "prompt_lm": "openai/writer", "optimizer": "mipro"}
     folder, _ = make(config, tmp_path, **fields, opt_set={"candidates": 4, "trials": 2})

@@ -31,7 +31,12 @@ from tests.programs.shelf import shelf
     ("given", "expected"),
     [
         ({"retreiver": "bm25"}, "did you mean retriever"),
-        ({"data": {"splt": "test"}}, "did you mean data.split"),
+        ({"data": {"split": "test"}}, r"data\.split is no name of a setting; write split: "),
+        ({"lm": {"model": "openai/x"}}, r"lm\.model is no name of a setting; write lm: "),
+        ({"retriever": {"settings": {}}}, "write retriever_set: "),
+        ({"data.dataset": "arag"}, r"data\.dataset is no .*; write dataset: "),
+        ({"set.k": 3}, r"set\.k is no .*; knobs of the program are written set: {k: "),
+        ({"variant": "paper"}, "write set: {variant: paper}"),
         ({"limit": 0}, "limit=0 .*>= 1"),
         ({"split": "dev"}, r"split='dev' .*train \| validation \| test"),
         ({"workers": True}, "workers=True is not allowed; give a number"),
@@ -51,7 +56,7 @@ def test_inherits_merges_mappings_key_by_key(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("inherits: a.yaml\nset: {max_steps: 6}\n")
     config = make_config({"seed": 1}, base=load_config(tmp_path / "b.yaml"))
     assert config.set == {"max_steps": 6, "k": 2}
-    assert (config.data.limit, config.seed, config.program) == (7, 1, "ircot")
+    assert (config.limit, config.seed, config.program) == (7, 1, "ircot")
     (tmp_path / "c.yaml").write_text("set: {a: 2:10, b: 010, c: on, d: 1e3, e: true}")
     guessed = {"a": "2:10", "b": 10, "c": "on", "d": 1000.0, "e": True}  # no base 60, no octal
     assert load_config(tmp_path / "c.yaml")["set"] == guessed
@@ -74,13 +79,11 @@ def test_a_malformed_or_hostile_file_is_one_line(tmp_path: Path, text: str, prob
     assert "\n" not in str(error.value)
 
 
-def test_flat_and_nested_keys_are_the_same() -> None:
-    flat = {"lm": "openai/x", "lm_for": {"plan": "local"}, "split": "train", "retriever": "dense"}
-    lm = {"model": "openai/x", "roles": {"plan": "local"}}
-    nested = {"lm": lm, "data": {"split": "train"}, "retriever": {"name": "dense"}}
-    assert make_config(flat) == make_config(nested)
-    assert make_config({}, base=make_config(flat).model_dump()) == make_config(nested)
-    assert make_config(make_config(nested).flat()) == make_config(nested)
+def test_a_config_is_made_again_from_its_fields() -> None:
+    fields = {"lm": "openai/x", "lm_for": {"plan": "local"}, "split": "train", "retriever": "dense"}
+    config = make_config(fields)
+    assert make_config({}, base=config.model_dump()) == config
+    assert make_config(config.model_dump(mode="json")) == config
     with pytest.raises(ConfigError, match=r"set.k is given twice, as 3 and as 4"):
         make_config({"k": 3, "set": {"k": 4}})
     assert make_config({"k": 3, "set": {"k": "3"}}).set == {"k": "3"}
@@ -93,19 +96,16 @@ def load(name: str) -> RunConfig:
     return make_config({}, base=load_config(name))
 
 
-@pytest.mark.parametrize("name", [n for n in shipped_configs() if not n.endswith("_full")])
-def test_a_shipped_config_holds_and_its_full_one_differs_in_the_limit_alone(name: str) -> None:
-    config, whole = load(name), load(f"{name}_full")
-    retriever = config.retriever
-    resolve(RETRIEVERS.get(retriever.name).Settings, retriever.name, retriever.settings)
-    assert config.data.dataset in DATASETS.names()
+@pytest.mark.parametrize("name", shipped_configs())
+def test_a_shipped_config_holds_and_says_what_a_question_takes(name: str) -> None:
+    config = load(name)
+    resolve(RETRIEVERS.get(config.retriever).Settings, config.retriever, config.retriever_set)
+    assert config.dataset in DATASETS.names()
     if name != "base":
         assert config.program == name
         PROGRAMS.get(name)(shelf(), **config.set)
-    assert whole.data.limit is None
-    assert whole.but(limit=config.data.limit) == config
-    first = r"# The whole split\. A question takes [\d,]+.* tokens \(estimated by --dry-run\)\.\n"
-    assert re.match(first, config_text(f"{name}_full"))
+    cost = r"^# A question takes [\d,]+.* tokens, estimated by --dry-run; --limit 0 asks the whole"
+    assert re.search(cost, config_text(name), re.MULTILINE)
 
 
 def test_every_program_has_a_config_and_base_is_the_specification() -> None:
@@ -116,22 +116,22 @@ def test_every_program_has_a_config_and_base_is_the_specification() -> None:
         "retriever": "hybrid", "set": {"k": 5}, "workers": 5, "seed": 42, "cache": True,
     }  # fmt: skip
     config = load("base")
-    assert {key: config.flat()[key] for key in wanted} == wanted
-    assert config.retriever.settings["dense_weight"] == 0.5
-    assert "openai/text-embedding-3-small" in config.retriever.settings["dense"]
+    assert config.model_dump(mode="json", include=set(wanted)) == wanted
+    assert config.retriever_set["dense_weight"] == 0.5
+    assert "openai/text-embedding-3-small" in config.retriever_set["dense"]
 
 
 def test_what_is_given_takes_the_place_of_what_a_config_has() -> None:
     base = load_config("ircot")
     config = make_config({"retriever": "bm25", "k": 7}, base=base)
-    assert (config.retriever.name, config.set["k"], config.data.limit) == ("bm25", 7, 500)
-    assert config.retriever.settings == {}
-    assert make_config({"limit": 3}, base=base).retriever.settings["fusion"] == "rrf"
+    assert (config.retriever, config.set["k"], config.limit) == ("bm25", 7, 500)
+    assert config.retriever_set == {}
+    assert make_config({"limit": 3}, base=base).retriever_set["fusion"] == "rrf"
     for given, hub in (
         ({"limit": 3}, True), ({"data_file": "mine.json"}, False),
         ({"dataset": "synthetic"}, False), ({"dataset": "musique", "hub": True}, True),
     ):  # fmt: skip
-        assert make_config(given, base=base).data.hub == hub
+        assert make_config(given, base=base).hub == hub
 
 
 @pytest.mark.parametrize("name", shipped_programs())

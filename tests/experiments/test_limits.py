@@ -93,7 +93,7 @@ def test_tune_under_a_limit_ends_at_the_same_front(world: World) -> None:
         out = world.folder / folder
         config = world.config(program="self_rag", split="validation", limit=6, out=out)
         with limited(Limits(calls=limit), out):
-            return tune(config, TuneConfig(objectives=("f1",), trials=4))
+            return tune(config, TuneConfig(objective=("f1",), trials=4))
 
     alone = search("alone", None)
     whole = len(world.lm.asked)

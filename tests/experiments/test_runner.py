@@ -45,7 +45,7 @@ def ran(tmp_path: Path, like: RunContext) -> Run:
         config: RunConfig = make_config(given)
         lm = reply if isinstance(reply, ScriptedLM) else ScriptedLM(reply)
         program = PROGRAMS.get(config.program)(like.retriever, **config.set)
-        examples = like.dataset.splits["test"][: config.data.limit]
+        examples = like.dataset.splits["test"][: config.limit]
         adapter = make_adapter("auto", lm)
         made = RunContext(config, like.dataset, examples, like.retriever, program, lm, {}, adapter)
         return run(made), lm

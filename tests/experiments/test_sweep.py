@@ -34,19 +34,19 @@ def test_the_cells_are_the_product_and_what_is_included(load: Any, tmp_path: Pat
     other = {"retriever": "hybrid", "retriever_set": {"rrf_k": 30}}  # a value may set several
     sweep = load(
         matrix={"program": ["vanilla", "ircot"], "retriever": ["bm25", other]},
-        include=[{"program": "a_rag", "set.max_steps": [2, 4]}],
+        include=[{"program": "a_rag", "set": {"max_steps": [2, 4]}}],
     )
     assert labels(sweep) == [
         "vanilla, bm25", "vanilla, hybrid", "ircot, bm25", "ircot, hybrid",
         "a_rag, max_steps=2", "a_rag, max_steps=4",
     ]  # fmt: skip
-    assert [c.config.retriever.settings.get("rrf_k") for c in sweep.cells[:2]] == [None, 30]
+    assert [c.config.retriever_set.get("rrf_k") for c in sweep.cells[:2]] == [None, 30]
     assert [c.config.set for c in sweep.cells[-2:]] == [
         {"k": 1, "max_steps": 2}, {"k": 1, "max_steps": 4}
     ]  # fmt: skip
     assert len({cell.folder for cell in sweep.cells}) == 6
     same = load(
-        matrix={"program": "vanilla"}, include=[{"set.k": 1}, {"k": 1, "retriever": "bm25"}]
+        matrix={"program": "vanilla"}, include=[{"set": {"k": 1}}, {"k": 1, "retriever": "bm25"}]
     )
     assert labels(same) == ["vanilla"]
     child = tmp_path / "child.yaml"
@@ -74,13 +74,16 @@ COMPILED = {"optimizer": "bootstrap"}
     [
         ({"matrx": {}}, "did you mean matrix"),
         ({"matrix": {"progam": ["ircot"]}}, "did you mean program"),
-        ({"matrix": {"program": "ircot", "set.max_stepz": [3]}}, "did you mean max_steps"),
+        ({"matrix": {"program": "ircot", "set": {"max_stepz": [3]}}}, "did you mean max_steps"),
         ({"matrix": {"program": ["vanilla", "ircott"]}}, "cell program=ircott: no program"),
-        ({"matrix": {"program": "ircot", "set.max_steps": [0]}}, "give int >= 1 and <= 50"),
+        ({"matrix": {"program": "ircot", "set": {"max_steps": [0]}}}, "give int >= 1 and <= 50"),
         ({"matrix": {"seed": [*range(2001)]}}, "2,001 combinations, and a sweep at most 2,000"),
         ({"matrix": {"limit": [2, 4]}}, "cells limit=2 and limit=4 would be one run"),
-        ({**COMPILED, "compile.opt_set.round": 2}, "did you mean rounds"),
+        ({**COMPILED, "opt_set": {"round": 2}}, "did you mean rounds"),
         ({**COMPILED, "split": "validation"}, "ask those of split: test"),
+        ({"matrix": {"set.max_steps": [3]}}, "are written set: {max_steps: ...}"),
+        ({"matrix": {"variant": ["paper"]}}, "write set: {variant:"),
+        ({"compile": {"preset": "light"}}, "write preset: ..."),
         ({"baseline": {"program": "react"}}, "is no cell; the cells: vanilla"),
         ({"metrics": ["f2"]}, "no metric named 'f2'"),
     ],
@@ -112,8 +115,8 @@ class Heard(Watch):
     ("choice", "message"),
     [
         ({"data_file": ["nowhere.jsonl"]}, "no such file"),
-        ({"lm_for.plan": ["openai/fake"]}, "no role of vanilla named 'plan'"),
-        ({"optimizer": ["bootstrap"], "compile.teacher": ["nonsense"]}, "malformed LM spec"),
+        ({"lm_for": {"plan": ["openai/fake"]}}, "no role of vanilla named 'plan'"),
+        ({"optimizer": ["bootstrap"], "teacher": ["nonsense"]}, "malformed LM spec"),
     ],
 )
 def test_the_last_cell_is_checked_before_the_first_runs(
@@ -138,8 +141,9 @@ def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) ->
 def test_a_compile_is_shared_and_what_it_made_is_a_choice(load: Any) -> None:
     sweep = load(
         matrix={"optimizer": "bootstrap", "votes": [1, 3]},
-        include=[{"optimizer": "bootstrap", "compile.optimizer_seed": 1}],
-        compile={"train_limit": 6, "val_limit": 4},
+        include=[{"optimizer": "bootstrap", "optimizer_seed": 1}],
+        train_limit=6,
+        val_limit=4,
         limit=2,
     )
     programs = [cell.program for cell in sweep.cells]
@@ -156,7 +160,7 @@ def test_a_compile_is_shared_and_what_it_made_is_a_choice(load: Any) -> None:
     assert run_sweep(sweep).exit_code == 0
     assert reopen(sweep.cells[0].folder).card.compiled
     for fields, words in (
-        ({"matrix": {"compiled": folder, "set.k": 3}}, "compiled with k=1, not 3"),
+        ({"matrix": {"compiled": folder, "set": {"k": 3}}}, "compiled with k=1, not 3"),
         ({"matrix": {"compiled": folder}, "split": "train"}, "used to compile"),
         ({"matrix": {"compiled": folder, "optimizer": "bootstrap"}}, "not compiled again"),
     ):
@@ -302,13 +306,13 @@ def knobs_of(config: Any) -> dict[str, Any]:
 def test_every_system_runs_on_every_data_set_with_two_lms(name: str, n: int, style: str) -> None:
     configs = [cell.config for cell in load_sweep(f"paper_{name}").cells]
     systems = {(c.program, str(c.set.get("variant", ""))) for c in configs}
-    sets = {str(c.data.data_file) for c in configs}
+    sets = {str(c.data_file) for c in configs}
     assert (len(sets), len(systems), len(configs)) == (n, 20, 20 * n * 2)
     protocol = get_protocol(name)
     for config in configs:
-        assert config.data.dataset in protocol.datasets
-        assert (config.data.view, config.data.setting) == (protocol.view, protocol.setting)
-        assert config.lm.temperature == protocol.temperature
+        assert config.dataset in protocol.datasets
+        assert (config.view, config.setting) == (protocol.view, protocol.setting)
+        assert config.temperature == protocol.temperature
         assert config.set["answer_style"] == style
         assert config.program == "graph_rag" or config.set["k"] in protocol.k
 
@@ -317,9 +321,9 @@ def test_every_system_runs_on_every_data_set_with_two_lms(name: str, n: int, sty
 def test_all_systems_of_a_table_embed_with_one_model(name: str) -> None:
     for cell in load_sweep(name).cells:
         config, knobs = cell.config, knobs_of(cell.config)
-        used = {str(config.retriever.settings.get("embedder", ""))}
-        if config.retriever.name == "hybrid":
-            used = {str(config.retriever.settings["dense"]).partition("=")[2].rstrip(")")}
+        used = {str(config.retriever_set.get("embedder", ""))}
+        if config.retriever == "hybrid":
+            used = {str(config.retriever_set["dense"]).partition("=")[2].rstrip(")")}
         used |= {knobs["embedder"]} if "embedder" in knobs else set()
         assert used == {EMBEDDER}, cell.label
 
@@ -335,11 +339,11 @@ def test_settings_are_those_of_table_5_and_what_is_found_fits_into_the_prompt() 
         elif config.program != "direct":
             assert config.set["k"] == 5
         if config.program == "rag_enta":
-            assert config.retriever.name == "hybrid"
-            assert config.retriever.settings["dense_weight"] == 0.65
+            assert config.retriever == "hybrid"
+            assert config.retriever_set["dense_weight"] == 0.65
         elif config.program == "linear_rag":
             names = ("max_iterations", "top_k_sentence", "passage_ratio", "threshold")
-            where = str(config.data.data_file).split("/")[1]
+            where = str(config.data_file).split("/")[1]
             assert tuple(knobs[name] for name in names) == LINEAR[where]
 
 
@@ -347,5 +351,5 @@ def test_strong_models_are_asked_about_a_fictional_world() -> None:
     sweep = load_sweep("fictional")
     assert len({cell.config.program for cell in sweep.cells}) == len(sweep.cells) == 16
     for cell in sweep.cells:
-        data = cell.config.data
-        assert (data.dataset, data.setting, data.hub) == ("synthetic", "pooled", False)
+        config = cell.config
+        assert (config.dataset, config.setting, config.hub) == ("synthetic", "pooled", False)

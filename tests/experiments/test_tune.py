@@ -41,7 +41,7 @@ def asked(
     world: World, run: dict[str, Any] | None = None, **how: Any
 ) -> tuple[RunConfig, TuneConfig]:
     fixed = {"k": None, "split": "validation", "setting": "pooled", "out": world.folder / "tuned"}
-    given = {"only": ("k",), "trials": 8, "objectives": ("f1", "tokens"), **how}
+    given = {"only": ("k",), "trials": 8, "objective": ("f1", "tokens"), **how}
     return world.config(**{**fixed, **(run or {})}), TuneConfig(**given)
 
 
@@ -97,7 +97,7 @@ def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path
 
 
 def test_one_objective_gives_up_early_on_bad_trials(world: World) -> None:
-    tuned = search(world, objectives=("f1",), trials=10, space={"k": "1:8"})
+    tuned = search(world, objective=("f1",), trials=10, space={"k": "1:8"})
     assert tuned.pruned > 0
     assert len(tuned.front) == 1, "of equals one is kept"
     assert tuned.front[0].values["f1"] >= tuned.default.values["f1"]
@@ -164,7 +164,7 @@ def test_the_best_of_equals_is_told_without_the_luck_of_the_choice(name: str, si
 
 
 # Three combinations are soon used up; bad trials are given up.
-@pytest.mark.parametrize("over", [{"space": {"k": "1:3"}}, {"objectives": ("f1",)}])
+@pytest.mark.parametrize("over", [{"space": {"k": "1:3"}}, {"objective": ("f1",)}])
 def test_what_is_spent_lies_in_the_estimate(world: World, over: dict[str, Any]) -> None:
     before = Totals()
     for trials in (2, 6):

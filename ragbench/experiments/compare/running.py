@@ -63,9 +63,9 @@ def run_verdict(
     arms = _Arms(config, settings, request, folder, run_context, on_message, watch)
     with locked(folder):
         if request.max_questions is None:
-            return arms.verdict(config.data.limit)
+            return arms.verdict(config.limit)
         most = min(request.max_questions, len(run_context.dataset.splits["test"]))
-        return _until_decided(arms, config.data.limit or 20, most)
+        return _until_decided(arms, config.limit or 20, most)
 
 
 def _check(config: RunConfig, request: VerdictRequest) -> None:
@@ -73,9 +73,9 @@ def _check(config: RunConfig, request: VerdictRequest) -> None:
         given = getattr(request, name)
         if given is not None and given < least:
             raise ConfigError(f"{name}={given} is not allowed; give {least} or more")
-    if config.data.split != "test":
+    if config.split != "test":
         raise DataError(
-            f"a verdict is on held-out questions; leave out --split {config.data.split}, "
+            f"a verdict is on held-out questions; leave out --split {config.split}, "
             "which compiling uses"
         )
     for metric in request.metrics if request.max_questions else ():

@@ -24,13 +24,13 @@ from ragbench.experiments.config.identity import (
     shipped_programs,
 )
 from ragbench.experiments.config.model import (
-    FLAT,
-    GROUPS,
+    SOURCES,
     RunConfig,
     ask_whole,
+    check_names,
     differing,
-    flatten,
+    leaves_of,
     make_config,
     merge,
-    nest,
+    with_k,
 )

@@ -16,11 +16,10 @@ from ragbench.user_code import allow
 class Option:
     """How the command line offers a field, and whether the field is part of a run's identity.
 
-    `name` is the flat name where it is not the field's own. `incidental` fields change neither a
-    question nor its answer. `default` is what the help says where the default is not a value.
+    `incidental` fields change neither a question nor its answer. `default` is what the help says
+    where the default is not a value.
     """
 
-    name: str = ""
     aliases: tuple[str, ...] = ()
     metavar: str = ""
     default: str = ""
@@ -38,7 +37,7 @@ class DataConfig(Knobs):
     train_file: Path | None = Field(None, description="file of training questions")
     val_file: Path | None = Field(None, description="file of validation questions")
     test_file: Path | None = Field(None, description="file of test questions")
-    fields: Annotated[dict[str, str], Option("field", metavar="NAME=FIELD")] = Field(
+    field: Annotated[dict[str, str], Option(metavar="NAME=FIELD")] = Field(
         {}, description="read NAME, such as question, from this FIELD of your file; repeat for more"
     )
     fractions: Annotated[
@@ -112,12 +111,12 @@ class DataConfig(Knobs):
 class LMConfig(Knobs):
     """The model that answers, and how it is asked."""
 
-    model: Annotated[str, Option("lm", aliases=("model",), metavar="SPEC")] = Field(
+    lm: Annotated[str, Option(aliases=("model",), metavar="SPEC")] = Field(
         "local",
         description="LM: local, local:NAME, local:FILE.gguf, or PROVIDER/MODEL such as "
         "openai/gpt-4o-mini",
     )
-    roles: Annotated[dict[str, str], Option("lm_for", metavar="ROLE=SPEC")] = Field(
+    lm_for: Annotated[dict[str, str], Option(metavar="ROLE=SPEC")] = Field(
         {},
         description="another LM for one role of the program (see `ragbench show program`); "
         "repeat for more",
@@ -155,10 +154,10 @@ class LMConfig(Knobs):
 class RetrieverConfig(Knobs):
     """The retriever and its settings."""
 
-    name: Annotated[str, Option("retriever", metavar="NAME")] = Field(
+    retriever: Annotated[str, Option(metavar="NAME")] = Field(
         "bm25", description="retriever; see `ragbench list retrievers`"
     )
-    settings: Annotated[dict[str, Any], Option("retriever_set", metavar="NAME=VALUE")] = Field(
+    retriever_set: Annotated[dict[str, Any], Option(metavar="NAME=VALUE")] = Field(
         {}, description="a setting of the retriever, see `ragbench show`; repeat for more"
     )
 
@@ -178,7 +177,7 @@ class CompileConfig(Knobs):
     opt_set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
         {}, description="a knob (parameter) of the optimizer, see `ragbench show`; repeat for more"
     )
-    metric: Annotated[str, Option("optimizer_metric", metavar="em|f1|FILE.py:FUNCTION")] = Field(
+    optimizer_metric: Annotated[str, Option(metavar="em|f1|FILE.py:FUNCTION")] = Field(
         "f1", description="metric that the optimizer chooses by; it may be one of your own"
     )
     train_limit: int | None = Field(50, ge=1, description="number of training questions; 0 for all")
@@ -192,7 +191,7 @@ class CompileConfig(Knobs):
     optimizer_seed: int = Field(0, ge=0, description="seed of the optimizer")
     out: Path | None = Field(None, description="folder of the compiled program")
 
-    @field_validator("metric")
+    @field_validator("optimizer_metric")
     @classmethod
     def _named_by_the_user(cls, metric: str) -> str:
         allow(metric)
@@ -202,8 +201,8 @@ class CompileConfig(Knobs):
 class TuneConfig(Knobs):
     """How to search; what is searched, and over which questions, is a `RunConfig`."""
 
-    objectives: Annotated[
-        tuple[str, ...], Option("objective", ("metric",), metavar="NAMES", default="f1,cost")
+    objective: Annotated[
+        tuple[str, ...], Option(aliases=("metric",), metavar="NAMES", default="f1,cost")
     ] = Field(
         ("f1", "cost"),
         min_length=1,

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.config.model import merge, nest
+from ragbench.experiments.config.model import merge, with_k
 
 
 def load_config(name: str | Path) -> dict[str, Any]:
-    """The fields that a config file sets, nested, `inherits:` followed.
+    """The fields that a config file sets, `inherits:` followed.
 
     `name` is a path or the name of a shipped config. Keys that are no field stay as they are.
     """
@@ -46,10 +46,10 @@ def _load(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
     fields = _parse(path, text)
     parent = fields.pop("inherits", None)
     if parent is None:
-        return nest(fields)
+        return with_k(fields)
     if not isinstance(parent, str):
         raise ConfigError(f"config {path}: inherits must name one config, not {parent!r}")
-    return merge(_load(parent, path.parent, (*seen, str(path))), nest(fields))
+    return merge(_load(parent, path.parent, (*seen, str(path))), with_k(fields))
 
 
 def _read(name: str, folder: Path) -> tuple[Path, str]:

@@ -1,20 +1,17 @@
-"""The model of a run's config: fields in groups, each with the option that sets it.
+"""The model of a run's config: each field by one name, in YAML, sweeps, Python and options.
 
-Every field has a *flat name*, by which the command line, sweep files and older config files know
-it: `lm` is the field `model` of the group `lm`, `split` the field `split` of the group `data`.
-Configs may use either form. This module imports neither DSPy nor any part that a config names.
+This module imports neither DSPy nor any part that a config names.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from ragbench.errors import ConfigError, KnobError
+from ragbench.errors import ConfigError
 from ragbench.experiments.config.fields import (
     DataConfig,
     LMConfig,
@@ -23,6 +20,7 @@ from ragbench.experiments.config.fields import (
     option_of,
 )
 from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
+from ragbench.experiments.config.names import check_fields
 from ragbench.knobs import Knobs, resolve
 from ragbench.user_code import allow
 
@@ -36,7 +34,7 @@ ROUTER = "router"
 _QUESTION_FILES = ("data_file", "test_file", "train_file", "val_file")
 
 
-class RunConfig(Knobs):
+class RunConfig(DataConfig, LMConfig, RetrieverConfig):
     """One run: a program over questions, with a retriever and an LM."""
 
     program: Annotated[str, Option(metavar="NAME")] = Field(
@@ -61,9 +59,6 @@ class RunConfig(Knobs):
         le=99,
         description="answers sampled per question, on average; the most common is kept (a control)",
     )
-    data: DataConfig = DataConfig()  # type: ignore[call-arg]
-    lm: LMConfig = LMConfig()  # type: ignore[call-arg]
-    retriever: RetrieverConfig = RetrieverConfig()  # type: ignore[call-arg]
     question_timeout: Annotated[float | None, Option(group="limits", incidental=True)] = Field(
         None, gt=0, description="seconds after which a question may make no further call"
     )
@@ -88,11 +83,14 @@ class RunConfig(Knobs):
 
     @model_validator(mode="before")
     @classmethod
-    def _nested(cls, given: Any) -> Any:
+    def _shorthands(cls, given: Any) -> Any:
+        """`k` is a knob, and a policy is run by the router."""
         if not isinstance(given, Mapping):
             return given
-        router = {"program": ROUTER} if given.get("policy") else {}
-        return {**router, **nest(given)}
+        fields = with_k(given)
+        if fields.get("policy"):
+            fields.setdefault("program", ROUTER)
+        return fields
 
     @model_validator(mode="after")
     def _routed(self) -> RunConfig:
@@ -104,34 +102,21 @@ class RunConfig(Knobs):
         return self
 
     def but(self, **changes: Any) -> RunConfig:
-        """This config with `changes`, by flat name; a mapping such as `set` is replaced whole."""
-        groups: dict[str, dict[str, Any]] = {}
-        for name, value in changes.items():
-            group, field = FLAT[name]
-            groups.setdefault(group, {})[field] = value
-        own = groups.pop("", {})
-        parts = {g: getattr(self, g).model_copy(update=fields) for g, fields in groups.items()}
-        return self.model_copy(update={**own, **parts})
-
-    def flat(self) -> dict[str, Any]:
-        """Every field by its flat name, JSON-ready."""
-        dumped = self.model_dump(mode="json")
-        return {
-            name: dumped[group][field] if group else dumped[field]
-            for name, (group, field) in FLAT.items()
-        }
+        """This config with `changes`; a mapping such as `set` is replaced whole."""
+        return self.model_copy(update=changes)
 
     def sources(self) -> dict[str, Any]:
-        """Flat name -> value of the data, the LM, the retriever and the seed, where given.
+        """Field -> value of the data, the LM, the retriever and the seed, where given.
 
         Which questions of the data are asked is not among them.
         """
         chosen = {"split", "limit", "fractions"} | _INCIDENTAL
-        return {
-            name: value
-            for name, value in self.flat().items()
-            if (FLAT[name][0] or name == "seed") and name not in chosen and value not in (None, {})
-        }
+        sources = {}
+        for name, value in self.model_dump(mode="json").items():
+            is_source = name in SOURCES or name == "seed"
+            if is_source and name not in chosen and value not in (None, {}):
+                sources[name] = value
+        return sources
 
     def data_spec(self) -> DataSpec:
         """The part of the config that decides the data set."""
@@ -140,16 +125,16 @@ class RunConfig(Knobs):
         from ragbench.data import DataSpec, parse_fractions
 
         known = {f.name for f in fields(DataSpec)}.intersection(DataConfig.model_fields)
-        given = {name: getattr(self.data, name) for name in known}
-        given["fields"] = tuple(sorted(self.data.fields.items()))
-        if self.data.fractions is not None:
-            given["fractions"] = parse_fractions(self.data.fractions)
-        seed = self.seed if self.data.split_seed is None else self.data.split_seed
+        given = {name: getattr(self, name) for name in known}
+        given["fields"] = tuple(sorted(self.field.items()))
+        if self.fractions is not None:
+            given["fractions"] = parse_fractions(self.fractions)
+        seed = self.seed if self.split_seed is None else self.split_seed
         return DataSpec(**{k: v for k, v in given.items() if v is not None}, seed=seed)
 
     def identity(self) -> dict[str, Any]:
-        """Flat field -> value of all that decides the records, resolved, JSON-ready."""
-        return resolved({k: v for k, v in self.flat().items() if k not in _INCIDENTAL})
+        """Field -> value of all that decides the records, resolved, JSON-ready."""
+        return resolved(self.model_dump(mode="json", exclude=set(_INCIDENTAL)))
 
     def name(self, *also: Mapping[str, Any]) -> str:
         """A name for the run, or for what is made of it by `also`; the identity decides it."""
@@ -160,76 +145,11 @@ class RunConfig(Knobs):
         return self.out or Path("runs") / self.name()
 
 
-#: Each group of fields and its model; "" for the fields of the config itself.
-GROUPS: Mapping[str, type[Knobs]] = {
-    "data": DataConfig,
-    "lm": LMConfig,
-    "retriever": RetrieverConfig,
-    "": RunConfig,
+#: Field of the data, the LM or the retriever -> the class that has it.
+SOURCES: Mapping[str, type[Knobs]] = {
+    name: part for part in (DataConfig, LMConfig, RetrieverConfig) for name in part.model_fields
 }
-#: Flat name -> group ("" for none) and field.
-FLAT: Mapping[str, tuple[str, str]] = {
-    option_of(field).name or name: (group, name)
-    for group, model in reversed([*GROUPS.items()])
-    for name, field in model.model_fields.items()
-    if group or name not in GROUPS
-}
-_INCIDENTAL = frozenset(
-    name
-    for name, (group, field) in FLAT.items()
-    if option_of(GROUPS[group].model_fields[field]).incidental
-)
-#: Group -> the field that a value which is no mapping sets: `lm: local` is `lm: {model: local}`.
-_SHORT = {"data": "dataset", "lm": "model", "retriever": "name"}
-
-
-def nest(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """`fields`, by flat name or by group, as the nested mapping that the model takes.
-
-    `k` is the knob of that name: `k: 3` is `set: {k: 3}`. Unknown names stay where they are.
-    """
-    nested: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name in GROUPS and isinstance(value, BaseModel):
-            value = value.model_dump()
-        if name in GROUPS and isinstance(value, Mapping):
-            for inner, each in value.items():
-                _put(nested, (name, inner), each)
-        elif name in _SHORT:
-            _put(nested, (name, _SHORT[name]), value)
-        elif name == "k":
-            _put(nested, ("set", "k"), value)
-        elif name == "set" and isinstance(value, Mapping):
-            for knob, each in value.items():
-                _put(nested, ("set", knob), each)
-            nested.setdefault("set", {})
-        else:
-            group, field = FLAT.get(name, ("", name))
-            _put(nested, (group, field) if group else (field,), value)
-    return nested
-
-
-def flatten(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested `fields` by flat name; what no field has stays as it is."""
-    names = {place: name for name, place in FLAT.items()}
-    flat: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name in GROUPS and isinstance(value, Mapping):
-            flat |= {names.get((name, k), f"{name}.{k}"): each for k, each in value.items()}
-        else:
-            flat[name] = value
-    return flat
-
-
-def _put(nested: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    *above, last = path
-    at = nested
-    for name in above:
-        at = at.setdefault(name, {})
-    if last in at and str(at[last]) != str(value):
-        name = ".".join(path)
-        raise ConfigError(f"{name} is given twice, as {at[last]!r} and as {value!r}; leave one out")
-    at[last] = value
+_INCIDENTAL = frozenset(n for n, f in RunConfig.model_fields.items() if option_of(f).incidental)
 
 
 def make_config(
@@ -245,24 +165,44 @@ def make_config(
     what was read from a run folder is not `by_user`.
     KnobError for a field that is unknown or has a wrong value.
     """
-    fields = merge(nest(base or {}), nest(given))
-    _check_names(fields)
+    fields = merge(base or {}, with_k(given))
+    check_names(fields, "config")
     if by_user:
         allow(str(fields.get("program") or ""))
-        specs = str(fields.get("retriever", {}).get("name") or "").split(",")
+        specs = str(fields.get("retriever") or "").split(",")
         allow(*(spec.partition("(")[0].strip() for spec in specs))
     if fields.get("compiled"):
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
-    data = fields.get("data", {})
-    given_files = (data.get(name) for name in _QUESTION_FILES)
+    given_files = (fields.get(name) for name in _QUESTION_FILES)
     paths = [Path(file) for file in given_files if isinstance(file, str | Path) and file]
-    if "dataset" not in data and (paths or data.get("hub_repo")):
+    if "dataset" not in fields and (paths or fields.get("hub_repo")):
         from ragbench.data import detect_layout
 
-        dataset = next(filter(None, map(detect_layout, paths)), "jsonl")  # that of one's own
-        fields["data"] = {**data, "dataset": dataset}
+        # that of one's own where no layout is known
+        fields["dataset"] = next(filter(None, map(detect_layout, paths)), "jsonl")
     return resolve(RunConfig, "config", fields)
+
+
+def check_names(fields: Mapping[str, Any], owner: str, also: Iterable[str] = ()) -> None:
+    """Check that `fields` are fields of a run, or in `also`.
+
+    Raises:
+        KnobError: one is not; the message has `owner` and the right name.
+    """
+    check_fields(fields, owner, {*RunConfig.model_fields, "k", *also})
+
+
+def with_k(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`fields` with `k: 3` written as `set: {k: 3}`."""
+    fields = dict(fields)
+    if "k" in fields:
+        k = fields.pop("k")
+        knobs = dict(fields.get("set") or {})
+        if str(knobs.setdefault("k", k)) != str(k):
+            raise ConfigError(f"set.k is given twice, as {k!r} and as {knobs['k']!r}")
+        fields["set"] = knobs
+    return fields
 
 
 def ask_whole(config: RunConfig, *given: Mapping[str, Any]) -> RunConfig:
@@ -271,64 +211,42 @@ def ask_whole(config: RunConfig, *given: Mapping[str, Any]) -> RunConfig:
     It is `config` where that has questions of another source, a compiled program or a policy, or
     where a split is named in one of `given`.
     """
-    named = any("split" in flatten(fields) for fields in given)
+    named = any("split" in fields for fields in given)
     learned = config.compiled is not None or config.policy is not None
-    if named or learned or not config.data.is_own:
+    if named or learned or not config.is_own:
         return config
     return config.but(split="all")
 
 
-def _check_names(fields: Mapping[str, Any]) -> None:
-    known = {*FLAT, *GROUPS, "k"} - {""}
-    for name, value in fields.items():
-        if name not in RunConfig.model_fields:
-            raise KnobError(_unknown(name, known))
-        if name in GROUPS:
-            for inner in value:
-                if inner not in GROUPS[name].model_fields:
-                    near = [f"{name}.{field}" for field in GROUPS[name].model_fields]
-                    raise KnobError(_unknown(f"{name}.{inner}", near))
-
-
-def _unknown(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"config has no field {name!r}; {hint}its fields: {', '.join(sorted(known))}"
-
-
 def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Name, value of `theirs` and of `mine` of all in which two identities differ."""
-    old, new = _leaves(theirs), _leaves(mine)
+    old, new = leaves_of(theirs), leaves_of(mine)
     return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
 
 
-def _leaves(identity: Mapping[str, Any]) -> dict[str, Any]:
+def leaves_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaf -> value: fields as they are, and keys of those that hold a mapping (`set.k`)."""
     leaves: dict[str, Any] = {}
-    for name, value in identity.items():
-        inner = value.items() if isinstance(value, Mapping) else None
-        leaves |= {name: value} if inner is None else {f"{name}.{k}": each for k, each in inner}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                leaves[f"{name}.{key}"] = inner
+        else:
+            leaves[name] = value
     return leaves
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` over `base`, both nested, without what it replaces; mappings are merged key by key."""
-    merged = _merged(base, over)
-    before, given = base.get("data") or {}, over.get("data") or {}
-    if isinstance(given, Mapping) and "hub" not in given:
-        other = given.get("dataset", before.get("dataset")) != before.get("dataset")
-        if given.get("data_file") or other:
-            merged.get("data", {}).pop("hub", None)
-    old, new = base.get("retriever") or {}, over.get("retriever") or {}
-    if new.get("name", old.get("name")) != old.get("name"):
-        kept = {name: value for name, value in old.items() if name != "settings"}
-        merged["retriever"] = {**kept, **new}
-    return merged
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
-    return merged
+    """`over` over `base`, without what it replaces; mappings such as `set` are merged."""
+    base = dict(base)
+    other = over.get("dataset", base.get("dataset")) != base.get("dataset")
+    if "hub" not in over and (over.get("data_file") or other):
+        base.pop("hub", None)
+    if over.get("retriever", base.get("retriever")) != base.get("retriever"):
+        base.pop("retriever_set", None)
+    for name, value in over.items():
+        below = base.get(name)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = {**below, **value}
+        base[name] = value
+    return base

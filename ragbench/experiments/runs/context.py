@@ -23,7 +23,7 @@ from ragbench.experiments.artifacts import (
     read_sidecar,
     warn_of_shared_passages,
 )
-from ragbench.experiments.config import FLAT, RunConfig
+from ragbench.experiments.config import SOURCES, RunConfig
 from ragbench.experiments.store import (
     CALLS,
     DATABASE,
@@ -83,7 +83,7 @@ class RunContext:
 
     @property
     def title(self) -> str:
-        asked = f"{self.dataset.name} {self.config.data.split}"
+        asked = f"{self.dataset.name} {self.config.split}"
         return f"{self.program.label} on {asked}, {self.lm.model}"
 
     def check_lms(self) -> None:
@@ -132,9 +132,9 @@ def build(
     program.resolve_knobs(config.set)
     same = like if like and like.config.data_spec() == config.data_spec() else None
     dataset = same.dataset if same else load_dataset(config.data_spec())
-    chosen = config.data.split, config.data.limit
+    chosen = config.split, config.limit
     examples = () if no_questions else dataset.select(*chosen)
-    brought = ":" in f"{config.program}{config.retriever.name}" or config.retriever.name == "http"
+    brought = ":" in f"{config.program}{config.retriever}" or config.retriever == "http"
     if not (len(dataset.corpus) or brought or config.program == "direct"):
         raise DataError(
             f"{dataset.name} has no passages, which {config.program} would search; give "
@@ -142,21 +142,21 @@ def build(
         )
     if like is None:  # or its cache is in use
         configure_cache()
-    lm = lm_of(config, config.lm.model, main=True)
-    roles = {role: lm_of(config, spec) for role, spec in config.lm.roles.items()}
+    lm = lm_of(config, config.lm, main=True)
+    roles = {role: lm_of(config, spec) for role, spec in config.lm_for.items()}
     if same and same_retrieval(same.config, config):
         retriever = same.retriever
     else:
         retriever = make_retriever(
-            config.retriever.name,
+            config.retriever,
             dataset.corpus,
             setting=dataset.setting,
-            **config.retriever.settings,
+            **config.retriever_set,
         )
     for model in _models(retriever):
         check_price(model.identity, known=model.priced)
     for service in _services(retriever):
-        service.begin(patience=config.lm.patience, timeout=config.lm.timeout)
+        service.begin(patience=config.patience, timeout=config.timeout)
     with blamed_on(program, f"program {config.program}"):
         built = (
             Router(retriever, read_policy(config.policy))
@@ -175,7 +175,7 @@ def build(
         program=built,
         lm=lm,
         role_lms=roles,
-        adapter=make_adapter(config.lm.adapter, lm),
+        adapter=make_adapter(config.adapter, lm),
     )
 
 
@@ -217,16 +217,16 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     """
     lm = make_lm(
         spec,
-        api_base=config.lm.api_base if main else None,
-        temperature=config.lm.temperature,
-        max_tokens=config.lm.reply_tokens,
-        cache=config.lm.cache,
+        api_base=config.api_base if main else None,
+        temperature=config.temperature,
+        max_tokens=config.reply_tokens,
+        cache=config.cache,
         seed=config.seed,
-        timeout=config.lm.timeout,
-        price=config.lm.price if main else None,
-        rpm=config.lm.rpm if main else None,
-        tpm=config.lm.tpm if main else None,
-        patience=config.lm.patience,
+        timeout=config.timeout,
+        price=config.price if main else None,
+        rpm=config.rpm if main else None,
+        tpm=config.tpm if main else None,
+        patience=config.patience,
     )
     check_price(lm.model, known=lm.pricing.known, cure=GIVE_PRICE if main else "")
     return lm
@@ -278,16 +278,20 @@ def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
 
 
 def compiled_sources(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Data, LM and retriever that `folder` was compiled with, by flat name.
+    """Data, LM and retriever that `folder` was compiled with.
 
-    Those for which `given`, by flat name, has others are left out.
+    Those for which `given` has others are left out.
 
     Raises:
         RunError: `folder` is no compiled program.
     """
-    groups = {FLAT[name][0] for name in given.keys() & _SOURCES}
+    replaced = {SOURCES[name] for name in given.keys() & _SOURCES}
     own = read_sidecar(folder).given
-    return {k: v for k, v in own.items() if k in FLAT and FLAT[k][0] not in groups}
+    kept = {}
+    for name, value in own.items():
+        if name == "seed" or (name in SOURCES and SOURCES[name] not in replaced):
+            kept[name] = value
+    return kept
 
 
 def make_card(run_context: RunContext) -> RunCard:
@@ -302,7 +306,7 @@ def make_card(run_context: RunContext) -> RunCard:
         retriever=run_context.retriever.card(),
         index=dict(index_facts(run_context.program)),
         model=run_context.lm.model,
-        price=config.lm.price,
+        price=config.price,
         adapter=type(run_context.adapter).__name__,
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         compiled=run_context.compiled,

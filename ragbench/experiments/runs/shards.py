@@ -76,7 +76,7 @@ def check_spread(config: RunConfig) -> None:
         return
     given = "--engine ray" if config.engine == "ray" else f"--processes {config.processes}"
     cure = f"leave {given.split()[0]} out"
-    for spec in (config.lm.model, *config.lm.roles.values()):
+    for spec in (config.lm, *config.lm_for.values()):
         if spec.partition(":")[0] == "local":
             raise ConfigError(f"{given}: the local model {spec} serves one process; {cure}")
     names = {*PROGRAMS.names(), "router"}
@@ -136,7 +136,7 @@ def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
     """The shards of `qids`; threads, rates and what is left of the limits are divided."""
     left = room()
     processes = max(config.processes, _nodes()) if config.engine == "ray" else config.processes
-    bounds = (processes, config.workers, len(qids), left.calls, config.lm.rpm or math.inf)
+    bounds = (processes, config.workers, len(qids), left.calls, config.rpm or math.inf)
     of = int(max(1, min(bounds)))
     rates = {
         name: max(1, int(limit / of))

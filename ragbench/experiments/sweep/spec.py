@@ -1,31 +1,31 @@
 """What a sweep file asks for: its cells, each a whole config, checked before anything runs.
 
-A sweep file is a config file (`inherits:` works) whose fields all cells share, with a `matrix` of
-what differs on top.
+A sweep file is a config file (`inherits:` works) of the fields of a run and of a compile, which all
+cells share, with a `matrix` of what differs on top. The matrix has the shape of a config, with a
+list of values in place of a value: `{k: [3, 5], set: {max_steps: [2, 4]}}`.
 
-An address names what differs between cells: a field of a run (`retriever`), a key of one that holds
-a mapping (`set.max_steps`, `retriever_set.k1`, `lm_for.plan`), `variant`, `optimizer`, or a field
-of a compile (`compile.preset`, `compile.opt_set.rounds`).
+A *leaf* is a field, or a key of a field that holds a mapping: `retriever`, `set.max_steps`.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from ragbench.errors import ConfigError, RagbenchError, UnknownNameError
+from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import (
-    FLAT,
     CompileConfig,
     RunConfig,
-    flatten,
+    check_names,
+    leaves_of,
     load_config,
     make_config,
+    with_k,
 )
 from ragbench.experiments.runs.context import compiled_fields
 from ragbench.experiments.runs.summary import HEADLINE
@@ -35,12 +35,10 @@ from ragbench.optimizers import OPTIMIZERS
 
 Fields = Mapping[str, Any]
 
-#: Addresses whose values need no name beside them in a label; they also come first in one.
+#: Leaves whose values need no name beside them in a label; they also come first in one.
 _PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
-#: Fields that hold a mapping, whose keys are addresses.
-_MAPPINGS = ("set", "retriever_set", "lm_for", "compile", "compile.opt_set")
-#: Names that are another address.
-_SAME = {"variant": "set.variant", "k": "set.k"}
+#: Fields of a compile; its folder is the sweep's to choose.
+_COMPILE_FIELDS = tuple(name for name in CompileConfig.model_fields if name != "out")
 _MOST_CELLS = 2_000
 
 
@@ -48,13 +46,13 @@ _MOST_CELLS = 2_000
 class Cell:
     """One run of a sweep; with `settings` its program is compiled first, into `settings.out`.
 
-    `given` is all that the file says of it, by address.
+    `leaves` is all that the file says of it, by leaf.
     """
 
     label: str
     config: RunConfig
     settings: CompileConfig | None
-    given: Fields
+    leaves: Fields
 
     @property
     def folder(self) -> Path:
@@ -69,7 +67,7 @@ class Cell:
 class SweepFields(Knobs):
     """The keys of a sweep file beside the fields of a run, which all cells share."""
 
-    matrix: dict[str, Any] = Field({}, description="address -> values; every combination is a cell")
+    matrix: dict[str, Any] = Field({}, description="field -> values; every combination is a cell")
     include: tuple[dict[str, Any], ...] = Field((), description="more cells, or small matrices")
     baseline: dict[str, Any] | None = Field(None, description="the cells to compare others with")
     metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="what is compared")
@@ -96,93 +94,116 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     `out` is its folder, by default `sweeps/` and the file's name; `over` are fields of a run that
     replace those that the cells share.
     """
-    fields = flatten(load_config(path))
+    fields = load_config(path)
     own = {key: fields.pop(key) for key in list(fields) if key in SweepFields.model_fields}
     spec = resolve(SweepFields, f"sweep {path}", own)
-    given_out = fields.pop("out", None)
-    folder = Path(out or given_out or Path("sweeps") / Path(path).stem)
-    shared = {**_flat(fields), **(over or {})}
-    choices = [*FLAT, *SweepFields.model_fields, *_SAME, "optimizer", *_MAPPINGS]
-    for address in shared:
-        if address not in choices and address.partition(".")[0] not in _MAPPINGS:
-            raise UnknownNameError(f"key of {path}", address, choices)
+    chosen_out = fields.pop("out", None)
+    folder = Path(out or chosen_out or Path("sweeps") / Path(path).stem)
+    shared = _merged(fields, over or {})
+    _check(shared, path, SweepFields.model_fields)
     for name in spec.metrics:
         get_metric(name)
     blocks = [spec.matrix, *spec.include] if spec.matrix or not spec.include else spec.include
     cells: dict[Path, Cell] = {}
-    for cell in (_cell(shared, each, folder) for block in blocks for each in _product(block)):
-        other = cells.setdefault(cell.folder, cell)  # cells that come to the same are one
-        one, two = (c.config.but(set={}, retriever_set={}) for c in (other, cell))
-        if one != two:
-            raise ConfigError(
-                f"cells {other.label} and {cell.label} would be one run: what differs changes no "
-                "answer; give all cells the same"
-            )
+    for block in blocks:
+        _check(block, path)
+        for choices in _product(block):
+            cell = _cell(shared, choices, folder)
+            other = cells.setdefault(cell.folder, cell)  # cells that come to the same are one
+            _check_one_run(other, cell)
     # Cells of one data set stand next to each other, so that it is loaded once.
     data = [cell.config.data_spec() for cell in cells.values()]
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_spec()))
     named = _labelled(every)
-    axes = {_SAME.get(name, name) for block in blocks for name in block}
+    axes = {leaf for block in blocks for leaf in leaves_of(with_k(block))}
     return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
 
 
-def _flat(fields: Fields, under: str = "") -> dict[str, Any]:
-    """`fields` by address: those that hold a mapping are taken apart."""
-    by_address: dict[str, Any] = {}
-    for name, value in fields.items():
-        address = _SAME.get(under + name, under + name)
-        if address in _MAPPINGS and isinstance(value, dict):
-            by_address |= _flat(value, f"{address}.")
-        else:
-            by_address[address] = None if (address, value) == ("optimizer", "none") else value
-    return by_address
+def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:
+    """Raise KnobError for a name that is no field of a run or of a compile, nor one of `own`."""
+    check_names(fields, f"sweep {path}", also=(*_COMPILE_FIELDS, *own))
 
 
-def _nested(by_address: Fields) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for address, value in by_address.items():
-        *above, last = address.split(".")
-        at = fields
-        for name in above:
-            at = at.setdefault(name, {})
-        at[last] = value
-    return fields
+def _check_one_run(a: Cell, b: Cell) -> None:
+    """Raise ConfigError where `a` and `b`, of one run folder, differ in a field."""
+    one = a.config.but(set={}, retriever_set={})
+    two = b.config.but(set={}, retriever_set={})
+    if one != two:
+        raise ConfigError(
+            f"cells {a.label} and {b.label} would be one run: what differs changes no answer; "
+            "give all cells the same"
+        )
+
+
+def _merged(base: Fields, over: Fields) -> dict[str, Any]:
+    """`over` over `base`; fields that hold a mapping in both are merged key by key."""
+    merged = dict(base)
+    for name, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
+            value = {**merged[name], **value}
+        merged[name] = value
+    return merged
 
 
 def _product(block: Fields) -> Iterator[dict[str, Any]]:
-    """Every combination of the values of `block`, by address.
-
-    A value that is a mapping of fields sets them all, the one that it is a value of among them.
-    """
-    axes = []
+    """Yields the fields of every combination of the values of `block`."""
+    axes: list[list[dict[str, Any]]] = []
     for name, values in block.items():
-        patches = []
-        for value in values if isinstance(values, list) else [values]:
-            several = isinstance(value, dict) and name not in _MAPPINGS
-            if several and name not in value:
-                raise ConfigError(f"a value of {name} that sets several fields must set {name}")
-            patches.append(_flat(value if several else {name: value}))
-        if not patches:
-            raise ConfigError(f"{name} has no values; give a list of them")
-        axes.append(patches)
-    if (combinations := math.prod(map(len, axes))) > _MOST_CELLS:
+        axes += _axes(name, values)
+    combinations = math.prod(len(axis) for axis in axes)
+    if combinations > _MOST_CELLS:
         raise ConfigError(
             f"a matrix has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"
         )
     for combination in itertools.product(*axes):
-        yield {address: value for patch in combination for address, value in patch.items()}
+        fields: dict[str, Any] = {}
+        for patch in combination:
+            fields = _merged(fields, patch)
+        yield fields
+
+
+def _axes(name: str, values: Any) -> Iterator[list[dict[str, Any]]]:
+    """Yields an axis, as the fields that each of its values sets.
+
+    A field that holds a mapping has an axis for each key. A value that is a mapping of fields sets
+    them all, the field that it is a value of among them.
+    """
+    if isinstance(values, Mapping) and _holds_mapping(name):
+        for key, inner in values.items():
+            yield [{name: {key: value}} for value in _listed(f"{name}.{key}", inner)]
+        return
+    axis = []
+    for value in _listed(name, values):
+        several = isinstance(value, Mapping) and not _holds_mapping(name)
+        if several and name not in value:
+            raise ConfigError(f"a value of {name} that sets several fields must set {name}")
+        axis.append(with_k(value) if several else with_k({name: value}))
+    yield axis
+
+
+def _listed(leaf: str, values: Any) -> list[Any]:
+    """`values` as a list. Raises ConfigError: there are none."""
+    listed = values if isinstance(values, list) else [values]
+    if not listed:
+        raise ConfigError(f"{leaf} has no values; give a list of them")
+    return listed
+
+
+def _holds_mapping(name: str) -> bool:
+    field = RunConfig.model_fields.get(name) or CompileConfig.model_fields.get(name)
+    return field is not None and isinstance(field.default, dict)
 
 
 def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
     """The cell with its folders, whose names are decided by all that decides its records."""
-    shown = ", ".join(f"{name}={value}" for name, value in choices.items()) or "of the file"
-    base, over, both = map(_nested, (shared, choices, {**shared, **choices}))
-    for fields in (base, over):
-        for name in ("optimizer", "compile"):
-            fields.pop(name, None)
+    whole = _merged(shared, choices)
+    shown = ", ".join(f"{leaf}={value}" for leaf, value in leaves_of(choices).items())
     try:
+        _check(choices, "cell")
+        base = _of_run(shared)
+        over = _of_run(choices)
         config = make_config(over, base=base)
-        settings = _compile_settings(both)
+        settings = _compile_settings(whole)
         if config.compiled is not None:
             if settings is not None:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
@@ -190,9 +211,9 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
             config = make_config(over, base={**base, **compiled_fields(config.compiled)})
         out = folder / "cells" / (folder_name(config, settings) if settings else config.name())
         if settings is not None:
-            if config.data.split != "test":
+            if config.split != "test":
                 raise ConfigError(
-                    f"compiling uses {config.data.split} questions; ask those of split: test"
+                    f"compiling uses {config.split} questions; ask those of split: test"
                 )
             # What does not matter to a compile is no part of its name, so that cells share it.
             start = config.but(split="train", form=False, votes=1)
@@ -200,51 +221,62 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
             settings = settings.model_copy(update={"out": program})
             config = config.but(compiled=program)
     except RagbenchError as error:
-        raise ConfigError(f"cell {shown}: {error}") from None
-    return Cell(
-        shown, config.but(out=out), settings, {"program": config.program, **shared, **choices}
-    )
+        raise ConfigError(f"cell {shown or 'of the file'}: {error}") from None
+    leaves = {"program": config.program, **leaves_of(whole)}
+    if settings is None:
+        leaves["optimizer"] = None
+    return Cell(shown or "of the file", config.but(out=out), settings, leaves)
+
+
+def _of_run(fields: Fields) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in _COMPILE_FIELDS}
 
 
 def _compile_settings(fields: Fields) -> CompileConfig | None:
-    given, optimizer = fields.get("compile", {}), fields.get("optimizer")
-    if not isinstance(given, dict):
-        raise ConfigError(f"compile={given!r} is no mapping of fields such as preset")
-    if optimizer is None:
+    """The settings of the compile that `fields` ask for; None where they name no optimizer."""
+    if fields.get("optimizer") in (None, "none"):
         return None
-    settings = resolve(CompileConfig, "compile", {**given, "optimizer": optimizer})
+    own = {name: fields[name] for name in _COMPILE_FIELDS if name in fields}
+    settings = resolve(CompileConfig, "compile", own)
     OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
     return settings
 
 
 def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     """The cells, each labelled by as few of the things that differ as tell all apart."""
-    kept, told = list[str](), [""] * len(cells)  # cells that are not told apart have one text
-    for address in dict.fromkeys([*_PLAIN, *(a for cell in cells for a in cell.given)]):
-        pairs = zip(told, cells, strict=True)
-        finer = [f"{text}, {cell.given.get(address)}" for text, cell in pairs]
-        if not kept or len({*finer}) > len({*told}):
-            kept.append(address)
-            told = finer
-    named = []
+    leaves = list(_PLAIN)
     for cell in cells:
-        words = (_word(address, cell.given.get(address)) for address in kept)
-        named.append(replace(cell, label=", ".join(filter(None, words))))
-    return named
+        leaves += cell.leaves
+    shown: list[str] = []
+    texts = [""] * len(cells)  # cells that are alike in the leaves shown have one text
+    for leaf in dict.fromkeys(leaves):
+        finer = []
+        for text, cell in zip(texts, cells, strict=True):
+            finer.append(f"{text}, {cell.leaves.get(leaf)}")
+        if not shown or len({*finer}) > len({*texts}):
+            shown.append(leaf)
+            texts = finer
+    labelled = []
+    for cell in cells:
+        words = (_word(leaf, cell.leaves.get(leaf)) for leaf in shown)
+        labelled.append(replace(cell, label=", ".join(filter(None, words))))
+    return labelled
 
 
-def _word(address: str, value: Any) -> str:
-    if value is None or (address == "set.variant" and value in ("", "default")):
+def _word(leaf: str, value: Any) -> str:
+    if value is None or (leaf == "set.variant" and value in ("", "default")):
         return ""
-    return str(value) if address in _PLAIN else f"{address.rpartition('.')[2]}={value}"
+    return str(value) if leaf in _PLAIN else f"{leaf.rpartition('.')[2]}={value}"
 
 
 def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> dict[str, str]:
     """The baseline of each cell: the only one, or of several the one alike on the other axes."""
     if baseline is None:
         return {}
-    wanted = _flat(baseline)
-    bases = [c for c in cells if all(c.given.get(a) == value for a, value in wanted.items())]
+    wanted = leaves_of(with_k(baseline))
+    if wanted.get("optimizer") == "none":
+        wanted["optimizer"] = None
+    bases = [c for c in cells if all(c.leaves.get(leaf) == v for leaf, v in wanted.items())]
     if not bases:
         raise ConfigError(f"baseline {baseline} is no cell; the cells: {_names(cells)}")
     pairs = {}
@@ -254,13 +286,13 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
             for base in bases
             if len(bases) == 1
             or all(
-                cell.given[axis] == base.given[axis]
+                cell.leaves[axis] == base.leaves[axis]
                 for axis in axes - wanted.keys()
-                if axis in cell.given and axis in base.given
+                if axis in cell.leaves and axis in base.leaves
             )
         ]
         if len(like) > 1:  # values of one axis that differ in further fields alone
-            same = [b for b in like if {**b.given, **wanted} == {**cell.given, **wanted}]
+            same = [b for b in like if {**b.leaves, **wanted} == {**cell.leaves, **wanted}]
             like = same or like
         if len(like) > 1:
             raise ConfigError(

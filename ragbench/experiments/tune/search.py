@@ -105,7 +105,7 @@ class Search:
         records = self._records(knobs, n)
         return Point(
             knobs=knobs,
-            scores={name: _each(name, records) for name in self.settings.objectives},
+            scores={name: _each(name, records) for name in self.settings.objective},
             tokens=sum(_each("tokens", records)),
             failed=sum(record.failed for record in records),
             folder=self.made(knobs).config.folder(),

@@ -78,9 +78,9 @@ def tune(
 
 def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
     """The search, checked; asks no LM and writes nothing."""
-    if config.data.split in ("test", "all"):
+    if config.split in ("test", "all"):
         raise errors.DataError(
-            f"tune asks training or validation questions; leave out --split {config.data.split}"
+            f"tune asks training or validation questions; leave out --split {config.split}"
         )
     if config.policy is not None:
         raise errors.ConfigError("a router has no knobs to tune; leave --policy out")
@@ -88,7 +88,7 @@ def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
         raise errors.ConfigError(
             "tune starts from a program as it is; leave --compiled and controls out"
         )
-    for name in settings.objectives:
+    for name in settings.objective:
         if (
             name not in COSTS
             and "@" not in name
@@ -113,7 +113,7 @@ def _study(search: Search) -> optuna.Study:
         study_name="tune",
         storage=f"sqlite:///{search.folder / STUDY}",
         load_if_exists=True,
-        directions=["maximize" if is_rising(n) else "minimize" for n in search.settings.objectives],
+        directions=["maximize" if is_rising(n) else "minimize" for n in search.settings.objective],
         pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),
     )
     for trial in _in_state(study, TrialState.RUNNING):  # a kill cut it off
@@ -134,18 +134,18 @@ def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
     study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
     trial = study.ask(search.space)
     # With one objective a bad trial is given up after a quarter or half of the questions.
-    rungs = sorted({max(1, n // 4), max(1, n // 2), n}) if len(settings.objectives) == 1 else [n]
+    rungs = sorted({max(1, n // 4), max(1, n // 2), n}) if len(settings.objective) == 1 else [n]
     try:
         for rung in rungs:
             point = search.ask(trial.params, rung)
             if len(rungs) > 1:
-                trial.report(point.values[settings.objectives[0]], rung)
+                trial.report(point.values[settings.objective[0]], rung)
                 if rung < n and trial.should_prune():
                     return study.tell(trial, state=TrialState.PRUNED)
     except errors.KnobError as error:
         trial.set_user_attr("refused", str(error))
         return study.tell(trial, state=TrialState.FAIL)
-    return study.tell(trial, [point.values[name] for name in settings.objectives])
+    return study.tell(trial, [point.values[name] for name in settings.objective])
 
 
 def _in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
@@ -163,7 +163,7 @@ def _asked(search: Search) -> dict[str, Any]:
     run_context, settings = search.run_context, search.settings
     return {
         "config": run_context.config.identity(),
-        "limit": run_context.config.data.limit,
+        "limit": run_context.config.limit,
         "data": run_context.dataset.digest,
         "how": settings.model_dump(mode="json", exclude={"trials"}),
         "space": {name: distribution_to_json(each) for name, each in search.space.items()},
@@ -173,7 +173,7 @@ def _asked(search: Search) -> dict[str, Any]:
 def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
     knobs = ", ".join(f"{name}={value}" for name, value in trial.params.items())
     if trial.state == TrialState.COMPLETE:
-        pairs = zip(settings.objectives, trial.values, strict=True)
+        pairs = zip(settings.objective, trial.values, strict=True)
         return ", ".join(f"{name} {value:.4g}" for name, value in pairs) + f" ({knobs})"
     return f"{'given up early' if trial.state == TrialState.PRUNED else 'not allowed'} ({knobs})"
 
@@ -183,7 +183,7 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
     if not points:
         raise errors.RunError("no combination of knobs was allowed; narrow them with --space")
     shutil.rmtree(search.folder / FRONT, ignore_errors=True)
-    first = search.settings.objectives[0]
+    first = search.settings.objective[0]
     # Trials that none beats, the best first; of equals the one with the fewest tokens.
     kept: dict[tuple[float, ...], int] = {}
     for trial in sorted(study.best_trials, key=lambda t: (points[t.number].tokens, t.number)):
@@ -202,8 +202,8 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
 def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
     """Write trial `number` to `folder` as a compiled program."""
     run_context, settings = search.run_context, search.settings
-    made, name = search.made(point.knobs), settings.objectives[0]
-    split = run_context.config.data.split
+    made, name = search.made(point.knobs), settings.objective[0]
+    split = run_context.config.split
     asked = {"train": [], "validation": [], split: run_context.examples}
     gain = metrics.paired_interval(
         default.scores[name], point.scores[name], bounds_of(name), point.clusters

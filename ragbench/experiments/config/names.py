@@ -1,0 +1,71 @@
+"""Names of settings: each has one, and a mistaken or an older spelling is refused with it."""
+
+import difflib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ragbench.errors import KnobError
+
+#: Fields that hold a mapping -> what its keys are.
+MAPPINGS = {
+    "set": "knobs of the program",
+    "retriever_set": "settings of the retriever",
+    "lm_for": "roles of the program",
+    "field": "fields of a question",
+    "opt_set": "knobs of the optimizer",
+    "space": "knobs of the program",
+}
+#: Name within a group of settings, as in `lm: {model: ...}` -> the name of the setting.
+_GROUPED = {
+    "model": "lm",
+    "roles": "lm_for",
+    "name": "retriever",
+    "settings": "retriever_set",
+    "fields": "field",
+    "metric": "optimizer_metric",
+}
+
+
+def check_fields(fields: Mapping[str, Any], owner: str, known: Collection[str]) -> None:
+    """Check that every name in `fields` is one of `known`.
+
+    Raises:
+        KnobError: one is not; the message has `owner`, and the right name where there is one.
+    """
+    for name, value in fields.items():
+        grouped = isinstance(value, Mapping) and name not in MAPPINGS
+        inner = next((key for key in value if key not in known), None) if grouped else None
+        if inner is not None and name in known:
+            raise KnobError(_regrouped(owner, name, str(inner), known))
+        if name not in known:
+            raise KnobError(_unknown(owner, name, value, known))
+
+
+def _unknown(owner: str, name: str, value: Any, known: Collection[str]) -> str:
+    first, dot, last = name.partition(".")
+    if dot:
+        return _regrouped(owner, first, last, known)
+    if isinstance(value, Mapping) and value:
+        return _regrouped(owner, name, str(next(iter(value))), known)
+    if name == "variant":
+        return f"{owner}: variant is a knob of the program; write set: {{variant: {value}}}"
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"{owner} has no field {name!r}; {hint}its fields: {', '.join(sorted(known))}"
+
+
+def _regrouped(owner: str, group: str, name: str, known: Collection[str]) -> str:
+    """The message for a setting that is named within a group, as `lm: {model: ...}` or `lm.model`.
+
+    Keys of a field that holds a mapping are written below it.
+    """
+    spelling = f"{owner}: {group}.{name} is no name of a setting"
+    if group in MAPPINGS:
+        return f"{spelling}; {MAPPINGS[group]} are written {group}: {{{name}: ...}}"
+    right = _GROUPED.get(name, name)
+    if right not in known:
+        near = difflib.get_close_matches(right, known, n=1)
+        if not near:
+            return f"{spelling}; its fields: {', '.join(sorted(known))}"
+        right = near[0]
+    return f"{spelling}; write {right}: ..."
