@@ -141,12 +141,26 @@ class Totals:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Totals) -> Totals:
-        pairs: Any = ((getattr(self, name), getattr(other, name)) for name in _SUMS)
-        sums: Any = (None if a is None or b is None else a + b for a, b in pairs)
-        return Totals(*sums)
+        return add_up([self, other])
 
 
-_SUMS = tuple(f.name for f in fields(Totals))
+#: What is added up, with a sum over nothing: an int or a float.
+_SUMS = {field.name: field.default for field in fields(Totals)}
+
+
+def add_up(totals: Iterable[Totals]) -> Totals:
+    """The sum of `totals`, the same in any order; a sum of prices is None where one is unknown."""
+    rows = list(totals)
+    sums: dict[str, Any] = {}
+    for name, default in _SUMS.items():
+        values = [getattr(row, name) for row in rows]
+        if None in values:
+            sums[name] = None
+        elif isinstance(default, float):
+            sums[name] = math.fsum(values)
+        else:
+            sums[name] = sum(values)
+    return Totals(**sums)
 
 
 def was_sent(call: Call) -> bool:

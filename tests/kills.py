@@ -23,7 +23,7 @@ from zlib import crc32
 
 import yaml
 
-from ragbench.experiments.store import read_replies
+from ragbench.experiments.store import RunFolder
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.runs import compile_calls, record_rows
 
@@ -258,7 +258,7 @@ def judge_job(folder: Path, url: str, n: int) -> Job:
     argv = ["score", str(run), "--judge", "openai/judge", "--api-base", url, "--no-cache"]
 
     def replies() -> list[dict[str, Any]]:
-        found = read_replies(run)
+        found = RunFolder(run).replies()
         return [row for row in found if "key" in row and not row["provider_failed"]]
 
     return Job(

@@ -41,16 +41,17 @@ def examine(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _run(folder: Path) -> Iterator[tuple[Path, str]]:
     path, cure = folder / store.DATABASE, "put a copy back, or run again"
-    store.read_card(folder)
-    yield from _integrity(path, cure)
-    for qid in store.read_records(folder).damaged:
+    run = store.RunFolder(folder)
+    run.card  # noqa: B018  # it can be read, or this raises
+    yield from _integrity(run.reader, cure)
+    for qid in run.records.damaged:
         problem = f"the record of {qid} was damaged or changed after it was written"
         yield path, f"{problem}; the run's command asks the question again"
     query = "SELECT (SELECT count(*) FROM records), (SELECT value FROM run WHERE name = 'records')"
-    for there, written in store.Reader(path).rows(query):
+    for there, written in run.reader.rows(query):
         if there != int(written or 0):
             yield path, f"it has {there} records, and {written or 0} were written; {cure}"
-    for (qid,) in store.Reader(path).rows(_TWICE):
+    for (qid,) in run.reader.rows(_TWICE):
         yield path, f"{qid} has two finished records; the last one counts"
 
 
@@ -64,10 +65,10 @@ def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:
         load_artefact(folder, PROGRAMS.get(sidecar.program)(nothing, **sidecar.knobs))
     if (folder / ASKED).is_file():
         store.read_object(folder / ASKED)
-    yield from _integrity(folder / "work" / store.CALLS, "compile again")
+    yield from _integrity(store.Reader(folder / "work" / store.CALLS), "compile again")
 
 
-def _integrity(path: Path, cure: str) -> Iterator[tuple[Path, str]]:
-    for (said,) in store.Reader(path).rows("PRAGMA integrity_check(5)"):
+def _integrity(reader: store.Reader, cure: str) -> Iterator[tuple[Path, str]]:
+    for (said,) in reader.rows("PRAGMA integrity_check(5)"):
         if said != "ok":
-            yield path, f"the file is damaged: {said}; {cure}"
+            yield reader.path, f"the file is damaged: {said}; {cure}"

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.experiments.report.table import safe_cell
-from ragbench.experiments.runs.summary import Evaluation, reopen
-from ragbench.experiments.store import check_output, write_whole
+from ragbench.experiments.store import RunFolder, check_output, write_whole
 from ragbench.metrics import get_metric
 from ragbench.record import Record
 
@@ -29,13 +28,13 @@ class ExportedRun:
     The records hold what judges said when the run was scored.
     """
 
-    evaluation: Evaluation
+    folder: RunFolder
     records: Sequence[Record]
     metrics: Sequence[str] = ()
 
     @property
     def name(self) -> str:
-        return self.evaluation.folder.resolve().name
+        return self.folder.path.resolve().name
 
     @cached_property
     def scores(self) -> dict[str, list[float | None]]:
@@ -55,8 +54,12 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
     """The runs in `folders`; reading writes nothing."""
     for name in metrics:
         get_metric(name)
-    opened = map(reopen, folders)
-    return [ExportedRun(run, list(run.records.values()), metrics) for run in opened]
+    runs = []
+    for path in folders:
+        folder = RunFolder(path)
+        folder.card  # noqa: B018  # it is a run, or this raises
+        runs.append(ExportedRun(folder, list(folder.records.values()), metrics))
+    return runs
 
 
 class Column(NamedTuple):
@@ -70,10 +73,10 @@ class Column(NamedTuple):
 #: All columns but those of the scores, which come last.
 COLUMNS = (
     Column("run", "text", lambda run, r: run.name),
-    Column("program", "text", lambda run, r: run.evaluation.card.program),
-    Column("lm", "text", lambda run, r: run.evaluation.card.model),
-    Column("dataset", "text", lambda run, r: run.evaluation.card.data.name),
-    Column("split", "text", lambda run, r: str(run.evaluation.card.identity.get("split", ""))),
+    Column("program", "text", lambda run, r: run.folder.card.program),
+    Column("lm", "text", lambda run, r: run.folder.card.model),
+    Column("dataset", "text", lambda run, r: run.folder.card.data.name),
+    Column("split", "text", lambda run, r: str(run.folder.card.identity.get("split", ""))),
     Column("qid", "text", lambda run, r: r.qid),
     Column("question", "text", lambda run, r: r.question),
     Column("type", "text", lambda run, r: r.qtype),

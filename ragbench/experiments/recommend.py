@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 from ragbench import metrics
 from ragbench.errors import CompareError, ConfigError, RagbenchError, needs_extra
 from ragbench.experiments.artifacts import question_hash
-from ragbench.experiments.compare.paired import clusters_of, columns, shared_questions
+from ragbench.experiments.compare.paired import (
+    clusters_of,
+    columns,
+    question,
+    read_for,
+    shared_questions,
+)
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.programs import PROGRAMS, routing
@@ -127,6 +133,8 @@ def advise(
         raise ConfigError(f"{metric} is no measure of accuracy; give --metric f1 or em")
     if len(runs) < 2:
         raise ConfigError("advice chooses between programs: give two runs or more")
+    for run in runs:
+        read_for(run, [metric, *SPENDING])
     scored = _scores(runs, metric, common=common)
     shared = runs[0].records.only(scored)
     clusters = clusters_of(shared)
@@ -147,7 +155,7 @@ def advise(
     )
     arms.sort(key=lambda arm: (-round(arm.mean, 9), arm.cost(cost), arm.label, str(arm.run.folder)))
     use, difference = _cheapest(arms, list(scored), cost, kind.score_range, clusters)
-    texts = shared.column(lambda record: record.question)
+    texts = shared.column(question)
     questions = {qid: texts[qid] for qid in scored}
     return Advice(metric, cost, questions, clusters, arms, use, arms[0], difference)
 

@@ -18,7 +18,7 @@ from ragbench.experiments.score.annotations import MOST_CLAIMS
 from ragbench.experiments.score.asking import Asking, read_journal
 from ragbench.experiments.score.labelled import labelled_claims
 from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
-from ragbench.experiments.store import read_records
+from ragbench.experiments.store import RunFolder, read_records
 from ragbench.lms.calls import Limits, spending
 from ragbench.metrics import get_metric
 from ragbench.metrics.errors import cause_of
@@ -60,7 +60,7 @@ def test_verdicts_fill_the_metric_and_every_denominator_once(folder: Folder) -> 
     assert scored.summary["scores"]["judge"]["mean"] == 0.5
     assert judged(run, lm) == found
     assert len(lm.asked) == 3
-    calls = [call for row in read_journal(run) for call in row["calls"]]
+    calls = [call for row in read_journal(RunFolder(run)) for call in row["calls"]]
     assert [call["kind"] for call in calls] == ["judge"] * 3
     assert all(call["cost_usd"] > 0 for call in calls)
     assert score_run(run, ScoreRequest()).summary["judges"] == {"judge": found}

@@ -15,15 +15,13 @@ from ragbench.experiments.doctor import examine
 from ragbench.experiments.store import (
     DATABASE,
     RunCard,
+    RunFolder,
     Store,
     billed_calls,
     locked,
-    lost_calls,
-    preparation_calls,
     read_card,
     read_object,
     read_records,
-    read_texts,
 )
 from ragbench.record import CUT_OFF, Call, Failure
 from tests.experiments.scored_runs import CARD, answered, four, make_run
@@ -68,11 +66,11 @@ def test_calls_without_a_record_were_billed_all_the_same(tmp_path: Path) -> None
             store.file_call(qid, Call("m", prompt_tokens=3))
         store.file_call("q2", Call("m", cached=True))
         store.write(replace(answered("q1", "a"), qid="q1"))
-    assert [call.prompt_tokens for call in lost_calls(tmp_path)] == [3]
+    assert [call.prompt_tokens for call in RunFolder(tmp_path).lost_calls()] == [3]
     with Store(tmp_path, card()) as store:  # asked again: the lost call stays
         store.file_call("q2", Call("m", prompt_tokens=5))
         store.write(answered("q2", "b"))
-    assert [call.prompt_tokens for call in lost_calls(tmp_path)] == [3]
+    assert [call.prompt_tokens for call in RunFolder(tmp_path).lost_calls()] == [3]
     assert len(list(billed_calls(tmp_path / DATABASE))) == 3
 
 
@@ -85,12 +83,12 @@ def test_texts_are_kept_once_without_keys(tmp_path: Path, monkeypatch: pytest.Mo
     asked = answered("q1", "a")
     ledger = replace(asked.ledger, calls=[Call("m", prompt=tuple(names))])
     shown = [replace(asked, ledger=ledger)]
-    texts = read_texts(tmp_path, shown)
+    texts = RunFolder(tmp_path).texts(shown)
     assert "sk-abc" not in texts[names[2]]
     assert texts[names[3]] == "lone ?"
     for damage in ("'x'", "x'ff'"):
         query(tmp_path, f"UPDATE prompts AS p SET text = {damage} WHERE id = ?", names[0])
-        assert names[0] not in read_texts(tmp_path, shown)
+        assert names[0] not in RunFolder(tmp_path).texts(shown)
 
 
 def test_a_second_process_is_kept_out_whatever_is_deleted(tmp_path: Path) -> None:
@@ -168,7 +166,7 @@ def test_another_version_another_file_or_a_damaged_call_is_one_line(tmp_path: Pa
     folder = make_run(tmp_path / "run", four())
     query(folder, "INSERT INTO calls VALUES (7, 1, '', '', '{')")
     with pytest.raises(RunError, match="row 7 of its calls is damaged"):
-        preparation_calls(folder)
+        RunFolder(folder).preparation_calls()
     query(folder, "PRAGMA user_version = 7")
     with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 2"):
         read_records(folder)

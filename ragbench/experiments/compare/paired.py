@@ -9,7 +9,7 @@ from typing import Literal
 
 from ragbench.data import find_clusters
 from ragbench.errors import CompareError
-from ragbench.experiments.runs.summary import HEADLINE, Evaluation, failed
+from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation, failed
 from ragbench.experiments.score import judge_of
 from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import (
@@ -29,8 +29,6 @@ Arm = Sequence[Evaluation]
 Column = dict[str, list[float]]
 #: What a gate refuses: a new run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
-#: The share of questions whose gold passages were all found; it stands beside the scores.
-EVIDENCE = "all_recall"
 #: What a question costs, as if nothing had been cached.
 MEASURES: Mapping[str, Callable[[Record], float | None]] = {
     "calls": lambda record: float(record.ledger.as_if.calls),
@@ -51,6 +49,12 @@ def compare_arms(
         *columns(a, b, metric, qids), higher_is_better=kind.higher_is_better,
         score_range=kind.score_range, method=method,
     )  # fmt: skip
+
+
+def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
+    """Parse every record of `run` once, for its summary and for comparisons by `metrics`."""
+    scores = [get_metric(name).score for name in metrics]
+    run.read([*scores, gold_pids, question, *MEASURES.values()])
 
 
 def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, Column]:
@@ -122,6 +126,11 @@ def gold_pids(record: Record) -> list[str]:
     return record.gold_pids
 
 
+def question(record: Record) -> str:
+    """The question that was asked."""
+    return record.question
+
+
 def clusters_of(records: StoredRecords) -> dict[str, str]:
     """The cluster of each question; empty where there is one for each.
 
@@ -184,7 +193,10 @@ def compare_all(
     """
     if len(runs) < 2:
         raise CompareError("give two runs or more; the first is the baseline")
-    first, method = runs[0], method or Method()
+    first = runs[0]
+    method = method or Method()
+    for run in runs:
+        read_for(run, metrics)
     pairs = [_compared(first, run, metrics, common, method) for run in runs[1:]]
     family = iter(correct([c for pair in pairs for c in pair.scores.values()]))
     return [replace(pair, scores={name: next(family) for name in pair.scores}) for pair in pairs]
@@ -194,9 +206,6 @@ def _compared(
     a: Evaluation, b: Evaluation, metrics: Sequence[str], common: bool, method: Method
 ) -> RunComparison:
     qids = shared_questions(a, b, common=common)
-    wanted = [get_metric(name).score for name in ("em", EVIDENCE, *metrics)]
-    for run in (a, b):
-        run.records.only(qids).compute([*wanted, failed, cluster_of, gold_pids, *MEASURES.values()])
     method = replace(method, clusters=clusters_of(a.records.only(qids)))
     found = a.records.only(qids).column(get_metric(EVIDENCE).score).values()
     known = EVIDENCE not in metrics and any(share is not None for share in found)

@@ -249,6 +249,9 @@ def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdic
     CompareError where the arms are over different questions, RunError where one is missing.
     """
     arms = {name: [reopen(folder / f) for f in names] for name, names in design.folders().items()}
+    for runs in arms.values():
+        for run in runs:
+            paired.read_for(run, design.metrics)
     sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
     _check(arms, sidecars)
     zero_shot, compiled = arms[ZERO_SHOT], arms[COMPILED]
@@ -279,7 +282,8 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
     for runs in arms.values():
         for run in runs:
             paired.shared_questions(base, run)
-    asked = [dspy.Example(qid=q, question=r.question) for q, r in base.records.items()]
+    questions = base.records.column(paired.question)
+    asked = [dspy.Example(qid=qid, question=text) for qid, text in questions.items()]
     for number, sidecar in enumerate(sidecars):
         assert_held_out(sidecar.data, asked, dataset=base.card.data.name)
         for name in (COMPILED, COMPILED_FORM):

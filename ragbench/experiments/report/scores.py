@@ -9,12 +9,12 @@ from typing import Any
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.experiments.report.tables import name_of_system, unread_lines
-from ragbench.experiments.runs.summary import reopen, stop_lines
+from ragbench.experiments.runs.summary import Evaluation, stop_lines
 from ragbench.experiments.score.annotation import annotate, spending
 from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.judging import Causes, check_judge
 from ragbench.experiments.score.scoring import Scored, describe
-from ragbench.experiments.store import locked
+from ragbench.experiments.store import RunFolder, locked
 from ragbench.metrics import UNDECIDED, Cause, cause_of, get_metric
 from ragbench.record import Record
 
@@ -107,7 +107,8 @@ def errors_of(
     Verdicts of a judge count where the run was scored by one. With `asking`, a model gives the
     causes that rules cannot decide; it must not be the model that answered, unless `allow_self`.
     """
-    run = reopen(folder)
+    opened = RunFolder(folder)
+    run = Evaluation.of(opened)
     records = list(run.records.values())
     score = get_metric(metric).score
     rejected = Cause("data", "metrics_disagree", f"{metric} alone calls it wrong")
@@ -116,7 +117,7 @@ def errors_of(
     if asking is not None:
         check_judge(records, asking.lm, allow_self=allow_self)
         with locked(folder):
-            annotated = annotate(folder, records, kind, asking)
+            annotated = annotate(opened, records, kind, asking)
     return Errors(
         folder,
         len(records),

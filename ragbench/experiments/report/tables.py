@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import RagbenchError, UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.experiments.runs.summary import error_of, members, stop_lines, summarize
-from ragbench.experiments.store import RunCard, StoredRecords, read_card, read_records
-from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clusters
+from ragbench.experiments.runs.summary import EVIDENCE, failure_of, members, stop_lines, summarize
+from ragbench.experiments.store import RunCard, RunFolder, StoredRecords
+from ragbench.metrics import GROUPINGS, cluster_of, get_metric, mean_interval, usable_clusters
 from ragbench.record import Record
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ _SHOWN = frozenset({"k", "lm", "api_base", "dataset"})
 #: Settings that are named where any two runs differ in them, of whatever programs these are.
 _ALWAYS = ("LM", "retriever")
 _HASH = re.compile(r"(?:\w+:)?[0-9a-f]{16,}")
-#: Share of gold passages found, beside the scores where gold passages are known.
-EVIDENCE = "all_recall"
 #: Share of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
 #: Share of right answers without their evidence above which a line says what that means.
@@ -67,6 +65,8 @@ LEGEND_OF_EVIDENCE = "; evidence: share of questions whose gold passages were al
 
 def print_runs(evaluations: Sequence[Evaluation], by_group: bool = False) -> None:
     """Print one table with a row per run, what each ran on, and what the table does not show."""
+    for evaluation in evaluations:
+        evaluation.read(GROUPINGS.values() if by_group else ())
     for title in dict.fromkeys(map(title_of, evaluations)):
         say(title)
     print_table(run_table(evaluations))
@@ -320,16 +320,16 @@ def unread_lines(damaged: Sequence[str]) -> list[str]:
 
 def failure_table(records: StoredRecords) -> Table:
     """A row per boundary and class of error: number, and the message of the first by id."""
-    qids_of: dict[str, list[str]] = {}
-    for qid, error in sorted(records.column(error_of).items()):
-        if error:
-            qids_of.setdefault(error, []).append(qid)
+    failures_of: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for qid, failure in sorted(records.column(failure_of).items()):
+        if failure:
+            message = " ".join(failure.message.split())
+            failures_of.setdefault((failure.boundary, failure.error), []).append((qid, message))
     rows = []
-    for error, some in sorted(qids_of.items()):
-        failure = records[some[0]].failure
-        message = " ".join((failure.message if failure else "").split())
-        rows.append({**dict(zip(("boundary", "error"), error.split("/", 1), strict=True)),
-                     "n": len(some), "qid": some[0], "message": message})  # fmt: skip
+    for (boundary, error), failures in sorted(failures_of.items()):
+        qid, message = failures[0]
+        row = {"boundary": boundary, "error": error, "n": len(failures)}
+        rows.append({**row, "qid": qid, "message": message})
     columns = (Column("boundary", "failed at"), Column("error"), Column("n", kind="count"),
                Column("qid", "for example"), Column("message", most=80))  # fmt: skip
     imported = any(row["boundary"] == "import" for row in rows)
@@ -344,7 +344,9 @@ def money(usd: float | None) -> str:
 
 def print_run(folder: Path, qid: str | None = None) -> None:
     """Print what a run is and a line per question, or the trace and calls of one question."""
-    card, records = read_card(folder), read_records(folder)
+    run = RunFolder(folder)
+    card = run.card
+    records = run.records
     if qid is not None:
         if qid not in records:
             raise UnknownNameError(f"question of {folder}", qid, records)

@@ -39,10 +39,10 @@ from ragbench.experiments.runs.summary import HEADLINE, SUMMARY, Evaluation
 from ragbench.experiments.store import (
     PREPARATION,
     RunCard,
+    RunFolder,
     Store,
     is_run,
     locked,
-    read_card,
     read_records,
     write_json,
 )
@@ -128,19 +128,19 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
         watch.start(run_context.title if title is None else title, len(todo), done)
         if todo:
             stopped = _answer(run_context, todo, card, watch)
-        elif read_card(folder).price != card.price:
+        elif RunFolder(folder).card.price != card.price:
             with Store(folder, card) as store:
                 store.run()
-        records = read_records(folder)
-        card = read_card(folder) if is_run(folder) else card  # a limit may have let nothing begin
-        whole = Evaluation.of(folder, card, records, stopped)
-        if is_run(folder):
-            write_json(folder / SUMMARY, whole.stored())
+        opened = RunFolder(folder)
+        if not is_run(folder):  # a limit may have let nothing begin
+            return Evaluation.of(opened, card=card, stopped_by=stopped)
+        whole = Evaluation.of(opened, stopped_by=stopped)
+        write_json(folder / SUMMARY, whole.stored())
         asked = {str(example.qid) for example in run_context.examples}
-        if asked.issuperset(records):
+        if asked.issuperset(whole.records):
             return whole
-        chosen = records.only([qid for qid in records if qid in asked])
-        return Evaluation.of(folder, card, chosen, stopped)
+        chosen = whole.records.only(qid for qid in whole.records if qid in asked)
+        return Evaluation.of(opened, chosen, stopped_by=stopped)
 
 
 def _answer(

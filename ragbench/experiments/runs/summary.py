@@ -1,28 +1,22 @@
 """A run as it is on disk, opened without DSPy, data or models: how far it came, and its summary.
 
-The summary is all that a table shows of a run, computed from its records, one at a time.
+The summary is all that a table shows of a run, computed from its records;
+each of them is parsed once.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ragbench.experiments.store import (
-    RunCard,
-    StoredRecords,
-    lost_calls,
-    preparation_calls,
-    read_card,
-    read_records,
-)
+from ragbench.experiments.store import RunCard, RunFolder, StoredRecords
 from ragbench.metrics import (
     GROUPINGS,
     Interval,
@@ -31,13 +25,15 @@ from ragbench.metrics import (
     mean_interval,
     usable_clusters,
 )
-from ragbench.record import LM_KINDS, Record, Sum, Totals, billed
+from ragbench.record import LM_KINDS, Failure, Record, Totals, add_up, billed
 
 T = TypeVar("T")
 
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
 HEADLINE = ("em", "f1")
+#: The share of questions whose gold passages were all found; it stands beside the scores.
+EVIDENCE = "all_recall"
 
 #: Breakdown -> what its rows are, for people.
 GROUP_NAMES = {"qtype": "question type", "hops": "hops", "answer_kind": "kind of answer"}
@@ -78,9 +74,9 @@ def failed(record: Record) -> bool:
     return record.failed
 
 
-def error_of(record: Record) -> str | None:
-    """Boundary and class of the error of a failed record, such as `provider/LMServerError`."""
-    return record.failure.name if record.failure else None
+def failure_of(record: Record) -> Failure | None:
+    """What failed in the question; None where nothing did."""
+    return record.failure
 
 
 def stop_reason(record: Record) -> str | None:
@@ -88,8 +84,34 @@ def stop_reason(record: Record) -> str | None:
     return record.stop_reason
 
 
-#: What every table shows of a record, computed while the records are read once.
-_SHOWN = (*(get_metric(name).score for name in HEADLINE), failed, error_of, stop_reason, cluster_of)
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What one question took: the totals of its calls, events, and what they waited for."""
+
+    as_if: Totals
+    billed: Totals
+    counts: Mapping[str, int]
+    critical_path_calls: int
+    searches: int
+    latency_s: float
+
+
+def spending(record: Record) -> Spending:
+    """The totals of a record; the calls themselves are not kept."""
+    as_if = record.ledger.as_if
+    paid = record.ledger.billed
+    if paid == as_if:
+        paid = as_if  # one object in memory for both
+    return Spending(
+        as_if, paid, record.counts, record.ledger.path.calls, len(record.searches), record.latency_s
+    )
+
+
+#: What a summary and a table of runs need of each record.
+COLUMNS = (
+    *(get_metric(name).score for name in (*HEADLINE, EVIDENCE)),
+    failed, failure_of, stop_reason, cluster_of, spending,
+)  # fmt: skip
 
 
 def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
@@ -97,47 +119,46 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
 
     Only that of a `whole` run has what replaced and cut-off records were billed.
     """
-    records.compute(_SHOWN)
-    paid, as_if = Sum(billed=True), Sum()
+    records.compute(COLUMNS)
+    taken = _sorted(records, spending)
+    paid = [each.billed for each in taken]
+    if whole:
+        for record in chain(records.replaced(), records.cut_off()):
+            paid.append(record.ledger.billed)
     counts: Counter[str] = Counter()
-    path_calls = searches = 0
-    latencies = array("d")
-    for record in chain(records.replaced(), records.cut_off()) if whole else ():
-        for call in record.ledger.calls:
-            paid.add(call)
-    for qid in sorted(records):
-        record = records[qid]
-        for call in record.ledger.calls:
-            paid.add(call)
-            as_if.add(call)
-        counts.update(record.counts)
-        path_calls += record.ledger.path.calls
-        searches += len(record.searches)
-        latencies.append(record.latency_s)
-    latency = (np.mean(latencies), *np.quantile(latencies, [0.5, 0.95])) if latencies else ()
+    for each in taken:
+        counts.update(each.counts)
+    failures = [failure for failure in _sorted(records, failure_of) if failure]
+    scores = {}
+    for name in HEADLINE if records else ():
+        values = np.array(_sorted(records, get_metric(name).score), float)
+        scores[name] = round(float(values.mean()), 6)
     return Summary(
         n=len(records),
-        scores={
-            name: round(float(np.array(_sorted(records, get_metric(name).score), float).mean()), 6)
-            for name in HEADLINE
-            if records
-        },
-        errors=_counted(_sorted(records, error_of)),
+        scores=scores,
+        errors=_counted(failure.name for failure in failures),
         stop_reasons=_counted(_sorted(records, stop_reason)),
         counts=dict(sorted(counts.items())),
-        billed=paid.totals(),
-        as_if=as_if.totals(),
-        critical_path_calls=path_calls,
-        retrievals=searches,
-        latency_s={
-            name: round(float(value), 3)
-            for name, value in zip(("mean", "p50", "p95"), latency, strict=False)
-        },
+        billed=add_up(paid),
+        as_if=add_up(each.as_if for each in taken),
+        critical_path_calls=sum(each.critical_path_calls for each in taken),
+        retrievals=sum(each.searches for each in taken),
+        latency_s=_latency([each.latency_s for each in taken]),
     )
+
+
+def _latency(seconds: Sequence[float]) -> dict[str, float]:
+    """Mean, median and 95th percentile; empty where there is no question."""
+    if not seconds:
+        return {}
+    p50, p95 = np.quantile(seconds, [0.5, 0.95])
+    values = {"mean": np.mean(seconds), "p50": p50, "p95": p95}
+    return {name: round(float(value), 3) for name, value in values.items()}
 
 
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     """The 95 % interval of each headline mean, by clusters where the records name them."""
+    records.compute(COLUMNS)
     clusters = usable_clusters(list(records.column(cluster_of).values()))
     intervals = {}
     for name in HEADLINE:
@@ -155,7 +176,7 @@ def _sorted(records: StoredRecords, wanted: Callable[[Record], T]) -> list[T]:
 
 
 def _counted(names: Iterable[str | None]) -> dict[str, int]:
-    return dict(sorted(Counter(filter(None, names)).items()))
+    return dict(sorted(Counter(name for name in names if name).items()))
 
 
 @dataclass(frozen=True)
@@ -186,37 +207,62 @@ class Progress:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run as it is on disk: folder, config card, records by question id, summary."""
+    """A run as it is on disk, or some of its questions; totals are computed when asked for."""
 
-    folder: Path
-    card: RunCard
+    run: RunFolder
     records: StoredRecords
-    summary: Summary
-    progress: Progress
-    stopped_by: str  # the limit of spending that ended it just now, where one did
-    #: What questions were billed that a kill kept from leaving a record.
-    lost: Totals
-    #: What was billed for the index, and for what else all questions share.
-    prepared: Totals
+    #: The limit of spending that ended it just now, where one did.
+    stopped_by: str = ""
+    #: Its card; that of the run to be, where a limit let nothing begin.
+    card: RunCard = field(kw_only=True)
 
     @classmethod
     def of(
-        cls, folder: Path, card: RunCard, records: StoredRecords, stopped_by: str = ""
+        cls,
+        run: RunFolder,
+        records: StoredRecords | None = None,
+        *,
+        card: RunCard | None = None,
+        stopped_by: str = "",
     ) -> Evaluation:
-        """The run in `folder`, with these `records`."""
-        answered, cut_off = len(records.finished), len(records.cut_off_questions)
+        """The run in `run`: by default all its records, and the card that it has."""
+        if records is None:
+            records = run.records
+        return cls(run, records, stopped_by, card=card or run.card)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is."""
+        return self.run.path
+
+    def read(self, columns: Iterable[Callable[[Record], Any]]) -> None:
+        """Parse every record once, for the summary and for these `columns`."""
+        self.records.compute([*COLUMNS, *columns])
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Scores, errors, totals."""
+        return summarize(self.records, whole=True)
+
+    @cached_property
+    def progress(self) -> Progress:
+        """How far the run came."""
+        answered = len(self.records.finished)
+        cut_off = len(self.records.cut_off_questions)
+        failures = len(self.records) - answered
+        return Progress(answered, failures, cut_off, self.card.questions)
+
+    @cached_property
+    def lost(self) -> Totals:
+        """What questions were billed that a kill kept from leaving a record."""
+        return billed(self.run.lost_calls())
+
+    @cached_property
+    def prepared(self) -> Totals:
+        """What was billed for the index, and for what else all questions share."""
+        calls = self.run.preparation_calls()
         # An embedder of this machine is free.
-        shared = (c for c in preparation_calls(folder) if c.kind in LM_KINDS or c.cost_usd != 0)
-        return cls(
-            folder=folder,
-            card=card,
-            records=records,
-            summary=summarize(records, whole=True),
-            progress=Progress(answered, len(records) - answered, cut_off, card.questions),
-            stopped_by=stopped_by,
-            lost=billed(lost_calls(folder)),
-            prepared=billed(shared),
-        )
+        return billed(call for call in calls if call.kind in LM_KINDS or call.cost_usd != 0)
 
     def stored(self) -> dict[str, Any]:
         """What `summary.json` holds: summary, progress, and 95 % intervals of headline means."""
@@ -239,12 +285,12 @@ class Evaluation:
 
 
 def reopen(folder: Path) -> Evaluation:
-    """The run in `folder`, its summary computed from its records; writes nothing.
+    """The run in `folder`; writes nothing.
 
     Raises:
         RunError: it is not a run folder.
     """
-    return Evaluation.of(folder, read_card(folder), read_records(folder))
+    return Evaluation.of(RunFolder(folder))
 
 
 def stop_lines(stopped_by: str, progress: Progress) -> list[str]:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
@@ -31,7 +30,7 @@ from ragbench.experiments.score.asking import (
     reply_of,
 )
 from ragbench.experiments.score.batched import BatchRunner, under_way
-from ragbench.experiments.store import Store, read_replies
+from ragbench.experiments.store import RunFolder, Store
 from ragbench.lms.batch import client_of
 from ragbench.lms.lm import RagbenchLM
 from ragbench.passages import Passage
@@ -144,18 +143,18 @@ class Annotated:
 
 
 def annotate(
-    folder: Path, records: Iterable[Record], annotation: Annotation, asking: Asking
+    run: RunFolder, records: Iterable[Record], annotation: Annotation, asking: Asking
 ) -> Annotated:
     """The annotation of the answered ones of `records`, asked as `asking` says.
 
-    Replies in the journal of `folder` are not asked for again.
+    Replies in the journal of `run` are not asked for again.
     """
     units, lm, name = annotation.all_units(records), asking.lm, annotation.name
     keyed = {q: [(u, key_of(name, lm.model, *u.parts)) for u in some] for q, some in units.items()}
     tasks = {}
     for unit, key in (pair for some in keyed.values() for pair in some):
         tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, lm))
-    replies = _asked(folder, tasks, asking)
+    replies = _asked(run, tasks, asking)
     found = replies.by_key
     calls = [call for reply in found.values() for call in reply.calls]
     return Annotated(
@@ -166,13 +165,13 @@ def annotate(
     )
 
 
-def _asked(folder: Path, tasks: Mapping[str, Task], asking: Asking) -> Replies:
-    """The reply to every task, from the journal of `folder` where it stands there."""
-    every = read_replies(folder)
+def _asked(run: RunFolder, tasks: Mapping[str, Task], asking: Asking) -> Replies:
+    """The reply to every task, from the journal of `run` where it stands there."""
+    every = run.replies()
     rows = [(row["key"], reply_of(row)) for row in every if row.get("key") in tasks]
     known = {key: reply for key, reply in rows if not reply.failed}
     failed = tuple(call for _, reply in rows if reply.failed for call in reply.calls)
-    replies = Replies(Store(folder), known, failed)
+    replies = Replies(Store(run.path), known, failed)
     todo = [task for key, task in tasks.items() if key not in known]
     if not todo:
         return replies

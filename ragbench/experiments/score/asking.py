@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -22,7 +21,7 @@ from dspy import AdapterParseError, LMError
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.experiments.store import Store, read_replies
+from ragbench.experiments.store import RunFolder, Store
 from ragbench.ledger import SecondTry, open_ledger
 from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import client_of
@@ -129,9 +128,9 @@ def key_of(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def read_journal(folder: Path) -> list[dict[str, Any]]:
-    """The replies in the journal of `folder`, oldest first, without what became of batches."""
-    return [row for row in read_replies(folder) if "batch" not in row]
+def read_journal(run: RunFolder) -> list[dict[str, Any]]:
+    """The replies in the journal of `run`, oldest first, without what became of batches."""
+    return [row for row in run.replies() if "batch" not in row]
 
 
 def reply_of(row: Mapping[str, Any]) -> Reply:

@@ -17,15 +17,7 @@ from ragbench.experiments.score.annotations import Attribution, Evidence, Ground
 from ragbench.experiments.score.asking import Asking, key_of, read_journal
 from ragbench.experiments.score.judging import Judging, Rule, check_judge
 from ragbench.experiments.score.protocols import Protocol, apply, get_protocol
-from ragbench.experiments.store import (
-    RunCard,
-    Store,
-    locked,
-    read_card,
-    read_records,
-    read_scores,
-    write_json,
-)
+from ragbench.experiments.store import RunCard, RunFolder, Store, locked, write_json
 from ragbench.metrics import (
     ASKED,
     DEFAULT_METRICS,
@@ -90,18 +82,19 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     is scored. What models said before is kept as long as the answer is the same, so scores can be
     added one after another; records are never rewritten.
     """
-    card = read_card(folder)
+    run = RunFolder(folder)
+    card = run.card
     for name in request.metrics:
         get_metric(name)
     protocol = get_protocol(request.protocol) if request.protocol else None
     with locked(folder):
-        stored = read_records(folder)
+        stored = run.records
         if not stored:
             raise RunError(f"{folder} has no records to score")
-        old = read_scores(folder)
+        old = run.scores()
         notes = summaries_of(folder) if old.keys() >= stored.keys() else {}
         records, void = _asked(
-            folder, [stored[qid] for qid in sorted(stored)], request, protocol, notes
+            run, [stored[qid] for qid in sorted(stored)], request, protocol, notes
         )
         judged = [name for name in _KEPT if any(name in r.scores for r in records)]
         wanted = dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *judged])
@@ -125,7 +118,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
 
 
 def _asked(
-    folder: Path,
+    run: RunFolder,
     records: list[Record],
     request: ScoreRequest,
     protocol: Protocol | None,
@@ -140,7 +133,7 @@ def _asked(
     if judge:
         check_judge(records, judge.asking.lm, allow_self=judge.allow_self)
     for asking, annotation in _annotations(request, protocol, records):
-        annotated = annotate(folder, records, annotation, asking)
+        annotated = annotate(run, records, annotation, asking)
         notes[annotation.name] = annotation.summarize(records, annotated)
         void += [annotation.name] * annotated.is_void
         records = [r if r.failed else annotation.fill(r, annotated.values(r.qid)) for r in records]
@@ -171,8 +164,9 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
 
     What is in the run's journal is not asked again.
     """
-    known = {row["key"] for row in read_journal(folder) if not row["provider_failed"]}
-    records = list(read_records(folder).values())
+    run = RunFolder(folder)
+    known = {row["key"] for row in read_journal(run) if not row["provider_failed"]}
+    records = list(run.records.values())
     protocol = get_protocol(request.protocol) if request.protocol else None
     units = [
         (asking.lm, annotation, unit)

@@ -1,9 +1,10 @@
 """A run on disk: one SQLite file, what is written to it, and what is read of it.
 
-`Store` writes. `read_records` and `read_card` read: a run's records by question, and what was run.
+`Store` writes. `RunFolder` reads: a run is opened once, and handed to whatever reads of it.
 """
 
-from ragbench.experiments.store.card import DataId, RunCard, is_run, read_card, runs_under
+from ragbench.experiments.store.calls import CALLS, PREPARATION_SIDE, CallJournal
+from ragbench.experiments.store.card import DataId, RunCard, is_run, runs_under
 from ragbench.experiments.store.database import (
     CARD,
     DATABASE,
@@ -23,16 +24,5 @@ from ragbench.experiments.store.files import (
     write_json,
     write_whole,
 )
-from ragbench.experiments.store.records import (
-    CALLS,
-    PREPARATION_SIDE,
-    CallJournal,
-    StoredRecords,
-    billed_calls,
-    lost_calls,
-    preparation_calls,
-    read_records,
-    read_replies,
-    read_scores,
-    read_texts,
-)
+from ragbench.experiments.store.records import StoredRecords
+from ragbench.experiments.store.run_folder import RunFolder, billed_calls, read_card, read_records

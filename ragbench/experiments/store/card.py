@@ -87,22 +87,21 @@ def runs_under(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.rglob(DATABASE))
 
 
-def read_card(folder: Path) -> RunCard:
-    """The card of the run in `folder`.
+def card_in(folder: Path, reader: Reader) -> RunCard:
+    """The card of the run in `folder`, whose open database is `reader`.
 
     Raises:
         RunError: it is no run folder or cannot be read, or `card.json` is of another run.
     """
-    path = folder / DATABASE
-    if not is_run(folder):
+    if not reader.exists:
         raise RunError(f"{folder} is not a run folder: it has no {DATABASE}")
-    found = list(Reader(path).rows("SELECT value FROM run WHERE name = 'card'"))
-    if not found:
-        raise RunError(f"{path} has no card: it is not of a run")
+    rows = list(reader.rows("SELECT value FROM run WHERE name = 'card'"))
+    if not rows:
+        raise RunError(f"{reader.path} has no card: it is not of a run")
     try:
-        card = RunCard.model_validate_json(found[0][0])
+        card = RunCard.model_validate_json(rows[0][0])
     except ValidationError as error:
-        raise RunError(f"cannot read the card in {path}: {why_invalid(error)}") from None
+        raise RunError(f"cannot read the card in {reader.path}: {why_invalid(error)}") from None
     beside = folder / CARD
     if beside.is_file() and read_object(beside).get("run") != card.run:
         raise RunError(f"{beside} is of another run than {DATABASE}: put the right one back")

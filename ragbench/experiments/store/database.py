@@ -130,6 +130,11 @@ class Reader:
         except (sqlite3.Error, OSError) as error:
             raise RunError(f"cannot read {path}: {error}") from None
 
+    @property
+    def exists(self) -> bool:
+        """Whether there was a database when this was made."""
+        return self._db is not None
+
     def rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         """The rows that `query` finds, one at a time."""
         if self._db is None:

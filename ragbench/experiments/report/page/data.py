@@ -19,9 +19,9 @@ from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
-from ragbench.experiments.runs.summary import Evaluation, failed
+from ragbench.experiments.runs.summary import Evaluation
 from ragbench.logs import get
-from ragbench.metrics import JUDGED, Method, cause_of, cluster_of, correct, get_metric
+from ragbench.metrics import JUDGED, Method, cause_of, correct, get_metric
 from ragbench.record import Record
 
 Json = dict[str, Any]
@@ -108,15 +108,13 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
     runs = []
     for folder in folders:
         try:
-            card, records = store.read_card(folder), store.read_records(folder)
+            run = Evaluation.of(store.RunFolder(folder))
         except RunError as error:
             _log.warning("%s is left out: %s", folder, error)
             continue
-        if records:
-            records.compute(
-                [*scores.values(), *spending, _cell, failed, cluster_of, paired.gold_pids]
-            )
-            runs.append(Evaluation.of(folder, card, records))
+        if run.records:
+            run.read([*scores.values(), *spending, _cell, paired.gold_pids, paired.question])
+            runs.append(run)
         else:
             _log.warning("%s is left out: it has no records", folder)
     if not runs:
@@ -289,7 +287,7 @@ def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Ite
     """
     starts = range(0, len(qids), PIECE) if only is None else [only * PIECE]
     wanted = qids if only is None else qids[only * PIECE : (only + 1) * PIECE]
-    texts = store.read_texts(run.folder, (run.records[qid] for qid in wanted if qid in run.records))
+    texts = run.run.texts(run.records[qid] for qid in wanted if qid in run.records)
     for start in starts:
         records = {q: run.records[q] for q in qids[start : start + PIECE] if q in run.records}
         calls = [call for record in records.values() for call in record.ledger.calls]

@@ -1,0 +1,141 @@
+"""A run on disk, opened once for everything that a command reads of it.
+
+Every reader (summaries, comparisons, advice, tables, the page, exports, scores, checks) takes a
+`RunFolder` and asks it: the database is opened once, the card is read once, and each record is
+parsed once for all columns that are asked for together. Reading writes no record.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import RunError
+from ragbench.experiments.store.calls import read_calls
+from ragbench.experiments.store.card import RunCard, card_in
+from ragbench.experiments.store.database import DATABASE, Reader, digest_of
+from ragbench.experiments.store.records import StoredRecords, find_records
+from ragbench.lms.prices import Pricing, parse_price
+from ragbench.logs import get
+from ragbench.record import Call, Record, parse_call, was_sent
+
+_log = get(__name__)
+
+
+class RunFolder:
+    """The run in the folder `path`; where there is none, it has no records and no card.
+
+    Attributes:
+        path: The folder.
+        reader: The open database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.reader = Reader(path / DATABASE)
+
+    @cached_property
+    def card(self) -> RunCard:
+        """What was run, on what, by which settings.
+
+        Raises:
+            RunError: it is no run folder or cannot be read, or `card.json` is of another run.
+        """
+        return card_in(self.path, self.reader)
+
+    @cached_property
+    def records(self) -> StoredRecords:
+        """The records by question, as they were when they were first asked for."""
+        return find_records(self.reader, self.price)
+
+    @cached_property
+    def _pricing(self) -> Pricing | None:
+        if not self.reader.exists or not self.card.price:
+            return None
+        return parse_price(self.card.price)
+
+    def price(self, call: Call) -> Call:
+        """`call` at the price of this run, if it is of its main LM and the card has a price."""
+        if self._pricing is None or call.model != self.card.model:
+            return call
+        return self._pricing.fill(call)
+
+    def lost_calls(self) -> list[Call]:
+        """Calls of questions that are in no record: the run was killed, or goes on."""
+        return [self.price(call) for call in read_calls(self.reader, "qid != ''")]
+
+    def preparation_calls(self) -> list[Call]:
+        """Calls that made what all questions share, finished or not."""
+        return [self.price(call) for call in read_calls(self.reader, "qid = ''")]
+
+    def billed_calls(self) -> Iterator[Call]:
+        """The calls to servers, also of questions that were asked again or left no record."""
+        for row, value in self.reader.rows("SELECT id, value FROM records ORDER BY id"):
+            try:
+                calls = [parse_call(call) for call in json.loads(value)["ledger"]["calls"]]
+            except (ValueError, TypeError, KeyError, RecursionError):
+                raise RunError(
+                    f"{self.reader.path}: row {row} of its records is damaged; put the file back"
+                ) from None
+            yield from map(self.price, filter(was_sent, calls))
+        yield from map(self.price, filter(was_sent, read_calls(self.reader)))
+
+    def texts(self, records: Iterable[Record]) -> dict[str, str]:
+        """The prompts and replies that were kept of the calls of `records`, by id."""
+        names = set[str]()
+        for record in records:
+            for call in record.ledger.calls:
+                names.update(call.prompt, [call.reply])
+        texts = {}
+        for name in names - {""}:
+            for (packed,) in self.reader.rows("SELECT text FROM prompts WHERE id = ?", name):
+                try:
+                    texts[name] = zlib.decompress(packed).decode("utf-8", "replace")
+                except (zlib.error, TypeError):
+                    path = self.reader.path
+                    _log.warning("%s: a text of a call is damaged and left out", path)
+        return texts
+
+    def replies(self) -> list[dict[str, Any]]:
+        """What judges said of the answers, and what became of batches, oldest first."""
+        replies = []
+        query = "SELECT id, value, digest FROM replies ORDER BY id"
+        for row, value, digest in self.reader.rows(query):
+            if digest != digest_of(value):
+                raise RunError(
+                    f"{self.reader.path}: row {row} of its replies is damaged; put the file back"
+                )
+            replies.append(json.loads(value))
+        return replies
+
+    def scores(self) -> dict[str, dict[str, float | None]]:
+        """The scores that the answers were given, by question."""
+        query = (
+            "SELECT qid, scores.value, scores.digest FROM answers "
+            "JOIN scores ON scores.record = answers.id"
+        )
+        scores = {}
+        for qid, value, digest in self.reader.rows(query):
+            if digest == digest_of(qid, value):
+                scores[qid] = json.loads(value)["scores"]
+        return scores
+
+
+def read_records(folder: Path) -> StoredRecords:
+    """The records of the run in `folder`; none where it is no run."""
+    return RunFolder(folder).records
+
+
+def read_card(folder: Path) -> RunCard:
+    """The card of the run in `folder`; see `RunFolder.card`."""
+    return RunFolder(folder).card
+
+
+def billed_calls(path: Path) -> Iterator[Call]:
+    """The calls to servers that the database at `path` knows of, a run's or a compile's."""
+    if path.name == DATABASE:
+        yield from RunFolder(path.parent).billed_calls()
+    else:
+        yield from filter(was_sent, read_calls(Reader(path)))

@@ -1,0 +1,116 @@
+"""A run is opened once for everything that a command reads of it."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.export import export_runs
+from ragbench.experiments.recommend import advise
+from ragbench.experiments.report.comparison import print_advice, print_comparison
+from ragbench.experiments.report.page import make_board
+from ragbench.experiments.report.scores import errors_of
+from ragbench.experiments.report.tables import print_run, print_runs
+from ragbench.experiments.runs.summary import reopen
+from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.experiments.store import RunFolder, records
+from tests.experiments.scored_runs import study
+
+#: More than are kept parsed in these tests.
+QUESTIONS = 40
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """Two runs over the same questions."""
+    return study(tmp_path, questions=QUESTIONS)[:2]
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What is done from now on: databases opened, cards read, records parsed."""
+    counts = Counter[str]()
+    connect, parse = sqlite3.connect, records.parse_record
+
+    def counted(statement: str) -> None:
+        counts["cards"] += "name = 'card'" in statement
+
+    def opened(*args: Any, **options: Any) -> sqlite3.Connection:
+        counts["databases"] += 1
+        database = connect(*args, **options)
+        database.set_trace_callback(counted)
+        return database
+
+    def parsed(line: str | bytes) -> Any:
+        counts["records"] += 1
+        return parse(line)
+
+    monkeypatch.setattr(sqlite3, "connect", opened)
+    monkeypatch.setattr(records, "parse_record", parsed)
+    monkeypatch.setattr(records, "_PARSED", 7)
+    return counts
+
+
+def summarized(runs: Sequence[Path]) -> None:
+    reopen(runs[0]).stored()
+
+
+def compared(runs: Sequence[Path]) -> None:
+    print_comparison(compare_all([reopen(run) for run in runs], metrics=["em", "recall@5"]))
+
+
+def advised(runs: Sequence[Path]) -> None:
+    print_advice(advise([reopen(run) for run in runs]))
+
+
+def grouped(runs: Sequence[Path]) -> None:
+    print_runs([reopen(run) for run in runs], by_group=True)
+
+
+def explained(runs: Sequence[Path]) -> None:
+    errors_of(runs[0])
+
+
+def exported(runs: Sequence[Path]) -> None:
+    export_runs(runs, "csv", runs[0] / "table.csv", ["recall"])
+
+
+def listed(runs: Sequence[Path]) -> None:
+    print_run(runs[0])
+
+
+def drawn(runs: Sequence[Path]) -> None:
+    make_board(runs)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        (summarized, 1), (compared, 2), (advised, 2), (grouped, 2), (explained, 1), (exported, 2),
+        (listed, 1), (drawn, 2),
+    ],
+)  # fmt: skip
+def test_a_command_opens_a_run_once_and_parses_each_record_once(
+    command: Callable[[Sequence[Path]], None], runs: int, folders: list[Path], work: Counter[str]
+) -> None:
+    command(folders)
+    assert work == {"databases": runs, "cards": runs, "records": runs * QUESTIONS}
+
+
+def test_scoring_opens_a_run_once_to_read_and_once_to_write(
+    folders: list[Path], work: Counter[str]
+) -> None:
+    score_run(folders[0], ScoreRequest())
+    assert work["databases"] == 2
+    assert work["records"] == QUESTIONS
+
+
+def test_totals_are_kept_not_calls(folders: list[Path], work: Counter[str]) -> None:
+    run = RunFolder(folders[0])
+    evaluation = reopen(folders[0])
+    assert evaluation.summary.as_if.calls == QUESTIONS
+    assert sum(len(record.ledger.calls) for record in run.records.values()) == QUESTIONS
