@@ -1,4 +1,4 @@
-"""Passage and Corpus, what is searched, and when two questions count as the same.
+"""Passage and Corpus: what is searched.
 
 Data sets make them and retrievers search them; neither knows the other.
 """
@@ -6,13 +6,13 @@ Data sets make them and retrievers search them; neither knows the other.
 from __future__ import annotations
 
 import hashlib
-import re
-import unicodedata
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
+
+from ragbench.words import fold
 
 View = Literal["paragraph", "chunk"]
 
@@ -110,7 +110,7 @@ class Corpus(Sequence[Passage]):
 
     def titled(self, title: str) -> int | None:
         """The position of the first passage with this title: as it stands, else in any case."""
-        folded = title.casefold()
+        folded = fold(title)
         if isinstance(self.passages, PassageSource):
             places = self.passages.titled(title)
         else:
@@ -125,7 +125,7 @@ class Corpus(Sequence[Passage]):
     def _titles(self) -> Mapping[str, Sequence[int]]:
         positions: dict[str, list[int]] = {}
         for place, passage in enumerate(self.passages):
-            positions.setdefault(passage.title.casefold(), []).append(place)
+            positions.setdefault(fold(passage.title), []).append(place)
         return positions
 
     def subset(self, positions: Sequence[int]) -> Corpus:
@@ -133,11 +133,3 @@ class Corpus(Sequence[Passage]):
         return Corpus(
             tuple(self.passages[i] for i in positions), view=self.view, alignment=self.alignment
         )
-
-
-def question_key(question: str) -> str:
-    """The normalised text by which two questions count as the same: words, lower case.
-
-    Letters that are written in two ways (an accent by itself, full width) are the same (NFKC).
-    """
-    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).lower()))

@@ -7,7 +7,6 @@ checkouts' models, pipelines of names and searches of neighbours give way to the
 
 import asyncio
 import importlib
-import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
+import regex
 
 from benchmarks.parities.parts import WordTokens, reachable
 from ragbench.retrievers import Passage
@@ -299,7 +299,7 @@ def rankings(
     """Ours and theirs."""
     texts = [f"{i}:{text}" for i, text in enumerate(texts)]
     if ascii_only:
-        hippo._NOT_WORD = re.compile("[^a-z0-9 ]")
+        hippo._NOT_WORD = regex.compile("[^a-z0-9 ]")
     _reach(checkout)
     mine = rank(system, texts, questions)
     return mine, THEIRS[system](texts, questions)

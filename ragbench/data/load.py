@@ -13,7 +13,8 @@ from ragbench.data.passages import Pool, cut_chunks
 from ragbench.data.readers import Row, fail, map_fields, read_rows
 from ragbench.data.splits import find_clusters, links, parse_fractions, split_examples
 from ragbench.errors import ConfigError, DataError
-from ragbench.passages import Corpus, Passage, PassageSource, View, question_key
+from ragbench.passages import Corpus, Passage, PassageSource, View
+from ragbench.words import words
 
 
 def default_view(dataset: str) -> View:
@@ -160,7 +161,7 @@ def assemble(
         before = rows.setdefault(example.qid, row)
         if before is not row:
             fail(row, "id", f"{example.qid!r} is the id of {before.where} too")
-        if not question_key(example.question):
+        if not words(example.question):
             fail(row, "question", "has no word in it")
         examples.append(example)
         if row.split is not None:

@@ -17,11 +17,12 @@ from ragbench.data.readers import STREAMED
 from ragbench.errors import DataError
 from ragbench.folder_store import FolderStore
 from ragbench.passages import Passage, PassageSource, digest_line
+from ragbench.words import fold
 
 log = logging.getLogger(__name__)
 
 #: Part of the key of a stored corpus: raise it when the same file gives other rows.
-FORMAT = 3
+FORMAT = 4
 #: From this size on a corpus file is copied; below it, it is read into memory in seconds.
 LARGE_BYTES = 64 << 20
 _FILE, _DIGEST = "passages.db", "digest.txt"
@@ -56,7 +57,7 @@ class PassageFile(PassageSource):
 
     def titled(self, title: str) -> list[int]:
         query = "SELECT place FROM passages WHERE folded = ? ORDER BY place"
-        return [place for (place,) in self.rows(query, title.casefold())]
+        return [place for (place,) in self.rows(query, fold(title))]
 
     def __len__(self) -> int:  # places have no gaps
         return int(self.rows("SELECT max(place) + 1 FROM passages").fetchone()[0])
@@ -134,7 +135,7 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
         )
         for passage in passages:
             pid, title, text = passage.pid, passage.title, passage.text
-            row = (count, pid, title, title.casefold(), text, json.dumps(passage.sentences))
+            row = (count, pid, title, fold(title), text, json.dumps(passage.sentences))
             if db.execute("INSERT OR IGNORE INTO passages VALUES (?,?,?,?,?,?)", row).rowcount:
                 state.update(digest_line(passage))
                 count += 1

@@ -17,7 +17,7 @@ import dspy
 
 from ragbench.data.base import Split
 from ragbench.errors import ConfigError
-from ragbench.passages import question_key
+from ragbench.words import question_key
 
 Shares = tuple[float, float, float]
 Disjoint = Literal["passages", "questions"]

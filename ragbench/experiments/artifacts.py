@@ -28,16 +28,16 @@ from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import compiled_digest, differing
 from ragbench.experiments.store import check_output, read_json, read_object, write_json, write_whole
 from ragbench.logs import get
-from ragbench.passages import question_key
 from ragbench.paths import make_folder
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.routing import Policy
+from ragbench.words import question_key
 
 _log = get(__name__)
 
 PROGRAM = "program.json"
 SIDECAR = "sidecar.json"
-FORMAT = 1
+FORMAT = 2
 
 
 class Part(BaseModel):

@@ -23,8 +23,9 @@ from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
 from ragbench.folder_store import sha256_of
-from ragbench.passages import Corpus, Passage, question_key
+from ragbench.passages import Corpus, Passage
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
+from ragbench.words import question_key
 
 #: Column of a table of runs -> the field of a prediction that says it; no field says the blank.
 _SPENDING = {

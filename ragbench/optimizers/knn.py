@@ -8,7 +8,6 @@ neighbours. Nearness is the cosine of TF-IDF weights of words, so that loading n
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from ragbench.optimizers.students import fit_demos
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
+from ragbench.words import words
 
 BANK = "bank.json"
 
@@ -135,4 +135,4 @@ class _Nearest:
 
 
 def _words(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\w+", text.lower()))
+    return Counter(words(text))

@@ -22,9 +22,9 @@ import dspy
 
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, token_f1
-from ragbench.passages import question_key
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.user_code import contained, load_object
+from ragbench.words import question_key
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
 Scorer = Callable[[dspy.Example, Any], float]

@@ -19,12 +19,12 @@ import dspy
 from pydantic import Field
 
 from ragbench import signatures
-from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.programs.core.confidence import probability
 from ragbench.programs.core.trace import RESAMPLING
 from ragbench.retrievers import Passage, Retriever
+from ragbench.words import question_key
 
 #: Requirements of the first plan; tries at it; rounds with those that were rolled back.
 MAX_TASKS, DRAFT_TRIES, MAX_ATTEMPTS = 5, 3, 10

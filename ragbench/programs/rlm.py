@@ -16,12 +16,12 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerFromContext, RecursiveDecompose, SynthesizeAnswer, TreeNode
+from ragbench.words import question_key
 
 #: What a split says of its combination where none is needed.
 _LAST = "last"

@@ -91,7 +91,7 @@ def question_features(question: str) -> dict[str, float]:
 
 
 #: Version of the file, and of the features in it.
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 
 
 class _Part(BaseModel):
@@ -147,7 +147,7 @@ class LearnedFrom(_Part):
 class Policy(_Part):
     """What a policy file holds."""
 
-    format: Literal[1]
+    format: Literal[2]
     metric: str
     programs: list[Candidate] = Field(min_length=1)
     rule: Node

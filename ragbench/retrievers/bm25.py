@@ -8,7 +8,6 @@ memory-mapped when it is loaded.
 """
 
 import hashlib
-import re
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +23,11 @@ from pydantic import Field
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
 from ragbench.retrievers.scores import best
+from ragbench.words import words
 
-_WORD = re.compile(r"\w+")
 #: Lucene's English stop words.
 _STOPWORDS = frozenset(
-    _WORD.findall(
+    words(
         "a an and are as at be but by for if in into is it no not of on or such that the their "
         "then there these they this to was will with"
     )
@@ -51,9 +50,10 @@ class BM25Settings(Knobs):
 
 
 def words_of(text: str, stopwords: str = "en") -> list[str]:
-    """The lower-case words of `text` in order, repeats kept, without the `stopwords`."""
-    stop = _STOPWORDS if stopwords == "en" else ()
-    return [word for word in _WORD.findall(text.lower()) if word not in stop]
+    """The words of `text`, folded and in order, repeats kept, without the `stopwords`."""
+    if stopwords == "none":
+        return words(text)
+    return [word for word in words(text) if word not in _STOPWORDS]
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ def _blocks(
     left = iter(texts)
     while True:
         ids, starts = array("i"), array("q", [0])
-        for words in left:
-            ids.extend(map(numbers.__getitem__, words))
+        for bag in left:
+            ids.extend(map(numbers.__getitem__, bag))
             starts.append(len(ids))
-            lengths.append(len(words))
+            lengths.append(len(bag))
             if len(ids) >= _BLOCK_WORDS:
                 break
         n = len(starts) - 1
@@ -171,7 +171,7 @@ class BM25(Ranking):
     name = "bm25"
     Settings = BM25Settings
     is_stored = True
-    index_version = 4
+    index_version = 5
 
     postings: Postings | None = None  # None also where no passage has a word
 

@@ -8,9 +8,9 @@ from ragbench.data.base import make_example
 from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
 from ragbench.data.splits import find_clusters, linked, links, parse_fractions, split_examples
 from ragbench.errors import ConfigError
-from ragbench.passages import question_key
 from ragbench.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
+from ragbench.words import question_key
 
 THIRDS, SHARES = (0.5, 0.25, 0.25), (0.4, 0.2, 0.4)
 PARTS = ("train", "validation", "test")

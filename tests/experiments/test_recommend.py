@@ -106,7 +106,7 @@ def test_each_question_is_answered_by_the_program_of_the_rule() -> None:
         Candidate(label="the simple one", program="vanilla", set={"k": 2}),
         Candidate(label="the other", program="ircot", set={"max_steps": 2}),
     ]
-    policy = {"format": 1, "metric": "f1", "rule": RULE, "programs": programs}
+    policy = {"format": 2, "metric": "f1", "rule": RULE, "programs": programs}
     router = Router(shelf(), Policy.model_validate(policy))
     prediction, lm, ledger = ask(router, plausible, ONE)
     route, *rest = prediction.steps

@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+import regex
+
 from ragbench.passages import Passage, PassageSource
+from ragbench.words import fold
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
-_WORD = re.compile(r"\w{3,}")
+_WORD = regex.compile(r"\w{3,}")
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
 
 Named = Mapping[str, Sequence[Passage]]
@@ -30,11 +33,11 @@ class Titles:
         self._passages = passages
         self._on_disk = passages if isinstance(passages, PassageSource) else None
         in_memory = () if self._on_disk else passages
-        self._folded = _grouped((p.title.casefold(), p) for p in in_memory)
+        self._folded = _grouped((fold(p.title), p) for p in in_memory)
 
     def get(self, title: str) -> Passage | None:
         """The passage with this title, else the only one with it in another case."""
-        candidates = self._folded.get(title.casefold(), ())
+        candidates = self._folded.get(fold(title), ())
         if self._on_disk is not None:
             candidates = [self._on_disk[place] for place in self._on_disk.titled(title)]
         return next((p for p in candidates if p.title == title), None) or _only(candidates)
@@ -53,9 +56,9 @@ class Titles:
         """
         if (exact := self.get(subject)) is not None:
             return exact
-        bare, asked, forms = _bare(subject), question.casefold(), self._forms
+        bare, asked, forms = _bare(subject), fold(question), self._forms
         candidates = forms.bare.get(bare, ())
-        named = [p for p in candidates if "(" in p.title and p.title.casefold() in asked]
+        named = [p for p in candidates if "(" in p.title and fold(p.title) in asked]
         if len(named) == 1:
             return named[0]
         others = {p.pid: p for word in _WORD.findall(bare) for p in forms.words.get(word, ())}
@@ -64,7 +67,7 @@ class Titles:
             [p for p in others.values() if _names(asked, p.title) and p.pid not in taken],
             [p for p in forms.ranked.get(bare, ()) if p.pid not in taken],
         )
-        stating = ([p for p in group if obj.casefold() in p.text.casefold()] for group in groups)
+        stating = ([p for p in group if fold(obj) in fold(p.text)] for group in groups)
         return next(filter(None, map(_only, stating)), None)
 
     @cached_property
@@ -85,7 +88,7 @@ def _grouped(pairs: Iterable[tuple[str, Passage]]) -> Named:
 
 
 def _bare(title: str) -> str:
-    return _BRACKET.sub("", title.strip(_QUOTES)).strip(_QUOTES).casefold()
+    return fold(_BRACKET.sub("", title.strip(_QUOTES)).strip(_QUOTES))
 
 
 def _only(passages: Sequence[Passage]) -> Passage | None:
@@ -93,4 +96,4 @@ def _only(passages: Sequence[Passage]) -> Passage | None:
 
 
 def _names(asked: str, title: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(title.casefold())}(?!\w)", asked) is not None
+    return regex.search(rf"(?<!\w){regex.escape(fold(title))}(?!\w)", asked) is not None

@@ -22,6 +22,7 @@ from ragbench.data.passages import from_sentences, from_text, read_corpus
 from ragbench.data.readers import Id, NonBlank, Record, Row, Text, fail, read_rows, validate
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage
+from ragbench.words import fold
 
 
 def _rows(value: Any) -> Any:
@@ -193,7 +194,7 @@ def _by_evidence(
     passages = [
         titles.match(subject, obj, record.question, taken=taken) for subject, _, obj in triples
     ]
-    subjects = {subject.casefold() for subject, _, _ in triples}
+    subjects = {fold(subject) for subject, _, _ in triples}
     if len({passage.pid for passage in passages if passage is not None}) < len(subjects):
         passages = exact  # one passage for two subjects is a wrong one for one of them
     if triples:

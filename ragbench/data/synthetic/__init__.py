@@ -3,7 +3,6 @@
 `world` makes the facts, `render` the passages in a stream, `questions` what is asked.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,8 @@ from ragbench.data.synthetic.questions import DECK, Asked, Graph, ask
 from ragbench.data.synthetic.render import render
 from ragbench.data.synthetic.world import CELL_SIZE, Dice, build_cell
 from ragbench.errors import ConfigError
-from ragbench.passages import Passage, question_key
+from ragbench.passages import Passage
+from ragbench.words import question_key, words
 
 MIN_SIZE, MAX_SIZE = 100, 1_000_000
 CONTEXT_SIZE = 10
@@ -36,7 +36,7 @@ class _Page:
     @cached_property
     def words(self) -> list[set[str]]:
         """The words of each passage."""
-        return [_words(f"{passage.title} {passage.text}") for passage in self.passages]
+        return [set(words(f"{passage.title} {passage.text}")) for passage in self.passages]
 
 
 def stream_passages(size: int, seed: int) -> Iterator[Passage]:
@@ -120,16 +120,12 @@ def _near(
     Titles of gold count as its words; `spread` says how many passages have a word.
     """
     others = [passage for page in pages for passage in page.passages]
-    words = [bag for page in pages for bag in page.words]
-    wanted = _words(" ".join([question, *(p.title for p in gold)]))
+    bags = [bag for page in pages for bag in page.words]
+    wanted = set(words(" ".join([question, *(p.title for p in gold)])))
     taken = {p.pid for p in gold}
     ranked = sorted(
         (-sum(1 / spread[word] for word in sorted(wanted & bag)), place)
-        for place, bag in enumerate(words)
+        for place, bag in enumerate(bags)
         if others[place].pid not in taken
     )
     return [others[place] for _, place in ranked]
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))

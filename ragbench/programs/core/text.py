@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from ragbench.metrics import is_refusal, tokens
-from ragbench.passages import Passage, question_key
+from ragbench.passages import Passage
 from ragbench.sentences import split_sentences
+from ragbench.words import question_key
 
 # A later sub-question names the answer of an earlier one as {1}; models also write {n1}, {answer 1}
 # and #1.

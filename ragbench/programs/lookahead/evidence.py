@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ragbench.passages import question_key
 from ragbench.programs.core import jaccard, render
 from ragbench.programs.core.prompts import Line
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.retrievers import Passage, words_of
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
+from ragbench.words import question_key
 
 #: Fewer different passages, a smaller share of look-ups that found something, less mean confidence
 #: or more mean entropy (bits) call for the fallback.

@@ -16,7 +16,6 @@ import dspy
 from pydantic import Field
 
 from ragbench import signatures
-from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.lookahead import evidence as evidences, plan as plans
@@ -24,6 +23,7 @@ from ragbench.programs.lookahead.evidence import Evidence, LookedUp
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph, Source
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerank import make_reranker
+from ragbench.words import question_key
 
 
 class LookaheadKnobs(ProgramKnobs):

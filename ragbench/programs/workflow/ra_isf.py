@@ -13,12 +13,12 @@ import dspy
 from pydantic import Field
 
 from ragbench import signatures
-from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import with_answers
 from ragbench.retrievers import Passage, Retriever
+from ragbench.words import question_key
 
 
 class RAISFKnobs(ProgramKnobs):

@@ -18,13 +18,13 @@ import dspy
 from pydantic import Field
 
 from ragbench import signatures
-from ragbench.passages import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
+from ragbench.words import question_key
 
 #: A stated certainty of 0 or 1 counts as this much less.
 _LEAST = 0.001

@@ -7,12 +7,12 @@ facts; and phrases whose vectors are alike are joined as synonyms, which replace
 fact that joins them, as in the published code.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import regex
 from pydantic import Field
 
 from ragbench.knobs import Knobs
@@ -24,13 +24,14 @@ from ragbench.retrievers.lm_index.linear import by_lm
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import ExtractAllTriples, ExtractEntities, ExtractTriples
+from ragbench.words import fold
 
 #: Subject, relation and object, cleaned.
 FactText = tuple[str, str, str]
 
 #: Synonyms of a phrase at the most, and letters or digits that it must have more than.
 _SYNONYMS, _SHORT = 101, 2
-_NOT_WORD = re.compile(r"[^\w ]|_")
+_NOT_WORD = regex.compile(r"[^\w ]|_")
 
 
 class HippoSettings(LMIndexSettings):
@@ -45,7 +46,7 @@ class HippoIndex(WalkIndex):
     """Facts, phrases and passages."""
 
     name = "hippo"
-    index_version = 3
+    index_version = 4
     first = "phrases"
     Settings: ClassVar[type[Knobs]] = HippoSettings
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
@@ -135,7 +136,10 @@ def synonyms(
 
     At most 101 from a phrase, none from one of two letters or digits or fewer.
     """
-    asking = [i for i, phrase in enumerate(phrases) if len(re.sub(r"[\W_]", "", phrase)) > _SHORT]
+    asking = []
+    for place, text in enumerate(phrases):
+        if len(regex.sub(r"[\W_]", "", text)) > _SHORT:
+            asking.append(place)
     if not asking or threshold > 1:
         return {}
     index = make_index(np.ascontiguousarray(rows), "auto")
@@ -150,9 +154,9 @@ def synonyms(
 def cleaned(text: str) -> str:
     """`text` in lower case, with a blank for each character that is no letter, digit or blank.
 
-    Letters with accents stay, where the published code has ASCII alone.
+    Letters of all scripts stay with their marks, where the published code has ASCII alone.
     """
-    return _NOT_WORD.sub(" ", str(text).lower()).strip()
+    return _NOT_WORD.sub(" ", fold(str(text))).strip()
 
 
 def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:

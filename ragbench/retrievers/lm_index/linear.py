@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import dspy
 import numpy as np
+import regex
 from pydantic import Field
 
 from ragbench.errors import ConfigError, needs_extra
@@ -27,24 +28,22 @@ from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.retrievers.scores import min_max
 from ragbench.sentences import split_sentences
 from ragbench.signatures import ExtractEntities
+from ragbench.words import clean, fold, words
 
 #: Numbers, of which LinearRAG makes no entities.
 _NUMBERS = frozenset({"ORDINAL", "CARDINAL"})
-_CAPITAL = r"[^\W\d_a-z]"
+_CAPITAL = r"[^\W\d_a-z\p{M}]"
 _WORD = rf"(?:(?:{_CAPITAL}\.)+|{_CAPITAL}(?:[\w'\u2019&-]|\.(?=\w))*)"
 _LINK = r"(?:of|the|de|la|van|von|da|di|del)"
-_NAME = re.compile(rf"{_WORD}(?:\s+(?:{_LINK}\s+){{0,2}}{_WORD})*")
+_NAME = regex.compile(rf"{_WORD}(?:\s+(?:{_LINK}\s+){{0,2}}{_WORD})*")
 #: Words that a sentence or a question begins with.
 _OPENERS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    a an the this that these those he she it they we you i his her its their our my your
-    who whom whose what which when where why how is are was were do does did has have had
-    can could will would should may might must in on at by for from of to with as and or
-    but if after before during since until while although though both between among there
-    here name please also however
-""",
+    words(
+        "a an the this that these those he she it they we you i his her its their our my your "
+        "who whom whose what which when where why how is are was were do does did has have had "
+        "can could will would should may might must in on at by for from of to with as and or "
+        "but if after before during since until while although though both between among there "
+        "here name please also however"
     )
 )
 
@@ -64,10 +63,10 @@ def by_pattern(text: str) -> list[str]:
     """Runs of capitalised words, without the word that opens a sentence."""
     names = []
     for name in _NAME.findall(text):
-        words = name.rstrip("'\u2019&-").split()
-        while words and words[0].lower() in _OPENERS:
-            words.pop(0)
-        names.append(" ".join(words))
+        run = name.rstrip("'\u2019&-").split()
+        while run and run[0].lower() in _OPENERS:
+            run.pop(0)
+        names.append(" ".join(run))
     return plain_names(name for name in names if len(name) > 1)
 
 
@@ -122,7 +121,7 @@ class LinearIndex(WalkIndex):
     """Entities of a corpus, joined to its sentences and passages."""
 
     name = "linear"
-    index_version = 3
+    index_version = 4
     first = "names"
     Settings: ClassVar[type[Knobs]] = LinearSettings
     arrays = ("entity_vectors", "sentence_vectors", "edges", "weights")
@@ -202,7 +201,7 @@ class LinearIndex(WalkIndex):
         weights = passage_ratio * min_max(self.cosines(question, self.passages))
         occurrences: dict[int, dict[int, int]] = {}
         for entity in activated.last:
-            name = self.names[entity].lower()
+            name = fold(self.names[entity])
             for row, text in enumerate(self._texts):
                 if count := text.count(name):
                     occurrences.setdefault(row, {})[entity] = count
@@ -215,7 +214,7 @@ class LinearIndex(WalkIndex):
         if self.settings.entities == "spacy":
             return by_spacy(texts, self.settings.spacy_pipeline)
         if self.settings.entities == "regex":
-            return [by_pattern(text) for text in texts]
+            return [by_pattern(clean(text)) for text in texts]
         return at_once(lambda text: by_lm(lm, text), texts, progress, "entities of passages")
 
     def _join(self, read: list[list[str]], lm: IndexLM, progress: Progress | None) -> None:
@@ -224,8 +223,11 @@ class LinearIndex(WalkIndex):
         shares: list[tuple[int, int, float]] = []
         missing = 0
         for position, (passage, listed) in enumerate(zip(self.corpus, read, strict=True)):
-            text = passage_text(passage)
-            spelled_in_text = [spelled for name in listed if (spelled := in_text(name, text))]
+            text = clean(passage_text(passage))
+            spelled_in_text = []
+            for name in listed:
+                if spelled := in_text(clean(name), text):
+                    spelled_in_text.append(spelled)
             missing += len(listed) - len(spelled_in_text)
             names = list(dict.fromkeys(spelled_in_text))
             total = sum(map(text.count, names))
@@ -255,14 +257,14 @@ class LinearIndex(WalkIndex):
 
     @cached_property
     def _texts(self) -> list[str]:
-        return [passage_text(passage).lower() for passage in self.corpus]
+        return [fold(passage_text(passage)) for passage in self.corpus]
 
 
 def sentences_of(passage: Passage) -> list[str]:
     """The sentences of `passage`, the first with the title before it."""
-    sentences = list(passage.sentences or split_sentences(passage.text))
+    sentences = [clean(text) for text in passage.sentences or split_sentences(passage.text)]
     if passage.title:
-        sentences[:1] = [f"{passage.title} {' '.join(sentences[:1])}".strip()]
+        sentences[:1] = [f"{clean(passage.title)} {' '.join(sentences[:1])}".strip()]
     return sentences
 
 
@@ -276,7 +278,7 @@ def in_text(name: str, text: str) -> str:
 
 def holds(text: str, name: str) -> bool:
     """Whether `name` stands in `text` as whole words."""
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+    return regex.search(rf"(?<!\w){regex.escape(name)}(?!\w)", text) is not None
 
 
 def mention_bonus(occurrences: Mapping[int, int], activated: Activated) -> float:
