@@ -346,6 +346,8 @@ class Record:
     steps: list[Step]
     searches: list[Search]
     passages: list[ShownPassage]
+    #: Pids of the passages whose text the model was shown, in order; None where that is not known.
+    shown: Annotated[list[str] | None, ABSENT] = None
     counts: dict[str, int]
     ledger: Ledger
     latency_s: FiniteFloat

@@ -7,21 +7,25 @@ reading/wrong_form       right in substance, but not the string that was asked f
 data/metrics_disagree    a judge called it right and the strings differ
 reading/among_words      the gold answer among other words: right, denied, or a thing named after it
 control/parse, budget    no parsable answer; the budget was spent
+control/from_memory      the program chose to answer without a search
 control/no_search        nothing was ever searched
-control/loop             gold is missing, and the searches repeated themselves
-retrieval/...            gold is missing otherwise: never in reach, or in reach and not retrieved
-control/gave_up          all gold was there and no answer was given
+control/loop             gold was not found, and the searches repeated themselves
+control/too_few_steps    gold was not found; what leads to it was named, and never searched for
+retrieval/...            gold was not found otherwise: never in reach, or in reach and not retrieved
+control/not_shown        gold was found, and its text never shown to the model
+control/gave_up          all gold was shown and no answer was given
 data/answer_not_in_gold  no word of the gold answer stands in the gold passages
-reading/...              all gold was there: a part of the answer, another thing of the same type,
+reading/...              all gold was shown: a part of the answer, another thing of the same type,
                          or a thing of another type
 
 Gold is *in reach* when the missing passage is named, by its title or by the answer that leads to
-it, in the question, in a query, or in text already retrieved. The hop is the number of gold
+it, in the question, in a query, or in text that was found. The hop is the number of gold
 passages found, plus one: how far the chain got.
 """
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -77,7 +81,7 @@ def cause_of(record: Record) -> Cause | None:
     if cause := _among_words(record) or _stopped(record) or _missing(record):
         return cause
     if _is_no_answer(record.answer_text):
-        return Cause("control", "gave_up", "no answer, though all gold passages were there")
+        return Cause("control", "gave_up", "no answer, though all gold passages were shown")
     return _bad_gold(record) or _reading(record)
 
 
@@ -108,7 +112,9 @@ def _stopped(record: Record) -> Cause | None:
         return Cause("control", "parse", "a reply that could not be read")
     if reason == "budget":
         return Cause("control", "budget", "calls or searches were spent")
-    if not record.searches and not record.passages:
+    if not record.searches and not record.passages and not record.shown:
+        if reason == "direct":
+            return Cause("control", "from_memory", "the program chose to answer from memory")
         return Cause("control", "no_search", "answered without searching")
     return None
 
@@ -117,6 +123,7 @@ def _missing(record: Record) -> Cause | None:
     """The cause where a gold passage, or without gold pids the gold answer, was not retrieved."""
     seen = set(union(record)) | {passage.pid for passage in record.passages}
     gold = record.gold_pids
+    shown_pids = seen if record.shown is None else set(record.shown)
     if not gold:
         texts = [loose_words(f"{p.title} {p.text}") for p in record.passages]
         wanted = list(map(loose_words, record.answers))
@@ -126,7 +133,11 @@ def _missing(record: Record) -> Cause | None:
         return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
     n_seen = sum(pid in seen for pid in gold)
     if n_seen == len(gold):
-        return None
+        n_shown = sum(pid in shown_pids for pid in gold)
+        if n_shown == len(gold):
+            return None
+        detail = f"{n_shown} of {len(gold)} gold passages shown, all found"
+        return Cause("control", "not_shown", detail, n_shown + 1)
     hop = n_seen + 1
     detail = f"{n_seen} of {len(gold)} gold passages"
     repeats = sum(search.cached for search in record.searches)
@@ -137,24 +148,34 @@ def _missing(record: Record) -> Cause | None:
     reached = [name for name in names if _is_named(name, record)]
     if names and not reached:
         return Cause("retrieval", "never_in_reach", f"{detail}; nothing named {names[0]!r}", hop)
-    named = f"; {reached[0]!r} was named" if reached else ""
-    return Cause("retrieval", "not_retrieved", detail + named, hop)
+    if not reached:
+        return Cause("retrieval", "not_retrieved", detail, hop)
+    queries = [search.query for search in record.searches]
+    sought = [name for name in reached if _is_among(name, queries)]
+    if not sought:
+        return Cause("control", "too_few_steps", f"{detail}; {reached[0]!r} was not searched", hop)
+    return Cause("retrieval", "not_retrieved", f"{detail}; {sought[0]!r} was searched", hop)
 
 
 def _missing_names(record: Record, hop: int) -> list[str]:
-    """Names of the missing passages: their titles, or the answer that leads to them."""
+    """Names of the missing passages: their titles, and the answer that leads to them."""
     seen = {passage.title for passage in record.passages}
     titles = dict.fromkeys(title for title, _ in record.support)
-    if titles:
-        return [title for title in titles if title not in seen]
+    names = [title for title in titles if title not in seen]
     parts = record.decomposition
-    return [str(parts[hop - 2]["answer"])] if 2 <= hop <= len(parts) else []
+    if 2 <= hop <= len(parts):
+        names.append(str(parts[hop - 2]["answer"]))
+    return names
 
 
 def _is_named(name: str, record: Record) -> bool:
-    wanted = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
     texts = [record.question, *(search.query for search in record.searches)]
     texts += [f"{passage.title} {passage.text}" for passage in record.passages]
+    return _is_among(name, texts)
+
+
+def _is_among(name: str, texts: Sequence[str]) -> bool:
+    wanted = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
     return any(_holds(loose_words(text), wanted) for text in texts)
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 
+from ragbench.metrics.answer import official_f1
 from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_amount, once
 from ragbench.metrics.text import approx_tokens
 from ragbench.record import Record
@@ -55,6 +56,27 @@ def rankings(record: Record) -> list[list[str]]:
 def union(record: Record) -> list[str]:
     """Every pid found, once, in the order first seen."""
     return list(dict.fromkeys(pid for ranking in rankings(record) for pid in ranking))
+
+
+@once
+def shown(record: Record) -> list[str]:
+    """Every pid whose text the model was shown; what was found, where that is not known."""
+    return union(record) if record.shown is None else record.shown
+
+
+def evidence(record: Record) -> float | None:
+    """1.0 if the model was shown every gold passage, else 0.0; None where none are known."""
+    if not record.gold_pids:
+        return None
+    return 0.0 if record.failed else all_recall(shown(record), record.gold_pids)
+
+
+def retrieval_efficiency(record: Record) -> float | None:
+    """F1 of the answer for each retrieval; None where nothing was searched."""
+    searches = len(rankings(record))
+    if record.failed:
+        return 0.0
+    return official_f1(record) / searches if searches else None
 
 
 def retrieved_tokens(record: Record) -> float:
@@ -112,6 +134,12 @@ _register("mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
 _register("ndcg", ndcg, "normalised discounted gain of gold passages")
 _register("search_recall", recall, "share of gold passages")
 
+add(
+    Metric("evidence", evidence, "whether the model was shown all gold passages"),
+)
+add(
+    Metric("retrieval_efficiency", retrieval_efficiency, "F1 for each search"),
+)
 add_amount(
     "hops_to_gold",
     hops_to_gold,

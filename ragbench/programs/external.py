@@ -97,7 +97,9 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         passages = _passages(prediction, trace)
         thought = str(prediction.get("reasoning") or "")
         trace.step("answer", input=trace.question, thought=thought, observation=str(answer))
-        return trace.prediction(str(answer), "answered", passages=passages or None)
+        prediction = trace.prediction(str(answer), "answered", passages=passages or None)
+        prediction.shown = None  # what a foreign module shows its model is not known
+        return prediction
 
     def dump_state(self, json_mode: bool = True) -> Any:
         """The state of the module alone, so that it also loads without ragbench."""

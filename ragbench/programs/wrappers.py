@@ -166,6 +166,9 @@ class Voting(Around):
         most = max(tally.values(), default=0)
         winner = next((p for p in given if tally[normalise_answer(p.answer)] == most), cast[0])
         seen: dict[str, Passage] = {}
+        shown: dict[str, None] = {}
+        for prediction in cast:
+            shown.update(dict.fromkeys(prediction.get("shown") or ()))
         for passage in (passage for p in cast for passage in p.passages):
             seen.setdefault(passage.pid, passage)
         vote = Step("vote", observation=winner.answer, notes=dict(tally))
@@ -175,6 +178,7 @@ class Voting(Around):
                 "steps": [*(step for p in cast for step in p.steps), vote],
                 "searches": [search for p in cast for search in p.searches],
                 "passages": list(seen.values()),
+                "shown": list(shown),
                 "counts": sum((Counter(p.counts) for p in cast), Counter()),
             }
         )

@@ -32,24 +32,33 @@ REMEMBERED = (
     "the complete name, date, number or phrase alone; yes or no if the question asks whether"
 )
 GUESS = "a best guess rather than a refusal"
+#: What the last answer is without its facts: a guess, or a word that says so.
+OnMissing = Literal["guess", "say_so"]
+SAY_SO = '"not stated" rather than a guess'
 BRIEF = f"{SPAN}; {GUESS}"
 #: An answer on the way to the last one.
 STATED = "the complete name, date, number or phrase alone; empty if not stated"
 
 
 @lru_cache(maxsize=256)  # adapters keep what they make of a signature
-def styled(signature: type[dspy.Signature], style: AnswerStyle) -> type[dspy.Signature]:
-    """`signature` with the final answer described as `style` has it."""
-    for name, field in signature.output_fields.items():
+def styled(
+    signature: type[dspy.Signature], style: AnswerStyle, on_missing: OnMissing = "guess"
+) -> type[dspy.Signature]:
+    """`signature` with the final answer described as `style` and `on_missing` have it."""
+    for name, field in signature.fields.items():
         described = str(field.json_schema_extra.get("desc", ""))
-        if (said := _restyled(described, style)) != described:
-            signature = signature.with_updated_fields(name, desc=said)
-    if (said := _restyled(signature.instructions, style)) != signature.instructions:
-        signature = signature.with_instructions(said)  # as those of a REPL have it
+        worded = _restyled(described, style, on_missing)
+        if worded != described:
+            signature = signature.with_updated_fields(name, desc=worded)
+    worded = _restyled(signature.instructions, style, on_missing)
+    if worded != signature.instructions:
+        signature = signature.with_instructions(worded)  # as those of a REPL have it
     return signature
 
 
-def _restyled(text: str, style: AnswerStyle) -> str:
+def _restyled(text: str, style: AnswerStyle, on_missing: OnMissing) -> str:
+    if on_missing == "say_so":
+        text = text.replace(GUESS, SAY_SO)
     wordings = (*ANSWER_STYLES.values(), REMEMBERED)
     found = next((wording for wording in wordings if wording in text), None)
     if found is None or (found == REMEMBERED and style == "brief"):

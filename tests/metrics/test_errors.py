@@ -70,21 +70,27 @@ OSLO, TRONDHEIM = ([{"question": "?", "answer": a}] * 2 for a in ("Oslo", "Trond
         ("Sweden", {"counts": {"parse_fallback": 1}}, "reading/same_type"),  # an answer was given
         ("Sweden", {"scores": {"judge": 1.0}}, "data/metrics_disagree"),
         # Gold is missing: named in what was seen (p1 names Oslo), asked or searched, or not.
-        ("Sweden", {"pids": ("p1",)}, "retrieval/not_retrieved"),
+        ("Sweden", {"pids": ("p1",)}, "control/too_few_steps"),
         ("Sweden", {"pids": ("p2",)}, "retrieval/never_in_reach"),
         ("Sweden", {"pids": ("p3",), "searches": [search("who is Ann Lee", ["p3"])]},
          "retrieval/not_retrieved"),
-        ("Sweden", {"pids": ("p3",), "question": "Where is Oslo?"}, "retrieval/not_retrieved"),
-        ("Sweden", {"pids": ("p1",), "support": [], "decomposition": OSLO},
+        ("Sweden", {"pids": ("p3",), "question": "Where is Oslo?"}, "control/too_few_steps"),
+        ("Sweden", {"pids": ("p1",), "searches": [search("Oslo", ["p1"])]},
          "retrieval/not_retrieved"),
+        ("Sweden", {"pids": ("p1",), "support": [], "decomposition": OSLO},
+         "control/too_few_steps"),
         ("Sweden", {"pids": ("p1",), "support": [], "decomposition": TRONDHEIM},
          "retrieval/never_in_reach"),
         ("Sweden", {"pids": ("p1",), "searches": AGAIN}, "control/loop"),
-        ("Sweden", {"pids": ("p1",), "searches": AGAIN[:2]}, "retrieval/not_retrieved"),
+        ("Sweden", {"pids": ("p1",), "searches": AGAIN[:2]}, "control/too_few_steps"),
         ("Sweden", {"pids": ("p1",), "stop_reason": "no_progress"}, "control/loop"),
         # No answer was given: where the gold was not found, that is the cause.
         ("Unknown", {}, "control/gave_up"),
-        ("", {"pids": ("p1",)}, "retrieval/not_retrieved"),
+        ("", {"pids": ("p1",)}, "control/too_few_steps"),
+        # Found is not shown, and the choice of memory is no lack of searches.
+        ("Sweden", {"shown": ["p1"]}, "control/not_shown"),
+        ("Sweden", {"shown": ["p1", "p2"]}, "reading/same_type"),
+        ("Sweden", {"pids": (), "stop_reason": "direct"}, "control/from_memory"),
         ("noanswer", {"counts": {"parse_fallback": 1}}, "control/parse"),
     ],
 )  # fmt: skip
@@ -94,7 +100,7 @@ def test_the_first_rule_that_holds(answer: str, fields: dict[str, Any], expected
 
 def test_the_hop_is_how_far_the_chain_got() -> None:
     found = cause(record("Sweden", pids=("p1",)))
-    assert (found.hop, "'Oslo' was named" in found.detail) == (2, True)
+    assert (found.hop, "'Oslo' was not searched" in found.detail) == (2, True)
     assert cause(record("Sweden", pids=("p3", "p4"))).hop == 1
     assert cause(record("Sweden", pids=("p1",), searches=AGAIN)).hop == 2
 

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import RagbenchError, UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.experiments.runs.summary import EVIDENCE, failure_of, members, stop_lines, summarize
+from ragbench.experiments.runs.summary import (
+    EVIDENCE,
+    FOUND,
+    failure_of,
+    members,
+    stop_lines,
+    summarize,
+)
 from ragbench.experiments.store import RunCard, RunFolder, StoredRecords
 from ragbench.metrics import GROUPINGS, cluster_of, get_metric, mean_interval, usable_clusters
+from ragbench.metrics.retrieval import shown as shown_pids
 from ragbench.record import Record
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ _COLUMNS = (
     Column("em", "EM", "score", interval=True),
     Column("f1", "F1", "score", interval=True),
     Column(EVIDENCE, "evidence", "score", drop=1),
+    Column(FOUND, "found", "score", drop=7),
     Column("failed", kind="count", drop=6),
     Column("calls", kind="amount", drop=3),
     Column("path", kind="amount", drop=9),
@@ -60,7 +69,10 @@ LEGEND = (
     "calls, path (longest chain of calls), searches, tokens and cost are per question, as if "
     "nothing were cached"
 )
-LEGEND_OF_EVIDENCE = "; evidence: share of questions whose gold passages were all found"
+LEGEND_OF_EVIDENCE = (
+    "; evidence: share of questions whose gold passages the model was all shown; found: whose gold "
+    "passages were all found"
+)
 
 
 def print_runs(evaluations: Sequence[Evaluation], by_group: bool = False) -> None:
@@ -127,6 +139,7 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
         **measured(records, "em"),
         **measured(records, "f1"),
         EVIDENCE: measured(records, EVIDENCE)[EVIDENCE],
+        FOUND: measured(records, FOUND)[FOUND],
         "failed": summary.failed,
         "calls": each(as_if.calls),
         "path": each(summary.critical_path_calls),
@@ -157,7 +170,11 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The columns but for evidence and index where no run has any."""
     evidence = any(row[EVIDENCE] is not None for row in rows)
     index = any("index_usd" in row for row in rows)
-    left_out = {name for name, known in ((EVIDENCE, evidence), ("index_usd", index)) if not known}
+    left_out = set[str]()
+    if not evidence:
+        left_out |= {EVIDENCE, FOUND}
+    if not index:
+        left_out.add("index_usd")
     return [column for column in _COLUMNS if column.name not in left_out]
 
 
@@ -402,7 +419,12 @@ def print_trace(record: Record) -> None:
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
         cited = " (cited)" if place in (record.citations or ()) else ""
-        say(f"  {mark} {passage.title} | {passage.text[:120]}{cited}")
+        hidden = "" if passage.pid in shown_pids(record) else " (never shown)"
+        say(f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}")
+    found = {passage.pid for passage in record.passages}
+    missing = [pid for pid in record.gold_pids if pid not in found]
+    if missing:
+        say(f"not found {'; '.join(missing)} (gold)")
     if failure := record.failure:
         say(f"failed    {failure.boundary}: {failure.error}: {failure.message[:300]}")
     else:
@@ -410,6 +432,8 @@ def print_trace(record: Record) -> None:
     if record.answers:
         scores = ", ".join(f"{name} {value:.2f}" for name, value in record.scores.items())
         say(f"gold      {' / '.join(record.answers)}  ({scores})")
+    if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:
+        say("          right without its evidence: the model was not shown every gold passage")
     total = record.ledger.as_if
     counts = "".join(f"; {name} {n}" for name, n in record.counts.items())
     say(

@@ -375,6 +375,7 @@ def make_record(
             )
             for passage in prediction.passages
         ],
+        shown=_plain(prediction.get("shown")),
         counts=dict(sorted(prediction.counts.items())),
         citations=_plain(prediction.get("citations")),
         plan=_plain(prediction.get("plan")),

@@ -32,8 +32,10 @@ T = TypeVar("T")
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
 HEADLINE = ("em", "f1")
-#: The share of questions whose gold passages were all found; it stands beside the scores.
-EVIDENCE = "all_recall"
+#: Stand beside the scores: whether the model was shown every gold passage, and whether the
+#: searches found them all.
+EVIDENCE = "evidence"
+FOUND = "all_recall"
 
 #: Breakdown -> what its rows are, for people.
 GROUP_NAMES = {"qtype": "question type", "hops": "hops", "answer_kind": "kind of answer"}
@@ -109,7 +111,7 @@ def spending(record: Record) -> Spending:
 
 #: What a summary and a table of runs need of each record.
 COLUMNS = (
-    *(get_metric(name).score for name in (*HEADLINE, EVIDENCE)),
+    *(get_metric(name).score for name in (*HEADLINE, EVIDENCE, FOUND)),
     failed, failure_of, stop_reason, cluster_of, spending,
 )  # fmt: skip
 

@@ -21,10 +21,10 @@ from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core.prompts import render
-from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace
+from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording
 from ragbench.registry import Registry
 from ragbench.retrievers import Passage, Progress, Retriever
-from ragbench.signatures import AnswerStyle, role_of
+from ragbench.signatures import AnswerStyle, OnMissing, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
 Reader = Literal["predict", "cot"]
@@ -50,6 +50,9 @@ class ProgramKnobs(Knobs):
     context_tokens: int = Field(4000, ge=100, le=1_000_000, description="tokens of passages shown")
     answer_style: AnswerStyle = Field(
         "brief", description="the final answer: a name or phrase, a sentence or two, or at length"
+    )
+    on_missing: OnMissing = Field(
+        "guess", description="the final answer without its facts: a guess, or a word that says so"
     )
     max_calls: int = Field(50, ge=1, le=10_000, description="LM calls per question at the most")
     max_retrievals: int = Field(100, ge=0, le=10_000, description="searches per question at most")
@@ -147,7 +150,8 @@ class RAGProgram(dspy.Module, Generic[K]):
         """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason."""
         budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
         retriever = self.retriever.for_question(question)
-        trace = Trace(question, retriever, budget, style=self.knobs.answer_style)
+        wording = Wording(self.knobs.answer_style, self.knobs.on_missing)
+        trace = Trace(question, retriever, budget, wording)
         parts = trace, trace.root, trace.root.pending
         context = current()
         if context.qid is None and (ids := context.get(QuestionIds)):

@@ -5,11 +5,13 @@ beside a long one stays whole. The question, tools and settings are never cut.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import dspy
 
 from ragbench.passages import Passage
+from ragbench.sentences import split_sentences
 from ragbench.tokens import estimate_tokens, first_tokens
 
 #: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.
@@ -18,6 +20,9 @@ _WHOLE = frozenset({"question", "tools", "signature", "config"})
 #: Characters, of all inputs that may be cut, under which cutting is given up.
 _LEAST = 200
 _MARK = " ..."
+#: Characters of a sentence, without whitespace, by which a text shows it.
+_LEAST_SHOWN = 24
+_UNPRINTED = {ord(mark): None for mark in " \t\r\n\u00a0\"'\\\u2018\u2019\u201c\u201d"}
 
 
 class Line(str):
@@ -69,6 +74,49 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
         if rest := [line for line in lines if line and not isinstance(line, Line)]:
             others[name] = rest
     return tuple(pids), others
+
+
+def shown_in(inputs: Mapping[str, Any], passages: Sequence[Passage]) -> list[str]:
+    """Pids of the passages whose text stands in `inputs`, whole or in part.
+
+    A `Line` says which passage it shows. Of any other text, such as what tools or code printed, the
+    beginning of a sentence of one of `passages` shows it.
+    """
+    pids: list[str] = []
+    texts: list[str] = []
+    for name, value in inputs.items():
+        if name in _WHOLE:
+            continue
+        if isinstance(value, dspy.History):
+            texts.append(str(value.messages))
+            continue
+        for line in value if isinstance(value, list) else [value]:
+            if isinstance(line, Line):
+                pids.append(line.pid)
+            elif isinstance(line, str) and len(line) >= _LEAST_SHOWN:
+                texts.append(line)
+    if texts:
+        printed = _squeezed(" ".join(texts))
+        for passage in passages:
+            if any(start in printed for start in _beginnings(passage)):
+                pids.append(passage.pid)
+    return pids
+
+
+def _squeezed(text: str) -> str:
+    """`text` without whitespace, quotation marks and backslashes, as code may print it."""
+    return text.replace("\\n", "").translate(_UNPRINTED)
+
+
+@lru_cache(maxsize=20_000)
+def _beginnings(passage: Passage) -> tuple[str, ...]:
+    """The first characters of each sentence of `passage` that is long enough to tell it."""
+    starts = []
+    for sentence in passage.sentences or split_sentences(passage.text):
+        start = _squeezed(sentence)[:_LEAST_SHOWN]
+        if len(start) == _LEAST_SHOWN:
+            starts.append(start)
+    return tuple(starts) or (_squeezed(passage.text),)
 
 
 def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:

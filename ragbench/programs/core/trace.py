@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import dspy
 from dspy import AdapterParseError, ContextWindowExceededError
@@ -21,10 +21,10 @@ from ragbench.context import current, use
 from ragbench.ledger import PendingCalls, fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
-from ragbench.programs.core.prompts import halved, split_shown
+from ragbench.programs.core.prompts import halved, shown_in, split_shown
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import AnswerStyle, styled
+from ragbench.signatures import AnswerStyle, OnMissing, styled
 from ragbench.user_code import contained
 
 _logger = get(__name__)
@@ -79,6 +79,13 @@ class Budget:
         return self.max_retrievals - self.retrievals
 
 
+class Wording(NamedTuple):
+    """How the final answer is asked for."""
+
+    style: AnswerStyle = "brief"
+    on_missing: OnMissing = "guess"
+
+
 @dataclass
 class Log:
     """What happened in a question, or in one item of a fan-out until it is merged, in order."""
@@ -86,6 +93,8 @@ class Log:
     steps: list[Step] = field(default_factory=list)
     searches: list[Search] = field(default_factory=list)
     seen: dict[str, Passage] = field(default_factory=dict)
+    #: Pids of the passages whose text a model was shown, in order; see `shown_in`.
+    shown: dict[str, None] = field(default_factory=dict)
     #: Calls since the last step.
     pending: PendingCalls = field(default_factory=PendingCalls)
 
@@ -107,6 +116,7 @@ class Log:
             self.note(step)
         self.pending.extend(other.pending.take())
         self.searches += other.searches
+        self.shown.update(other.shown)
         self.seen = {**self.seen, **{k: v for k, v in other.seen.items() if k not in self.seen}}
 
 
@@ -117,10 +127,14 @@ class Trace:
     """
 
     def __init__(
-        self, question: str, retriever: Retriever, budget: Budget, *, style: AnswerStyle = "brief"
+        self,
+        question: str,
+        retriever: Retriever,
+        budget: Budget,
+        wording: Wording = Wording(),  # noqa: B008
     ) -> None:
         self.question, self.retriever, self.budget = question, retriever, budget
-        self.style = style
+        self.wording = wording
         self.counts: Counter[str] = Counter()
         self.root = Log()
         self._cache: dict[tuple[str, int], list[Passage]] = {}
@@ -183,16 +197,21 @@ class Trace:
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
         """The reply, and the inputs that it is the reply to, cut where need be."""
         role = getattr(predictor, "rb_role", "")
-        if "question" not in inputs or self.style != "brief":
+        if "question" not in inputs or self.wording != Wording():
             signature = inputs.get("signature") or predictor.predictors()[0].signature
             if "question" in signature.input_fields:
                 inputs = {"question": self.question, **inputs}
-            if self.style != "brief":
-                inputs = {**inputs, "signature": styled(signature, self.style)}
+            if self.wording != Wording():
+                inputs = {**inputs, "signature": styled(signature, *self.wording)}
+        # What only grades a passage does not read it for the answer.
+        declared = getattr(predictor, "signature", None)
+        reads = role != "judge" or "answer" in getattr(declared, "output_fields", ())
         caller = (getattr(predictor, "rb_signature", ""), role)
         with use(replace(current(), counts=self.counts, caller=caller), lm=role_lm(role)):
             while True:
                 self.budget.spend_call(last=last)
+                if reads:
+                    self.show(inputs)
                 try:
                     return predictor(**inputs), inputs
                 except AdapterParseError as error:
@@ -213,6 +232,21 @@ class Trace:
                     self.count("context_cut")
                     inputs = cut
         return dspy.Prediction(**(otherwise or {}), parse_fallback=True), inputs
+
+    def show(self, inputs: Mapping[str, Any], among: Sequence[Passage] | None = None) -> None:
+        """Note the passages whose text stands in `inputs`: those found, or some of `among`.
+
+        This is the one place that says what a model was shown; see `prompts.shown_in`.
+        """
+        log = self._log
+        candidates = self.passages if among is None else among
+        unseen = [passage for passage in candidates if passage.pid not in log.shown]
+        for pid in shown_in(inputs, unseen):
+            log.shown[pid] = None
+        if among is not None:
+            for passage in among:
+                if passage.pid in log.shown:
+                    log.seen.setdefault(passage.pid, passage)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The retriever's passages for `query`, noted as a search; a repeat costs nothing."""
@@ -303,6 +337,7 @@ class Trace:
             passages=self.passages if passages is None else list(passages),
             steps=list(log.steps),
             searches=list(log.searches),
+            shown=list(log.shown),
             stop_reason=stop_reason,
             counts=self.counts,
             **extra,

@@ -111,7 +111,7 @@ function showPrograms() {
   const columns = [
     ["program", "", ({ at }) => called(at)],
     [m, "", ({ run, at }) => drawn(mean(run), m, from, to, at, score, mean(run).n < most && ` (${mean(run).n})`)],
-    some("all_recall") && ["evidence found", "", ({ run }) => score(run.all_recall) +
+    some("evidence") && ["evidence shown", "", ({ run }) => score(run.evidence) +
       (run.without_evidence > run.right / 3 ? ` (${run.without_evidence} of ${run.right} right without it)` : "")],
     [`vs ${data.runs[base].name}`, "", ({ at, d }) => at === base ? "baseline" : !d ? "–" :
       drawn(d, "difference", -reach, reach, at, signed, d.n < most && ` on the shared ${d.n}`)],
