@@ -74,14 +74,16 @@ class Corpus(Sequence[Passage]):
 
     `view` is whether they are paragraphs (title and sentence ids survive) or fixed-length
     chunks; `alignment` maps a chunk's pid to the `(title, sentence index)` pairs it holds.
-    `contexts` maps a question to the positions of its own passages (the distractor setting); empty
-    for a pooled corpus.
+    `contexts` maps the id of a question to the positions of its own passages (the distractor
+    setting); it is empty for a pooled corpus. `askers` maps the text of a question to the ids of
+    those that ask it, most often one; a text that is not in it is its own id.
     """
 
     passages: Sequence[Passage]
     view: View = "paragraph"
     alignment: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    askers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __getitem__(self, index: Any) -> Any:
         return self.passages[index]
@@ -127,6 +129,20 @@ class Corpus(Sequence[Passage]):
         for place, passage in enumerate(self.passages):
             positions.setdefault(fold(passage.title), []).append(place)
         return positions
+
+    def own(self, question: str, qid: str | None = None) -> tuple[int, ...] | None:
+        """The positions of the passages of the question with this text; None where it has none.
+
+        Of questions with one text, `qid` says which is meant; without it the first is.
+        """
+        qids = self.askers.get(question, (question,))
+        if qid is not None and qid in qids:
+            return self.contexts.get(qid)
+        return self.contexts.get(qids[0])
+
+    def contexts_of(self, question: str) -> list[tuple[int, ...]]:
+        """The positions of the passages of each question with this text."""
+        return [self.contexts[qid] for qid in self.askers.get(question, (question,))]
 
     def subset(self, positions: Sequence[int]) -> Corpus:
         """A corpus of the passages at `positions`, in that order."""

@@ -113,8 +113,9 @@ class Dataset:
                 given = {k: v for k, v in example.items() if k != "cluster"}  # follows from these
                 fields = json.dumps(given, sort_keys=True, ensure_ascii=True)
                 state.update(f"\x1e{fields}".encode())
-        for question, positions in sorted(self.corpus.contexts.items()):
-            state.update(f"\x1c{question}\x1f{positions}".encode())
+        for question in sorted(self.corpus.askers):
+            for positions in self.corpus.contexts_of(question):
+                state.update(f"\x1c{question}\x1f{positions}".encode())
         return state.hexdigest()
 
 
@@ -214,11 +215,13 @@ def make_example(
 def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
     """The examples an optimizer may see: question, answer and all answers, no gold passage.
 
+    Of questions with one text the first is taken, since an optimizer hands on the text alone.
     `answer` is the canonical one and becomes the demo's output; `answers` is for the metric.
     """
-    return [
-        dspy.Example(
-            question=example.question, answer=example.answers[0], answers=list(example.answers)
-        ).with_inputs("question")
-        for example in examples
-    ]
+    shown: dict[str, dspy.Example] = {}
+    for example in examples:
+        if example.question not in shown:
+            answers = list(example.answers)
+            visible = dspy.Example(question=example.question, answer=answers[0], answers=answers)
+            shown[example.question] = visible.with_inputs("question")
+    return list(shown.values())

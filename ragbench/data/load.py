@@ -14,7 +14,7 @@ from ragbench.data.readers import Row, fail, map_fields, read_rows
 from ragbench.data.splits import find_clusters, links, parse_fractions, split_examples
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
-from ragbench.words import words
+from ragbench.words import question_key, words
 
 
 def default_view(dataset: str) -> View:
@@ -155,6 +155,7 @@ def assemble(
     gathered, examples = Pool(pool), list[dspy.Example]()
     rows, assigned = dict[str, Row](), dict[str, Split]()
     contexts: dict[str, tuple[int, ...]] = {}
+    askers: dict[str, list[str]] = {}
     support_missing = 0
     for item in items:
         row, example = item.row, item.example
@@ -168,12 +169,13 @@ def assemble(
             assigned[example.qid] = row.split
         support_missing += _missing_support(example, item.passages)
         places = dict.fromkeys(map(gathered.add, item.passages))
-        contexts.setdefault(example.question, tuple(places))
+        contexts[example.qid] = tuple(places)
+        askers.setdefault(example.question, []).append(example.qid)
     if not examples:
         raise DataError(f"{spec.dataset}: there are no questions")
     setting = _setting(spec, has_corpus=corpus is not None)
     for example in examples if setting == "distractor" else ():
-        if not contexts[example.question]:
+        if not contexts[example.qid]:
             raise DataError(
                 f"{rows[example.qid].where}: question {example.qid!r} has no passages of its own; "
                 "use --setting pooled with --corpus-file"
@@ -181,7 +183,9 @@ def assemble(
     passages = gathered.passages if corpus is None else corpus
     if not isinstance(passages, PassageSource):
         passages = tuple(passages)
-    clusters = find_clusters([links(example) for example in examples])
+    distractor = setting == "distractor"
+    # Questions with one text vary together whatever their passages are.
+    clusters = find_clusters([[*links(e), question_key(e.question)] for e in examples])
     for example, at in zip(examples, clusters, strict=True):
         example.cluster = examples[at].qid
     splits, duplicates, overlapping, disjoint = split_examples(
@@ -191,11 +195,13 @@ def assemble(
         assigned=assigned,
         # The user's own splits keep the order of their files; official ones are sampled from.
         in_order={split for split in question_files(spec) if split},
+        contexts=contexts if distractor else {},
     )
     if spec.view == "chunk":
         searched = _chunk_view(spec, passages, examples)
     else:
-        searched = Corpus(passages, contexts=contexts if setting == "distractor" else {})
+        own = (contexts, askers) if distractor else ({}, {})
+        searched = Corpus(passages, contexts=own[0], askers=own[1])
     kept = [example for part in splits.values() for example in part]
     card = {
         "questions": len(examples),

@@ -47,14 +47,16 @@ def split_examples(
     fractions: Shares,
     assigned: Mapping[str, Split] = MappingProxyType({}),
     in_order: Collection[str] = (),
+    contexts: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Splits:
     """The examples in a seeded order, cut into train, validation and test by `fractions`.
 
-    Of examples that ask the same question (words, lower case) one is kept, by test before
-    validation and train. The first n of a split are the same for every n. `assigned` maps qids to
-    the split that they are already, as an official evaluation part is: they alone become it, and
-    the others are cut into the other splits in proportion. The splits of `in_order` stay in the
-    order given.
+    Of examples that ask the same question of the same passages one is kept, by test before
+    validation and train. `contexts` has the passages of each by qid; where they differ, the others
+    follow the first into its split. The first n of a split are the same for every n. `assigned`
+    maps qids to the split that they are already, as an official evaluation part is: they alone
+    become it, and the others are cut into the other splits in proportion. The splits of `in_order`
+    stay in the order given.
 
     Questions that are linked, directly or over others, by gold passages or sub-questions go into
     one split, or are dropped where they are linked with an assigned one, unless the shares of the
@@ -62,8 +64,13 @@ def split_examples(
     would be dropped.
     """
     unique: dict[str, dspy.Example] = {}
+    twins: dict[str, list[dspy.Example]] = {}
     for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
-        unique.setdefault(question_key(example.question), example)
+        first = unique.setdefault(question_key(example.question), example)
+        alike = [first, *twins.setdefault(first.qid, [])]
+        is_new = all(contexts.get(example.qid) != contexts.get(other.qid) for other in alike)
+        if is_new and assigned.get(example.qid) == assigned.get(first.qid):
+            twins[first.qid].append(example)
     fixed: dict[Split, list[dspy.Example]] = {name: [] for name in _NAMES}
     rest: list[dspy.Example] = []
     for example in unique.values():
@@ -89,8 +96,13 @@ def split_examples(
     given_apart = sum(map(len, held)) == len(taken)
     if given_apart and len(lone) >= len(rest) / 2 and off <= max(1, 0.02 * len(lone)):
         cut, overlapping, kind = apart, len(rest) - len(lone), "passages"
-    parts = {name: [*own, *new] for (name, own), new in zip(fixed.items(), cut, strict=True)}
-    return Splits(parts, len(examples) - len(unique), overlapping, kind)
+    parts: dict[Split, list[dspy.Example]] = {}
+    for (name, own), new in zip(fixed.items(), cut, strict=True):
+        parts[name] = []
+        for example in (*own, *new):
+            parts[name] += [example, *twins[example.qid]]
+    followers = sum(map(len, twins.values()))
+    return Splits(parts, len(examples) - len(unique) - followers, overlapping, kind)
 
 
 def _targets(n: int, shares: Sequence[float]) -> list[int]:

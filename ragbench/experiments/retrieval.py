@@ -54,7 +54,7 @@ def measure(
     found: dict[str, list[str]] = {}
     times: list[float] = []
     for number, (qid, question) in enumerate(questions.items()):
-        retriever = made.for_question(question)
+        retriever = made.for_question(question, qid)
         if not number:  # not timed: the first search loads code and maps memory
             retriever.search("warm up", k=1)
         began = time.perf_counter()

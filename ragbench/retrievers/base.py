@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
+from ragbench.context import current
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.passages import Corpus, Passage
@@ -99,8 +100,11 @@ class Retriever(ABC):
         """One list per query, in order; equal to calling `search` on each."""
         return [self.search(query, k=k) for query in queries]
 
-    def for_question(self, question: str) -> Retriever:
-        """The retriever to use for `question`: itself, but in the distractor setting."""
+    def for_question(self, question: str, qid: str | None = None) -> Retriever:
+        """The retriever to use for `question`: itself, but in the distractor setting.
+
+        `qid` is the id of the question; without it that of the context counts.
+        """
         return self
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
@@ -220,8 +224,8 @@ class PerQuestion(Retriever):
     """The distractor setting: each question searches its own few passages.
 
     `for_question` restricts a retriever of kind `inner` over the whole corpus to the passages that
-    the corpus files under the question's text; the last 512 are kept, since a program asks for the
-    same one many times. The whole corpus is indexed only where that work is shared.
+    the corpus has for it; the last 512 are kept, since a program asks for the same one many times.
+    The whole corpus is indexed only where that work is shared.
     """
 
     name = "per_question"
@@ -242,17 +246,18 @@ class PerQuestion(Retriever):
     def card(self) -> dict[str, Any]:
         return {**self.whole.card(), "setting": "distractor"}
 
-    def for_question(self, question: str) -> Retriever:
+    def for_question(self, question: str, qid: str | None = None) -> Retriever:
         """A retriever over the question's own passages. Raises DataError where it has none."""
-        return self._kept(question)
-
-    def _restricted(self, question: str) -> Retriever:
-        if question not in self.corpus.contexts:
+        places = self.corpus.own(question, qid or current().qid)
+        if places is None:
             raise DataError(
                 f"no passages are filed under the question {question[:80]!r}; "
                 "use --setting pooled to search the whole corpus"
             )
-        return self.whole.restrict(self.corpus.contexts[question]).build()
+        return self._kept(places)
+
+    def _restricted(self, places: tuple[int, ...]) -> Retriever:
+        return self.whole.restrict(places).build()
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """Not defined without a question.

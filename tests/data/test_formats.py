@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from ragbench.data import Dataset, DataSpec, data_set, load_dataset
+from ragbench.context import current, use
+from ragbench.data import Dataset, DataSpec, data_set, for_optimizer, load_dataset
 from ragbench.data.base import HubSource
 from ragbench.data.hub import source_of
 from ragbench.data.load import default_setting, without_defaults
 from ragbench.errors import ConfigError, DataError, UnknownNameError
+from ragbench.retrievers import make_retriever
 from tests.data.samples import MUSIQUE
 
 
@@ -26,7 +28,7 @@ def test_hotpotqa_distractor(write, hotpot):
     assert example.inputs().keys() == ["question"]
     assert (example.answers, example.qtype, example.hops) == (["Town 3"], "bridge", 2)
     assert example.support == [("Thing 3", 0), ("Maker 3", 1)]
-    own = [data.corpus[i] for i in data.corpus.contexts[example.question]]
+    own = [data.corpus[i] for i in data.corpus.contexts[example.qid]]
     assert [p.title for p in own] == ["Thing 3", "Maker 3", "Shared"]
     assert example.gold_pids == [p.pid for p in own[:2]]
     assert own[1].sentences == ("He was a maker.", "Maker 3 lived in Town 3.")
@@ -249,3 +251,43 @@ def test_a_data_set_of_another_package_is_known_as_the_built_in_ones_are(write):
         source_of(replace(spec, hub_config="soft"))
     with pytest.raises(ConfigError, match="is for 2wikimultihopqa alone"):
         load_dataset(replace(spec, alias_file=write([])))
+
+
+def asked_of(name: str, **more: Any) -> dict[str, Any]:
+    context = [{"id": f"{name}-{n}", "title": name, "text": f"{name} {n}."} for n in range(2)]
+    return {"question": "When does it end?", "answer": name, "context": context, **more}
+
+
+def test_questions_with_one_text_search_their_own_passages(write):
+    rows = [asked_of("Alder", id="a"), asked_of("Birch", id="b"), asked_of("Alder", id="c")]
+    data = load_dataset(DataSpec("jsonl", data_file=write(rows)))
+    assert data.card["duplicates_dropped"] == 1  # c asks a's question of a's passages
+    splits = [{e.qid for e in part} for part in data.splits.values() if part]
+    assert splits == [{"a", "b"}]  # in one split
+    assert len({e.cluster for e in data.questions}) == 1
+    retriever = make_retriever("bm25", data.corpus, setting=data.setting)
+    text = "When does it end?"
+    assert len(data.corpus.contexts_of(text)) == 3
+    for qid, title in (("a", "Alder"), ("b", "Birch"), (None, "Alder")):
+        found = retriever.for_question(text, qid)
+        assert {passage.title for passage in found.corpus} == {title}
+    with use(replace(current(), qid="b")):
+        assert retriever.for_question(text).corpus[0].title == "Birch"
+    assert [e.answer for e in for_optimizer(data.questions)] == ["Alder"]
+
+
+def test_the_full_set_of_musique_has_both_of_each_question(write):
+    silent = json.loads(json.dumps(MUSIQUE[0])) | {"answerable": False}
+    silent["paragraphs"].pop()
+    data = load_dataset(DataSpec("musique", data_file=write([*MUSIQUE, silent], "full.jsonl")))
+    first = MUSIQUE[0]["id"]
+    made = {e.qid: e for e in data.questions}
+    twin = made[f"{first}::unanswerable"]
+    assert (twin.answerable, twin.gold_pids, twin.twin_of) == (False, [], first)
+    assert made[first].answerable
+    assert len(data.corpus.contexts[twin.qid]) == len(data.corpus.contexts[first]) - 1
+    both = [name for name, part in data.splits.items() for e in part if e.question == twin.question]
+    assert len(both) == 2
+    assert len(set(both)) == 1
+    with pytest.raises(DataError, match="is the id of"):  # twice the same is a damaged file
+        load_dataset(DataSpec("musique", data_file=write([*MUSIQUE, MUSIQUE[0]], "twice.jsonl")))

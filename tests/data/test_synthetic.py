@@ -107,7 +107,7 @@ def test_distractor_contexts_hold_the_gold_and_near_passages(data):
     assert data.setting == "distractor"
     place_of_gold = Counter()
     for example in all_examples(data):
-        context = [data.corpus[i] for i in data.corpus.contexts[example.question]]
+        context = [data.corpus[i] for i in data.corpus.contexts[example.qid]]
         assert len(context) == len({p.pid for p in context}) == 10
         pids = [p.pid for p in context]
         assert set(example.gold_pids) <= set(pids)

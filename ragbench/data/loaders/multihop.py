@@ -270,17 +270,27 @@ def load_musique(spec: DataSpec) -> Dataset:
 
 
 def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[Item]:
-    """The file's questions; with a corpus file, gold passages count only where it has them."""
+    """The file's questions; with a corpus file, gold passages count only where it has them.
+
+    In the Full set a question comes twice under one id, answerable and with a paragraph of its
+    support left out; the second of the two has what it is behind the id.
+    """
+    answerable: dict[str, bool] = {}
     for row in rows_of(spec):
         record = validate(MusiqueRecord, row)
+        twin: dict[str, Any] = {}
+        qid = record.id
+        if answerable.setdefault(qid, record.answerable) != record.answerable:
+            twin["twin_of"] = qid
+            qid += "::answerable" if record.answerable else "::unanswerable"
         passages = tuple(from_text(p.title, p.paragraph_text) for p in record.paragraphs)
         pairs = zip(passages, record.paragraphs, strict=True)
         gold = [passage.pid for passage, paragraph in pairs if paragraph.is_supporting]
-        if known is not None and not all(pid in known for pid in gold):
+        if not record.answerable or (known is not None and not all(pid in known for pid in gold)):
             gold = []
         kind = record.id.partition("__")[0]
         example = make_example(
-            qid=record.id,
+            qid=qid,
             question=record.question,
             answers=[record.answer, *record.answer_aliases],
             qtype=kind if "hop" in kind else "",
@@ -292,5 +302,6 @@ def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[
             ],
             answerable=record.answerable,
             f1="musique",  # whose F1 scores it; see `metrics.answer.official_f1`
+            **twin,
         )
         yield Item(row, example, passages)

@@ -46,7 +46,8 @@ class IndexProgram(RAGProgram[K]):
             return
         corpus = retriever.corpus
         questions = list(dict.fromkeys(questions))
-        rows = dict.fromkeys(row for text in questions for row in corpus.contexts[text])
+        places = [own for text in questions for own in corpus.contexts_of(text)]
+        rows = dict.fromkeys(row for own in places for row in own)
         with dspy.context(lm=self._index_lm()):
             self.index_kind.read_ahead(corpus.subset(list(rows)), progress, **self._settings())
         made = at_once(
@@ -68,7 +69,8 @@ class IndexProgram(RAGProgram[K]):
         corpus = self.retriever.corpus
         corpora = [corpus]
         if isinstance(self.retriever, PerQuestion):
-            corpora = [corpus.subset(corpus.contexts[text]) for text in questions]
+            places = [own for text in questions for own in corpus.contexts_of(text)]
+            corpora = [corpus.subset(own) for own in places]
         with dspy.context(lm=self._index_lm()):
             indexes, ahead = rehearsed(self.index_kind, corpora, **self._settings())
         if len(corpora) == 1:
