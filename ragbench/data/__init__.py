@@ -5,4 +5,5 @@ A new data set is one function in `loaders`; `@data_set` before it has all that 
 
 from ragbench.data.base import DATASETS, Dataset, DataSpec, data_set, for_optimizer, make_example
 from ragbench.data.load import default_view, detect_layout, load_dataset, without_defaults
+from ragbench.data.repeats import repeat_keys
 from ragbench.data.splits import find_clusters, parse_fractions

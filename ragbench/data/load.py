@@ -11,7 +11,7 @@ from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split
 from ragbench.data.passages import Pool, cut_chunks
 from ragbench.data.readers import Row, fail, map_fields, read_rows
-from ragbench.data.splits import find_clusters, links, parse_fractions, split_examples
+from ragbench.data.splits import cluster_keys, find_clusters, parse_fractions, split_examples
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
 from ragbench.words import question_key, words
@@ -185,7 +185,7 @@ def assemble(
         passages = tuple(passages)
     distractor = setting == "distractor"
     # Questions with one text vary together whatever their passages are.
-    clusters = find_clusters([[*links(e), question_key(e.question)] for e in examples])
+    clusters = find_clusters([[*cluster_keys(e), question_key(e.question)] for e in examples])
     for example, at in zip(examples, clusters, strict=True):
         example.cluster = examples[at].qid
     splits, duplicates, overlapping, disjoint = split_examples(

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, get_args
 import dspy
 
 from ragbench.data.base import Split
+from ragbench.data.repeats import repeat_keys
 from ragbench.errors import ConfigError
 from ragbench.words import question_key
 
@@ -176,6 +177,11 @@ def links(example: dspy.Example) -> list[Hashable]:
     """Keys that link an example to others: gold passages, and sub-questions with answers."""
     parts = [(part["question"], part["answer"]) for part in example.decomposition]
     return [*example.gold_pids, *parts]
+
+
+def cluster_keys(example: dspy.Example) -> list[Hashable]:
+    """`links`, or the wording where there are none: asked twice, it is no second question."""
+    return links(example) or repeat_keys(example.question, example.answers)
 
 
 def parse_fractions(text: str) -> Shares:

@@ -353,8 +353,9 @@ def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     interval = paired_interval(before, after, clusters=clusters)
     candidates = [candidate.scores for candidate in outcome.result.candidates]
     corrected = {}  # the best without the luck of being chosen, where all scores are known
-    if min(len(candidates), n) > 1 and all(len(scores) == n for scores in candidates):
-        corrected = {"corrected": asdict(corrected_best(candidates))}
+    units = len(set(clusters)) if clusters else n
+    if min(len(candidates), units) > 1 and all(len(scores) == n for scores in candidates):
+        corrected = {"corrected": asdict(corrected_best(candidates, clusters=clusters))}
     return {
         "metric": plan.settings.optimizer_metric,
         "split": "validation",

@@ -21,13 +21,8 @@ from numpy.typing import NDArray
 from ragbench import metrics
 from ragbench.errors import CompareError, ConfigError, RagbenchError, needs_extra
 from ragbench.experiments.artifacts import question_hash
-from ragbench.experiments.compare.paired import (
-    clusters_of,
-    columns,
-    question,
-    read_for,
-    shared_questions,
-)
+from ragbench.experiments.compare.paired import columns, question, read_for, shared_questions
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.programs import PROGRAMS, routing

@@ -42,5 +42,6 @@ from ragbench.metrics.stats.estimates import (
     mean_interval,
     paired_interval,
 )
+from ragbench.metrics.stats.looking import PriceOfLooking, price_of_looking
 from ragbench.metrics.support import evidence_kind, gold_triples, support_kind
 from ragbench.metrics.text import is_refusal, normalise_answer, tokens

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import WORDS
-from ragbench.experiments.compare.paired import clusters_of, mostly_right
+from ragbench.experiments.compare.paired import mostly_right
 from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion
 from ragbench.experiments.report.comparison import looks_in_words
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
 from ragbench.record import Totals

@@ -77,6 +77,41 @@ def test_clusters_count_as_one(tmp_path: Path, printed: Any) -> None:
     assert shared.minimum_detectable > 1.2 * alone.minimum_detectable
 
 
+@pytest.mark.parametrize(("documents", "size"), [(5, 40), (10, 20)])
+def test_few_documents_are_too_few_to_tell(
+    documents: int, size: int, tmp_path: Path, printed: Any
+) -> None:
+    """B gains on each document; a program that loses one in ten would often look the same."""
+    n = documents * size
+    cluster = {"extra": lambda k: {"cluster": f"c{k // size}"}}
+    a = right(tmp_path / "a", draws(0.5, n), **cluster)
+    b = right(tmp_path / "b", [ok or k % 10 < 2 for k, ok in enumerate(draws(0.5, n))], **cluster)
+    out = printed(a, b, "--metric", "em")
+    said = f"{documents} documents: too few to tell; ask about more documents, not more questions"
+    assert said in out
+    assert "questions would be needed" not in out
+    own = compared(a, b)[0].scores["em"].interval_b  # of a single run too
+    assert own.high - own.low > 0.28  # .14 as single questions
+
+
+def test_a_repeated_question_is_no_second_question(tmp_path: Path, printed: Any) -> None:
+    """20 questions, each in three wordings and without gold passages."""
+    wordings = (
+        "Who is the mayor of Town{}?", "Name the current mayor of Town{}.", "Town{}: who's mayor?"
+    )  # fmt: skip
+    runs = []
+    for name, share in (("a", 0), ("b", 5)):
+        rows = []
+        for n in range(60):
+            question = wordings[n // 20].format(n % 20)
+            answer = "Norway" if n % 20 < share else "Chad"
+            rows.append(answered(f"q{n:03}", answer, question=question, gold_pids=[], support=[]))
+        runs.append(make_run(tmp_path / name, rows))
+    c = compared(*runs)[0].scores["em"]
+    assert (c.n, c.clusters) == (60, 20)
+    assert "questions count by 20 clusters" in printed(*runs, "--metric", "em")
+
+
 def test_one_cluster_has_no_interval(tmp_path: Path, printed: Any) -> None:
     one = {"extra": {"cluster": "one"}}
     runs = [right(tmp_path / str(ok), [ok] * 30, **one) for ok in (False, True)]

@@ -136,7 +136,12 @@ def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:
     assert made.contrasts["zero-shot", "compiled"]["em"].bets
     assert not made.looks[-1].decided
     assert made.looks[0].p > 0.05
-    assert "not decided after 16 of at most 16 questions" in looks_in_words(made.looks, 10.0, 0.5)
+    price = made.price_of_looking()
+    assert price is not None
+    assert 0 <= price.by_looks <= price.by_one <= 1
+    lines = looks_in_words(made.looks, 10.0, 0.5, price)
+    assert lines[-2] == "not decided after 16 of at most 16 questions"
+    assert f"by one look at 16 in {price.by_one:.0%}" in lines[-1]
     asked = len(world.lm.asked)
     again = verdict(world, {"limit": 6}, **looking)
     assert (len(world.lm.asked), again.looks) == (asked, made.looks)

@@ -19,6 +19,7 @@ from ragbench.metrics.stats.comparison import (
     is_equivalent,
 )
 from ragbench.metrics.stats.estimates import corrected_best
+from ragbench.metrics.stats.looking import price_of_looking
 from ragbench.metrics.stats.power import PlannedTest, t_power
 
 
@@ -81,6 +82,16 @@ def test_a_planned_test_is_drawn_to_0_as_the_test_itself() -> None:
     alone = PlannedTest(reach=1.0).questions(0.2, 0.3) or 0
     assert 2 * alone - 2 < (clustered.questions(0.2, 0.3) or 0) <= 2 * alone
     assert clustered.power(0.9, 0.01, 3) == 0.0  # worth one question and a half
+    # With clusters of equal size and a design effect of 1, the pseudo-values weigh a cluster.
+    d = np.tile([1.0, 0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0], 10)
+    names = {f"q{i}": i // 4 for i in range(80)}
+    found = compare(np.maximum(0, -d), np.maximum(0, d), clusters=names)
+    assert found.estimate is not None
+    planned = PlannedTest(reach=1.0, cluster_size=4.0, design_effect=1.0)
+    assert planned.power(float(d.mean()), float(d.var()), 80) < PlannedTest(reach=1.0).power(
+        float(d.mean()), float(d.var()), 80
+    )
+    assert planned.power(0.9, 0.01, 7) == 0.0  # fewer than two clusters
 
 
 def test_a_difference_that_is_detectable_has_the_variance_of_its_own_gains() -> None:
@@ -241,6 +252,35 @@ def test_the_best_of_equal_candidates_is_not_ahead() -> None:
         corrected.append(found.corrected)
     assert np.mean(seen) > 0.6
     assert np.mean(corrected) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_luck_of_the_choice_is_drawn_by_clusters() -> None:
+    rng = np.random.default_rng(3)
+    luck = []
+    for clustered in (False, True):
+        taken_off = []
+        for number in range(20):
+            scores = np.repeat((rng.random((12, 10)) < 0.5).astype(float), 8, axis=1)
+            clusters = np.repeat(np.arange(10), 8).tolist() if clustered else None
+            found = corrected_best(scores, clusters=clusters, seed=number, resamples=100)
+            taken_off.append(found.seen - found.corrected)
+        luck.append(np.mean(taken_off))
+    assert luck[1] > 2 * luck[0]
+    with pytest.raises(ValueError, match="one cluster"):
+        corrected_best(np.eye(4), clusters=["same"] * 4)
+
+
+def test_looking_again_costs_power() -> None:
+    rng = np.random.default_rng(0)
+    d = rng.choice([-1.0, 0.0, 1.0], 200, p=[0.1, 0.68, 0.22])
+    found = price_of_looking(d, 1.0, [50, 75, 113, 170, 200])
+    assert found is not None
+    assert 0.3 < found.by_looks < found.by_one < 1
+    documents = np.repeat(np.arange(10), 20).tolist()  # by ten documents next to nothing is shown
+    clustered = price_of_looking(d, 1.0, [50, 75, 113, 170, 200], documents)
+    assert clustered is not None
+    assert clustered.by_one < 0.3 < found.by_one
+    assert price_of_looking(d, 1.0, [200], ["same"] * 200) is None
 
 
 def test_a_clear_best_is_kept() -> None:

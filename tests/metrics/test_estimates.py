@@ -15,7 +15,8 @@ from ragbench.metrics.stats.estimates import (
     MeanEstimate,
     anytime_interval,
     anytime_p,
-    cluster_sums,
+    average_cluster,
+    cluster_means,
     corrected_share,
     difference_bounds,
     estimate_difference,
@@ -107,12 +108,25 @@ def test_clusters_by_hand() -> None:
     uneven = estimated(differences(40, 2), None, [0] * 11 + list(range(1, 30)))
     assert uneven.df == pytest.approx(40**2 / (11**2 + 29) - 1)
     assert estimated(differences(40, 2), None, [0] * 39 + [1]).df == 1.0
-    # Three clusters of two equal values: the design effect is 2, so both ends count twice.
+    # Three clusters of two equal values: both ends count twice.
     found = estimated([1, 1, 0, 0, 1, 1], (0.0, 1.0), ["x", "x", "y", "y", "z", "z"])
     assert found.centre == pytest.approx((4 + 2) / (6 + 4))
-    assert list(cluster_sums([1, 2, 3], ["x", "y", "x"])) == [4, 2]
+    # So they do where a cluster's questions differ: what the sample shows is no guide.
+    found = estimated([1, 0, 0, 1, 1, 0], (0.0, 1.0), ["x", "x", "y", "y", "z", "z"])
+    assert (found.cluster_size, found.design_effect) == (2.0, 1.0)
+    assert found.df == pytest.approx((6 + 4) ** 2 / (5 * 2**2) - 1)
+    # A cluster of three and one of one: the average question's has 2.5.
+    assert average_cluster([3, 1]) == 2.5
+    uneven = estimated([1, 1, 0, 0], (0.0, 1.0), ["x", "x", "x", "y"])
+    total, ends_at, sums = 4 + 2 * 2.5, np.array([0.0, 1.0]), np.array([2.0, 0.0])
+    centre = (2 + 2.5) / total
+    sizes = np.array([3, 1, 2.5, 2.5])
+    parts = np.concatenate([sums - centre * np.array([3, 1]), 2.5 * (ends_at - centre)])
+    by_hand = (parts**2 / (1 - sizes / total)).sum() / total**2
+    assert uneven.standard_error**2 == pytest.approx(by_hand)
+    assert list(cluster_means([1, 2, 3], ["x", "y", "x"])) == [2, 2]
     with pytest.raises(ValueError, match="3 values, but 2 clusters"):
-        cluster_sums([1, 2, 3], ["x", "y"])
+        cluster_means([1, 2, 3], ["x", "y"])
 
 
 def two_way(seeds: int, n: int, of_seed: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -180,14 +194,14 @@ def test_comparisons_by_betting_take_clusters_as_one() -> None:
     assert close.p_equivalent == anytime_p(values, 1.0, null=0.35) > 0.05
     clusters = {q: q[:3] for q in zero}
     grouped = compare_scores(zero, one, method=Method(anytime=True, clusters=clusters, margin=0.4))
-    sums = values.reshape(10, 10).sum(axis=1)
-    assert grouped.p_equivalent == pytest.approx(anytime_p(sums, 10.0, null=4.0))
-    whole = anytime_interval(sums, 10.0)
-    assert ends(grouped.interval) == pytest.approx((whole.low / 10, whole.high / 10))
-    uneven = {q: "x" if q < "q090" else q for q in zero}
+    means = values.reshape(10, 10).mean(axis=1)
+    assert grouped.p_equivalent == pytest.approx(anytime_p(means, 1.0, null=0.4))
+    assert grouped.interval == anytime_interval(means, 1.0)
+    # A large cluster does not take the reach of the small ones.
+    uneven = {q: "x" if q < "q050" else q for q in zero}
     most = compare_scores(zero, one, method=Method(anytime=True, clusters=uneven))
-    parts = [values[:90].sum(), *values[90:]]
-    assert most.p == pytest.approx(anytime_p(parts, 90.0))
+    parts = [values[:50].mean(), *values[50:]]
+    assert most.p == pytest.approx(anytime_p(parts, 1.0))
 
 
 def test_a_share_is_corrected_by_hand_and_its_interval_is_the_delta_methods() -> None:

@@ -7,20 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ragbench.data import find_clusters
 from ragbench.errors import CompareError
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation, failed
 from ragbench.experiments.score import judge_of
-from ragbench.experiments.store import StoredRecords
-from ragbench.metrics import (
-    Comparison,
-    Method,
-    cluster_of,
-    compare_scores,
-    correct,
-    get_metric,
-    usable_clusters,
-)
+from ragbench.metrics import Comparison, Method, compare_scores, correct, get_metric
 from ragbench.record import Record
 
 #: The runs of one arm, over the same questions.
@@ -54,7 +45,7 @@ def compare_arms(
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
     """Parse every record of `run` once, for its summary and for comparisons by `metrics`."""
     scores = [get_metric(name).score for name in metrics]
-    run.read([*scores, gold_pids, question, *MEASURES.values()])
+    run.read([*scores, question, *MEASURES.values()])
 
 
 def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, Column]:
@@ -121,28 +112,9 @@ def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
     return {qid for qid in qids if sum(column[qid] == 1 for column in columns) > len(arm) / 2}
 
 
-def gold_pids(record: Record) -> list[str]:
-    """Ids of the passages with the supporting facts."""
-    return record.gold_pids
-
-
 def question(record: Record) -> str:
     """The question that was asked."""
     return record.question
-
-
-def clusters_of(records: StoredRecords) -> dict[str, str]:
-    """The cluster of each question; empty where there is one for each.
-
-    As the data set names them; where its records do not say, by shared gold passages. Where all
-    share one, no interval can be given.
-    """
-    qids = list(records)
-    names = usable_clusters(list(records.column(cluster_of).values()))
-    if names is None:
-        roots = find_clusters(list(records.column(gold_pids).values()))
-        names = [qids[at] for at in roots]
-    return {} if len(set(names)) == len(names) else dict(zip(qids, names, strict=True))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ differences that are none. Every look is kept in `verdict.json`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from ragbench.experiments.compare.verdicts import (
     VerdictRequest,
     assemble,
     looks_of,
+    schedule,
     verdict_folder,
 )
 from ragbench.experiments.compile import OnMessage, compile_program, estimate_compile, make_plan
@@ -43,8 +43,6 @@ from ragbench.metrics import get_metric
 
 #: Arms whose costs differ by less than this share count as equal.
 _EQUAL = 0.1
-#: Each look has this many times the questions of the one before.
-_GROWTH = 1.5
 
 
 def run_verdict(
@@ -81,14 +79,6 @@ def _check(config: RunConfig, request: VerdictRequest) -> None:
     for metric in request.metrics if request.max_questions else ():
         if get_metric(metric).score_range is None:
             raise ConfigError(f"{metric} has no bounds, which --until decided needs")
-
-
-def schedule(first: int, most: int) -> list[int]:
-    """The number of questions at each look: `first`, then half as many more each time."""
-    looks = [min(first, most)]
-    while looks[-1] < most:
-        looks.append(min(most, math.ceil(looks[-1] * _GROWTH)))
-    return looks
 
 
 def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:

@@ -11,7 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
-from ragbench.experiments.compare.paired import MEASURES, clusters_of, cost_difference
+from ragbench.experiments.compare.paired import MEASURES, cost_difference
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import Comparison, Interval

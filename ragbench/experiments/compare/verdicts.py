@@ -12,12 +12,14 @@ votes-V/           not compiled, V votes a question: what the compiled arm's tok
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import dspy
+import numpy as np
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
@@ -25,12 +27,23 @@ from ragbench.experiments.compare import paired
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
 from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, write_json
-from ragbench.metrics import LEAST_SEEDS, Comparison, Method, correct
+from ragbench.metrics import (
+    LEAST_SEEDS,
+    Comparison,
+    Method,
+    PriceOfLooking,
+    correct,
+    get_metric,
+    price_of_looking,
+)
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 
 VERDICT = "verdict.json"
+#: Each look has this many times the questions of the one before.
+_GROWTH = 1.5
 ZERO_SHOT, FORM = "zero-shot", "form"
 COMPILED, COMPILED_FORM = "compiled", "compiled-form"
 VOTES = "votes"
@@ -190,6 +203,22 @@ class Verdict:
         comparisons = self.contrasts[ZERO_SHOT, COMPILED].values()
         return not any(c.verdict.startswith("no difference") for c in comparisons)
 
+    def price_of_looking(self) -> PriceOfLooking | None:
+        """What looking again costs in power, for a difference as was seen; None without looks."""
+        if not self.looks:
+            return None
+        metric = get_metric(self.design.metrics[0])
+        qids = sorted(self.arms[ZERO_SHOT][0].records)
+        before, after = paired.columns(
+            self.arms[ZERO_SHOT], self.arms[COMPILED], metric.name, qids
+        )
+        differences = np.array([np.mean(after[qid]) - np.mean(before[qid]) for qid in before])
+        clusters = clusters_of(self.arms[ZERO_SHOT][0].records)
+        names = [clusters[qid] for qid in before] if clusters else None
+        low, high = metric.score_range or (0.0, 1.0)
+        looks = schedule(self.looks[0].questions, self.looks[-1].most)
+        return price_of_looking(differences, high - low, looks, names)
+
     def matched(self) -> float | None:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
         of = ("prompt_tokens", "completion_tokens")
@@ -238,6 +267,14 @@ def reread(folder: Path) -> Verdict:
     return assemble(folder, design, looks)
 
 
+def schedule(first: int, most: int) -> list[int]:
+    """The number of questions at each look: `first`, then half as many more each time."""
+    looks = [min(first, most)]
+    while looks[-1] < most:
+        looks.append(min(most, math.ceil(looks[-1] * _GROWTH)))
+    return looks
+
+
 def looks_of(stored: Mapping[str, Any]) -> list[Look]:
     """The looks in what `verdict.json` holds."""
     return [Look(**look) for look in stored.get("looks", ())]
@@ -259,7 +296,7 @@ def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdic
     distinct = len({sidecar.program_sha256 for sidecar in sidecars})
     method = Method(
         margin=design.margin,
-        clusters=paired.clusters_of(zero_shot[0].records),
+        clusters=clusters_of(zero_shot[0].records),
         anytime=design.anytime,
         random_seeds=design.of_optimizer(distinct),
     )

@@ -19,7 +19,7 @@ from ragbench.experiments.report.table import (
 )
 from ragbench.experiments.report.tables import evidence_lines, label_runs, measured, money
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.metrics import LEAST_SEEDS, Comparison
+from ragbench.metrics import LEAST_SEEDS, Comparison, PriceOfLooking
 from ragbench.programs.routing import leaves
 
 #: A compile that fails so often would have shown among enough seeds.
@@ -189,7 +189,10 @@ def print_verdict(verdict: Verdict) -> None:
     runs = [run for arm in verdict.arms.values() for run in arm]
     tokens = per_question(runs, "prompt_tokens", "completion_tokens")
     n, usd = len(runs), per_question(runs, "cost_usd")
-    looks = looks_in_words(verdict.looks, n * (tokens or 0.0), None if usd is None else n * usd)
+    looks = looks_in_words(
+        verdict.looks, n * (tokens or 0.0), None if usd is None else n * usd,
+        verdict.price_of_looking(),
+    )  # fmt: skip
     say(*cluster_line(every), *looks)
     spent = verdict.spending
     times = "unknown" if spent.ratio is None else f"{spent.ratio:.2f} times"
@@ -278,8 +281,13 @@ def _mean(run: Evaluation, metric: str) -> float | None:
     return measured(run.records, metric)[metric]
 
 
-def looks_in_words(looks: Sequence[Look], tokens: float, usd: float | None) -> list[str]:
-    """A line per look, and what stopping saved at `tokens` and `usd` a question in all arms."""
+def looks_in_words(
+    looks: Sequence[Look], tokens: float, usd: float | None, price: PriceOfLooking | None = None
+) -> list[str]:
+    """A line per look, what stopping saved, and what looking costs in power.
+
+    `tokens` and `usd` are those of a question in all arms.
+    """
     if not looks:
         return []
     lines = [
@@ -293,5 +301,10 @@ def looks_in_words(looks: Sequence[Look], tokens: float, usd: float | None) -> l
     if last.decided and left:
         cost = "" if usd is None else f" and ${usd * left:,.4f}"
         ended = f"decided after {of}, which saved about {tokens * left:,.0f} tokens{cost}"
-    price = "looking again has its price: in simulation it shows 52 % where one look shows 86 %"
-    return [*lines, ended, price]
+    lines.append(ended)
+    if price is not None:
+        lines.append(
+            "looking again has its price: a difference as seen here is shown in "
+            f"{price.by_looks:.0%} of such sets, by one look at {last.most} in {price.by_one:.0%}"
+        )
+    return lines

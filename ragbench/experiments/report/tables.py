@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import RagbenchError, UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import (
     EVIDENCE,
     FOUND,
@@ -20,7 +21,7 @@ from ragbench.experiments.runs.summary import (
     summarize,
 )
 from ragbench.experiments.store import RunCard, RunFolder, StoredRecords
-from ragbench.metrics import GROUPINGS, cluster_of, get_metric, mean_interval, usable_clusters
+from ragbench.metrics import GROUPINGS, get_metric, mean_interval
 from ragbench.metrics.retrieval import shown as shown_pids
 from ragbench.record import Record
 
@@ -154,15 +155,16 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
 def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
     """The mean of a metric over the records that have it, with its 95 % interval, for a row.
 
-    The interval goes by clusters where the records name them.
+    The interval goes by clusters of questions that vary together.
     """
     metric = get_metric(name)
     scores = {qid: x for qid, x in sorted(records.column(metric.score).items()) if x is not None}
     if not scores:
         return with_interval(name, None, None)
-    names = records.only(scores).column(cluster_of)
+    of_question = clusters_of(records)
+    clusters = [of_question[qid] for qid in scores] if of_question else None
     values = list(scores.values())
-    interval = mean_interval(values, metric.score_range, usable_clusters(list(names.values())))
+    interval = mean_interval(values, metric.score_range, clusters)
     return with_interval(name, sum(values) / len(values), interval)
 
 

@@ -16,15 +16,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ragbench.experiments.runs.clusters import clusters_of, varies_with
 from ragbench.experiments.store import RunCard, RunFolder, StoredRecords
-from ragbench.metrics import (
-    GROUPINGS,
-    Interval,
-    cluster_of,
-    get_metric,
-    mean_interval,
-    usable_clusters,
-)
+from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
 from ragbench.record import LM_KINDS, Failure, Record, Totals, add_up, billed
 
 T = TypeVar("T")
@@ -112,7 +106,7 @@ def spending(record: Record) -> Spending:
 #: What a summary and a table of runs need of each record.
 COLUMNS = (
     *(get_metric(name).score for name in (*HEADLINE, EVIDENCE, FOUND)),
-    failed, failure_of, stop_reason, cluster_of, spending,
+    failed, failure_of, stop_reason, varies_with, spending,
 )  # fmt: skip
 
 
@@ -159,9 +153,10 @@ def _latency(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
-    """The 95 % interval of each headline mean, by clusters where the records name them."""
+    """The 95 % interval of each headline mean, by clusters of questions that vary together."""
     records.compute(COLUMNS)
-    clusters = usable_clusters(list(records.column(cluster_of).values()))
+    of_question = clusters_of(records)
+    clusters = [of_question[qid] for qid in records] if of_question else None
     intervals = {}
     for name in HEADLINE:
         metric = get_metric(name)

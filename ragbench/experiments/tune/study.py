@@ -256,16 +256,17 @@ def _scored(point: Point, name: str) -> dict[str, Any]:
 def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
     """The best of `points` by the objective `name`, without the luck of being chosen.
 
-    Points of one run count once. None for one run, or one question.
+    Points of one run count once. None for one run, one question, or one cluster of questions.
     """
     sign = 1 if is_rising(name) else -1
     runs = list({point.folder: point for point in points}.values())
     rows = np.array([point.scores[name] for point in runs])
-    if len(rows) < 2 or rows.shape[1] < 2:
+    clusters = runs[0].clusters
+    if len(rows) < 2 or rows.shape[1] < 2 or (clusters and len(set(clusters)) < 2):
         return None
-    best = metrics.corrected_best(sign * rows)
+    best = metrics.corrected_best(sign * rows, clusters=clusters)
     luck = sign * (best.seen - best.corrected)
-    found = without_luck(rows[best.index], luck, bounds_of(name), runs[best.index].clusters)
+    found = without_luck(rows[best.index], luck, bounds_of(name), clusters)
     return replace(
         best,
         seen=sign * best.seen,

@@ -19,7 +19,7 @@ from ragbench.metrics.stats.estimates import (
     MeanEstimate,
     anytime_interval,
     anytime_p,
-    cluster_sums,
+    cluster_means,
     difference_bounds,
     estimate_difference,
 )
@@ -27,6 +27,8 @@ from ragbench.metrics.stats.power import ALPHA, PlannedTest
 
 #: With fewer questions, nothing is said of how many a difference would take.
 LEAST_PILOT = 10
+#: With no more clusters, a difference is shown that is as large as a third of the range in each.
+FEW_CLUSTERS = 10
 #: Where seeds vary, more seeds are asked for rather than so many times the questions.
 _FAR_MORE = 20
 #: Per question a score, or one score per seed (as many for every question).
@@ -172,7 +174,7 @@ def verdict(comparison: Comparison, *, alpha: float = ALPHA) -> str:
     p = c.p if c.p_adjusted is None else c.p_adjusted
     close = is_equivalent(c, alpha=alpha)
     if c.interval and p <= alpha and c.interval.excludes_zero():
-        word = "better" if (c.difference > 0) == c.higher_is_better else "worse"
+        word = "better" if (c.interval.low > 0) == c.higher_is_better else "worse"
         return f"{word}, by less than the margin of {c.margin:g}" if close else word
     if close:
         return f"equivalent within ±{c.margin:g}"
@@ -182,11 +184,16 @@ def verdict(comparison: Comparison, *, alpha: float = ALPHA) -> str:
 
 def _why_nothing_is_shown(c: Comparison) -> str:
     if c.clusters == 1 and c.n > 1:
-        return "all questions share a gold passage, so no interval can be given"
+        return "all questions share a gold passage, so no interval can be given; ask about others"
     if abs(c.difference) < 1e-9:
         return "the two score the same"
     if c.n < LEAST_PILOT:
         return "too few questions to say how many would be needed"
+    if c.clusters is not None and c.clusters <= FEW_CLUSTERS:
+        return (
+            f"{c.clusters} documents: too few to tell; ask about more documents, not more "
+            "questions of these"
+        )
     if c.seeds_needed is not None:
         asked = c.n_needed or c.n
         more = f", of about {_rounded(asked):,} questions" if asked > c.n else ""
@@ -194,7 +201,11 @@ def _why_nothing_is_shown(c: Comparison) -> str:
     if c.n_needed is None:
         return ""
     needed = _rounded(max(c.n_needed, c.n + 1))
-    said = f"a new run of about {needed:,} questions would be needed to show one this size"
+    documents = ""
+    if c.clusters is not None and c.clusters < c.n:
+        documents = f" about {_rounded(math.ceil(needed * c.clusters / c.n)):,} documents"
+    said = f"a new run of about {needed:,} questions{documents} would be needed to show one "
+    said += "this size"
     if c.n_least is None or _rounded(c.n_least) >= needed:
         return said
     return f"{said}, and of {_rounded(c.n_least):,} to show the largest that the interval holds"
@@ -228,22 +239,17 @@ def _bet(
     clusters: Sequence[Hashable] | None,
     margin: float | None,
 ) -> tuple[Interval | None, float, float]:
-    """As `_tested`, by betting on the mean of `d`, or of its sums over clusters."""
-    units, sizes = cluster_sums(d, clusters), cluster_sums(np.ones(len(d)), clusters)
+    """As `_tested`, by betting on the mean of `d`, or on the means of its clusters."""
+    units = cluster_means(d, clusters)
     if len(units) < 2:
         return None, 1.0, 1.0
-    reach = (score_range[1] - score_range[0]) * float(sizes.max())
-    scale = len(units) / len(d)  # from a mean over units back to one over questions
-
-    def p_of(mean: float) -> float:
-        null = mean / scale
-        return 1.0 if abs(null) >= reach else anytime_p(units, reach, null=null)
-
-    ends = anytime_interval(units, reach)
+    reach = score_range[1] - score_range[0]
     beyond = 1.0
-    if margin is not None and abs(d.mean()) < margin:
-        beyond = max(p_of(margin), p_of(-margin))
-    return Interval(ends.low * scale, ends.high * scale, ends.level), p_of(0.0), beyond
+    if margin is not None and abs(units.mean()) < margin < reach:
+        above = anytime_p(units, reach, null=margin)
+        below = anytime_p(units, reach, null=-margin)
+        beyond = max(above, below)
+    return anytime_interval(units, reach), anytime_p(units, reach), beyond
 
 
 def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:
@@ -255,6 +261,7 @@ def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:
             alpha=alpha / family,
             reach=c.score_range[1] - c.score_range[0] if c.score_range else None,
             design_effect=c.estimate.design_effect,
+            cluster_size=c.estimate.cluster_size,
             seed_variance=c.estimate.of_seeds * c.seeds,
             seeds=c.seeds,
         )

@@ -8,7 +8,11 @@ place of the normal quantile; Agresti and Caffo (2000) have the idea. The bootst
 interval miss rare large differences: with few questions none may have been drawn.
 
 Clusters of questions that vary together (they share a gold passage) enter by cluster-robust
-standard errors (Liang and Zeger 1986), which are never less than those of single questions.
+standard errors with the correction for few clusters of Bell and McCaffrey (2002, CR2), never less
+than those of single questions. A pseudo-value then weighs a cluster: the size of that in which the
+average question lies, or the design effect if that is larger. What the sample shows of clusters is
+no guide to that weight: where a program fails on a whole document now and then, most small samples
+hold no such document. `docs/verdicts.md` has what else was tried.
 
 Programs compiled with other seeds differ. A statement about the optimizer treats the seed as a
 random effect, crossed with the questions: the variance of the difference is that of the questions
@@ -21,8 +25,9 @@ on the values against a mean m; were m the true mean, the capital would be a mar
 passes 1/alpha with a chance of at most alpha (Ville 1939). Means at which the capital stays below
 are the interval (Waudby-Smith and Ramdas 2023, J. R. Stat. Soc. B 86, arXiv:2010.09686). These are
 their diversified Kelly bets (a fixed grid), whose capital does not depend on the order of the
-questions and may be looked at as often as one likes. Values are of questions drawn at random, or of
-clusters of them.
+questions and may be looked at as often as one likes. Values are of questions drawn at random, or
+the means of clusters drawn at random: each cluster is bet on up to its own reach, and the mean that
+is spoken of is that over clusters.
 """
 
 import math
@@ -59,8 +64,9 @@ class MeanEstimate:
 
     `centre` is drawn towards the middle of the bounds by the pseudo-values. `design_effect` (at
     least 1) is how many times larger the variance is than that of as many questions that are not
-    clustered. `of_seeds` is the part of the squared standard error that seeds make, where they
-    count as a random effect.
+    clustered. `cluster_size` is that of the cluster in which the average question lies, 1 without
+    clusters. `of_seeds` is the part of the squared standard error that seeds make, where they count
+    as a random effect.
     """
 
     centre: float
@@ -69,6 +75,7 @@ class MeanEstimate:
     bounds: Bounds = None
     design_effect: float = 1.0
     clusters: int = 0
+    cluster_size: float = 1.0
     of_seeds: float = 0.0
 
     def interval(self, level: float = 0.95) -> Interval:
@@ -104,8 +111,7 @@ def estimate_mean(
     """The mean of `values` `(n,)`; None for fewer than two of them or fewer than two clusters.
 
     `bounds` are what a value can be at least and at most; without them there are no pseudo-values.
-    `clusters` names the cluster of each value. With clusters the pseudo-values weigh as many
-    questions as one cluster is worth, and the degrees of freedom are those of the number of
+    `clusters` names the cluster of each value. The degrees of freedom are those of the number of
     clusters of equal size that would be as informative (Carter, Schnepel and Steigerwald 2017).
     """
     x = np.asarray(values, dtype=np.float64)
@@ -116,23 +122,24 @@ def estimate_mean(
     if len(sizes) < 2:
         return None
     ends = np.asarray(bounds if bounds else (), dtype=np.float64)
-    weight = _pseudo_weight(x, groups, sizes)
+    effect, cluster_size = _design_effect(x, groups, sizes), average_cluster(sizes)
+    weight = max(effect, cluster_size)
     total = len(x) + weight * len(ends)
     centre = (x.sum() + weight * ends.sum()) / total
-    sums = np.bincount(groups, weights=x - centre)
-    every = np.concatenate([sums, weight * (ends - centre)])
-    robust = len(every) / (len(every) - 1) * float((every**2).sum()) / total**2
+    all_sizes = np.concatenate([sizes, np.full(len(ends), weight)])
+    sums = np.concatenate([np.bincount(groups, weights=x - centre), weight * (ends - centre)])
+    robust = float((sums**2 / (1 - all_sizes / total)).sum()) / total**2
     both = np.concatenate([x, ends])
     plain = float(both.var(ddof=1)) / len(both)  # had the questions nothing in common
     variance = max(robust, plain)
-    all_sizes = np.concatenate([sizes, np.full(len(ends), weight)])
     return MeanEstimate(
         centre=float(centre),
         standard_error=0.0 if variance < 1e-24 else math.sqrt(variance),
-        df=max(1.0, float(all_sizes.sum() ** 2 / (all_sizes**2).sum()) - 1),
+        df=max(1.0, float(total**2 / (all_sizes**2).sum()) - 1),
         bounds=bounds,
-        design_effect=max(1.0, variance / plain) if plain > 1e-24 else 1.0,
+        design_effect=max(1.0, effect * (1 - 1 / len(x)) / (1 - 1 / len(sizes))),
         clusters=len(sizes),
+        cluster_size=cluster_size,
     )
 
 
@@ -163,10 +170,13 @@ def difference_bounds(score_range: tuple[float, float] | None) -> Bounds:
     return (-width, width)
 
 
-def cluster_sums(values: ArrayLike, clusters: Sequence[Hashable] | None) -> Floats:
-    """The sum of `values` `(n,)` over each cluster; the values themselves without clusters."""
+def cluster_means(values: ArrayLike, clusters: Sequence[Hashable] | None) -> Floats:
+    """The mean of `values` `(n,)` in each cluster; the values themselves without clusters."""
     x = np.asarray(values, dtype=np.float64)
-    return np.bincount(_codes(clusters, len(x)), weights=x).astype(np.float64) if len(x) else x
+    if not len(x):
+        return x
+    groups = _codes(clusters, len(x))
+    return np.bincount(groups, weights=x) / np.bincount(groups)
 
 
 def _codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[np.int64]:
@@ -178,18 +188,24 @@ def _codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[np.int64]:
     return np.array([seen.setdefault(cluster, len(seen)) for cluster in clusters])
 
 
-def _pseudo_weight(x: Floats, groups: NDArray[np.int64], sizes: Floats) -> float:
-    """How many questions a pseudo-value counts for: the design effect, at least 1.
+def average_cluster(sizes: ArrayLike) -> float:
+    """The size of the cluster in which the average question lies, at least 1."""
+    each = np.asarray(sizes, dtype=np.float64)
+    return float((each**2).sum() / each.sum())
 
-    Where no value differs from another nothing is known of it: then the mean size of a cluster.
+
+def _design_effect(x: Floats, groups: NDArray[np.int64], sizes: Floats) -> float:
+    """How many times larger the variance of the mean is than that of single questions.
+
+    Where no value differs from another nothing is known of it: then `average_cluster`.
     """
     if len(sizes) == len(x):
         return 1.0
     u = x - x.mean()
     spread = float((u**2).sum())
     if spread < 1e-18:
-        return len(x) / len(sizes)
-    return max(1.0, float((np.bincount(groups, weights=u) ** 2).sum()) / spread)
+        return average_cluster(sizes)
+    return float((np.bincount(groups, weights=u) ** 2).sum()) / spread
 
 
 def estimate_difference(
@@ -236,26 +252,39 @@ class Best:
     candidates: int
 
 
-def corrected_best(scores: ArrayLike, *, seed: int = 0, resamples: int = 1000) -> Best:
+def corrected_best(
+    scores: ArrayLike,
+    *,
+    clusters: Sequence[Hashable] | None = None,
+    seed: int = 0,
+    resamples: int = 1000,
+) -> Best:
     """The best row of `scores` `(candidates, questions)`, higher is better; the first of equals.
 
     The best of several candidates looks better than it is. That is taken off by bootstrap bias
     correction (Tsamardinos, Greasidou and Borboudakis 2018, Machine Learning 107,
-    arXiv:1708.07180): choose on resampled questions, score on those that were not drawn.
-    ValueError where there is no candidate, or fewer than two questions.
+    arXiv:1708.07180): choose on resampled questions, score on those that were not drawn. Questions
+    of one cluster are drawn together.
+
+    Raises:
+        ValueError: there is no candidate, or fewer than two questions or clusters.
     """
     x = np.asarray(scores, dtype=np.float64)
     if x.ndim != 2 or not len(x) or x.shape[1] < 2:
         raise ValueError(f"scores must be candidates by two or more questions, not {x.shape}")
-    rng, n = np.random.default_rng(seed), x.shape[1]
+    groups = _codes(clusters, x.shape[1])
+    n = int(groups.max()) + 1
+    if n < 2:
+        raise ValueError("the questions are one cluster: the luck of the choice cannot be told")
+    rng = np.random.default_rng(seed)
+    index = int(x.mean(axis=1).argmax())
+    seen = float(x[index].mean())
     unseen = []
     for _ in range(resamples):
-        counts = np.bincount(rng.integers(n, size=n), minlength=n)
+        counts = np.bincount(rng.integers(n, size=n), minlength=n)[groups]
         if (left := counts == 0).any():
             unseen.append(x[int((x @ counts).argmax()), left].mean())
     means = np.asarray(unseen)
-    index = int(x.mean(axis=1).argmax())
-    seen = float(x[index].mean())
     low, high = np.quantile(means, [0.025, 0.975])
     corrected = min(seen, float(means.mean()))
     return Best(index, seen, corrected, Interval(float(low), float(high)), len(x))

@@ -55,29 +55,35 @@ class PlannedTest:
 
     `reach` is the largest difference that one question can have, None without bounds (then there
     are no pseudo-values). `design_effect` is how many clustered questions are worth one that is
-    not. `seed_variance` is the variance of programs' means between `seeds`, 0 where seeds do not
-    count as a random effect.
+    not, `cluster_size` the size of the cluster in which the average question lies. `seed_variance`
+    is the variance of programs' means between `seeds`, 0 where seeds do not count as a random
+    effect.
     """
 
     alpha: float = ALPHA
     reach: float | None = None
     design_effect: float = 1.0
+    cluster_size: float = 1.0
     seed_variance: float = 0.0
     seeds: int = 1
 
     def power(self, difference: float, variance: float, n: float) -> float:
         """The chance that `n` questions show a true mean `difference`, whose values vary so."""
+        if n < 2 * self.cluster_size:
+            return 0.0
         n = n / self.design_effect
         if n < 2:
             return 0.0
+        weight = max(1.0, self.cluster_size / self.design_effect)  # of a cluster, in such questions
         if self.reach is None:
-            centre, squared, df = difference, variance / n, n - 1
+            centre, squared, df = difference, variance / n, n / weight - 1
         else:  # as `estimate_mean` has it, with a value at either end
-            total = n + 2
+            total = n + 2 * weight
             centre = n * difference / total
             spread = n * (variance + (difference - centre) ** 2)
-            spread += (self.reach - centre) ** 2 + (self.reach + centre) ** 2
-            squared, df = spread / (total - 1) / total, total - 1
+            spread += weight**2 * ((self.reach - centre) ** 2 + (self.reach + centre) ** 2)
+            squared, df = spread / (total - weight) / total, total / weight - 1
+        df = max(1.0, df)
         if self.seed_variance:
             of_seeds, least = self.seed_variance / self.seeds, self.seeds - 1.0
             ratio = squared**2 / df + of_seeds**2 / (SHARE_OF_DF * least)

@@ -19,6 +19,7 @@ from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.logs import get
 from ragbench.metrics import JUDGED, Method, cause_of, correct, get_metric
@@ -113,7 +114,7 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
             _log.warning("%s is left out: %s", folder, error)
             continue
         if run.records:
-            run.read([*scores.values(), *spending, _cell, paired.gold_pids, paired.question])
+            run.read([*scores.values(), *spending, _cell, paired.question])
             runs.append(run)
         else:
             _log.warning("%s is left out: it has no records", folder)
@@ -253,7 +254,7 @@ def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int,
             with suppress(CompareError):
                 if a != b:
                     qids = sorted(paired.shared_questions(left, other, common=True))
-                    method = Method(clusters=paired.clusters_of(left.records.only(qids)))
+                    method = Method(clusters=clusters_of(left.records.only(qids)))
                     family[b] = paired.compare_arms([left], [other], metric, qids, method)
         corrected = correct(list(family.values()))
         shown[a] = {b: compared(c) for b, c in zip(family, corrected, strict=True)}

@@ -1,0 +1,42 @@
+"""Which questions of a run vary together: the unit of every interval and of every test."""
+
+from collections.abc import Hashable, Sequence
+
+from ragbench.data import find_clusters, repeat_keys
+from ragbench.experiments.store import StoredRecords
+from ragbench.metrics import cluster_of
+from ragbench.record import Record
+
+
+def varies_with(record: Record) -> str | Sequence[Hashable]:
+    """The cluster that the data set names; else the keys that a question shares with others.
+
+    Those are its gold passages, or its wording where it has none.
+    """
+    named = cluster_of(record)
+    if named:
+        return named
+    return record.gold_pids or repeat_keys(record.question, record.answers)
+
+
+def clusters_of(records: StoredRecords) -> dict[str, str]:
+    """The cluster of each question; empty where there is one for each.
+
+    As the data set names them; where its records do not say, by shared gold passages, or by the
+    wording of questions that have none. Where all share one, no interval can be given.
+    """
+    column = records.column(varies_with)
+    keys: list[Sequence[Hashable]] = []
+    names: list[str] = []
+    for value in column.values():
+        if isinstance(value, str):
+            names.append(value)
+            keys.append([("named", value)])
+        else:
+            keys.append(value)
+    qids = list(column)
+    if len(names) < len(qids):
+        names = [qids[at] for at in find_clusters(keys)]
+    if len(set(names)) == len(names):
+        return {}
+    return dict(zip(qids, names, strict=True))
