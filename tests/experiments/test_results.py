@@ -112,7 +112,8 @@ def test_embedding_the_corpus_is_in_the_whole_cost(ran: Ran) -> None:
 def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -> None:
     right = [n % 4 < 2 for n in range(12)]
     answers = ["Norway" if ok else "Chad" for ok in right]
-    alone = ran(*(answered(f"q{n:02}", answers[n]) for n in range(12)))
+    own = [{"gold_pids": [f"p{n}"]} for n in range(12)]
+    alone = ran(*(answered(f"q{n:02}", answers[n], **own[n]) for n in range(12)))
     wanted = mean_interval(right, (0.0, 1.0))
     scored = [score_run(alone.folder, ScoreRequest())]
     em = next(row for row in metric_table(scored).rows if row["metric"] == "em")
@@ -122,7 +123,10 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     groups = [f"c{n // 3}" for n in range(12)]
     rows = [answered(f"q{n:02}", answers[n], extra={"cluster": groups[n]}) for n in range(12)]
     grouped = mean_interval(right, (0.0, 1.0), groups)
-    assert headline_intervals(ran(*rows).records)["em"] == grouped != wanted
+    together = ran(*rows)
+    assert headline_intervals(together.records)["em"] == grouped != wanted
+    row = run_table([together]).rows[0]
+    assert (row["em_low"], row["em_high"]) == (grouped.low, grouped.high)
     assert headline_intervals(ran(rows[0]).records) == {}
 
 
