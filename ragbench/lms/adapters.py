@@ -1,49 +1,40 @@
 """DSPy adapters for models large and small: chat sections, JSON, and native tool calls.
 
-A value is read strictly first, as DSPy does. What fails is mended only where one meaning is plain
-("**Full.**", "85%", a bulleted list): anything else stays an error. Each mended value is counted as
-`label_repair`; a chat answer that cannot be read is asked for once more as JSON, and that second
-call is in the ledger as a fallback.
+A reply is read as DSPy reads it, and what DSPy refuses is mended (`values`): each mended value is
+counted as `label_repair`. Of a field that stands more than once the last section counts. A chat
+answer that cannot be read is asked for once more as JSON, and that second call is in the ledger as
+a fallback.
 """
 
-import ast
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
-from types import MappingProxyType, SimpleNamespace, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, get_args
 
 import dspy
-import json_repair
 from dspy import AdapterParseError
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.ledger import SecondTry, count
 from ragbench.lms.lm import forget_reply
+from ragbench.lms.replies import escaped, escaped_values
+from ragbench.lms.values import UnreadableError, read_value, repaired_json
 from ragbench.redact import encodable
 
 #: Key of a history message that holds what the user says last, when no tool is left.
 CLOSING = "closing"
 
-# Repeats have bounds, so that no reply takes more than in proportion to its length.
-_HEADER = re.compile(r"\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?")
-#: The mark of a next field at the end of a value, also one that was cut off.
-_MARK = re.compile(r"\[\[\s*#+\s*\w*\s*#*\s*\]*\**$")
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[\d+\])\s+")
-#: A longer text is no label and no number.
-_LONGEST_VALUE = 1_000
-#: Of a longer text that is no JSON so much is mended, which can take more than in proportion.
-_LONGEST_MENDED = 40_000
-#: Brackets without an end in what a model meant as JSON: a few.
-_MOST_OPEN = 100
-_NOTHING = {"none", "null", "n a", "na", "nil", "empty", "nothing"}
-_TRUTH = {"yes": True, "true": True, "no": False, "false": False}
-_NO_VALUE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
+#: A header as DSPy's prompts show it, and as models write it: bold, in code, without blanks. It
+#: counts at the start of a line alone. Repeats have bounds, so that no reply takes more than in
+#: proportion to its length.
+_HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
+_LOOSE_HEADER = re.compile(
+    r"[*_`#]{0,9}\s{0,9}\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?"
+)
 
 
 class PartialReplyError(AdapterParseError):
@@ -53,16 +44,28 @@ class PartialReplyError(AdapterParseError):
     read: Mapping[str, Any] = MappingProxyType({})
 
 
-class UnreadableError(ValueError):
-    """A value of no plain meaning for its field's type."""
-
-
 class LenientParsing(dspy.Adapter):
     """What the adapters share: from raw values to typed ones. `_raw` finds the raw ones."""
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         native, said = self.use_native_function_calling, signature.instructions
         return _system_message(type(self), native, signature, said)  # type: ignore[arg-type]
+
+    def format_user_message_content(
+        self, signature: type[dspy.Signature], inputs: Mapping[str, Any], *args: Any, **kwargs: Any
+    ) -> str:
+        """The message, whose values hold no mark of the protocol: they would count in the reply."""
+        parent: Any = super()
+        values = escaped_values(inputs)
+        return str(parent.format_user_message_content(signature, values, *args, **kwargs))
+
+    def format_assistant_message_content(
+        self, signature: type[dspy.Signature], outputs: Mapping[str, Any], *args: Any, **kwargs: Any
+    ) -> str:
+        """As of `format_user_message_content`, of a demonstration or of the history."""
+        parent: Any = super()
+        values = escaped_values(outputs)
+        return str(parent.format_assistant_message_content(signature, values, *args, **kwargs))
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         raise NotImplementedError
@@ -143,7 +146,15 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         value = repaired_json(completion)
         if not isinstance(value, dict) and "{" in completion:
             value = repaired_json(completion[completion.find("{") : completion.rfind("}") + 1])
-        return value if isinstance(value, dict) else {}
+        if isinstance(value, list):  # several objects: of each field the last one counts
+            fields: dict[str, Any] = {}
+            for item in value:
+                if isinstance(item, dict):
+                    fields.update(item)
+            return fields
+        if isinstance(value, dict):
+            return value
+        return {}
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
         """The last line of a prompt. The types stand in the system's message, as JSON has them."""
@@ -193,16 +204,45 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
                 return list(second(*args, **kwargs))
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        return dict(_sections(completion))
+        asked = frozenset(signature.input_fields)
+        sections = _sections(completion, _HEADER, asked)
+        if not signature.output_fields.keys() <= sections.keys():
+            for name, text in _sections(completion, _LOOSE_HEADER, asked).items():
+                sections.setdefault(name, text)
+        return dict(sections)
 
 
-def _sections(completion: str) -> dict[str, str]:
-    pieces = _HEADER.split(completion)[1:]
+def _sections(
+    completion: str, header: re.Pattern[str], asked: Set[str] = frozenset()
+) -> dict[str, str]:
+    """Text by field; of a field that stands more than once that of its last section with a text.
+
+    A reply ends where, behind its end mark, a field stands that was `asked`: some models go on
+    with a next question of their own.
+    """
+    found: list[tuple[str, list[str]]] = []
+    lines: list[str] = []
+    complete = False
+    for line in completion.splitlines():
+        start = line.strip()
+        mark = header.match(start)
+        if mark is None:
+            lines.append(line)
+            continue
+        name = mark.group(1)
+        if complete and name in asked:
+            break
+        complete = complete or name == "completed"
+        lines = []
+        found.append((name, lines))
+        rest = start[mark.end() :].strip()
+        if rest:
+            lines.append(rest)
     sections: dict[str, str] = {}
-    for name, text in zip(pieces[::2], pieces[1::2], strict=True):
-        # What models put around a header is no part of the field before it.
-        last = text is pieces[-1]
-        sections.setdefault(name, (text if last else text.rstrip("*_`")).strip())
+    for name, lines in found:
+        text = "\n".join(lines).strip()
+        if text or name not in sections:
+            sections[name] = text
     return sections
 
 
@@ -240,22 +280,26 @@ class ToolConversation(dspy.Adapter):
                 messages.append(_said("user", turn[CLOSING]))
                 continue
             calls: list[dict[str, Any]] = []
-            said = {"role": "assistant", "content": turn["text"] or None, "tool_calls": calls}
+            said: dict[str, Any] = {"role": "assistant", "tool_calls": calls}
+            said["content"] = escaped(turn["text"]) or None
             messages.append(said)
             for place, (name, arguments, seen) in enumerate(turn["calls"]):
                 id = f"call_{number}_{place}"
                 function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
                 calls.append({"id": id, "type": "function", "function": function})
-                result = {"role": "tool", "tool_call_id": id, "name": name, "content": seen}
+                result = {"role": "tool", "tool_call_id": id, "name": name}
+                result["content"] = escaped(seen)
                 messages.append(result)
         return messages
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """The answer: the whole text, or the section of that name where a model marks one."""
-        return {"answer": _sections(completion).get("answer") or completion.strip()}
+        return {"answer": _sections(completion, _HEADER).get("answer") or completion.strip()}
 
 
 def _said(role: str, content: str) -> dict[str, Any]:
+    if role != "system":
+        content = escaped(content)
     return {"role": role, "content": content}
 
 
@@ -275,132 +319,3 @@ def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
     if name not in ADAPTERS:
         raise UnknownNameError("adapter", name, ["auto", *ADAPTERS])
     return ADAPTERS[name]()
-
-
-def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
-    """`raw` as a value of `annotation`, and whether it had to be mended.
-
-    Raises:
-        UnreadableError: it has no plain meaning.
-    """
-    if raw is None and annotation is str:
-        raise UnreadableError("missing")
-    value = raw
-    if isinstance(raw, str) and (mark := _MARK.search(raw.rstrip(), max(0, len(raw) - 200))):
-        value = raw[: mark.start()].rstrip("* \n")
-    if annotation == (str | None) and isinstance(value, str) and _plain(value) in _NOTHING:
-        return None, True
-    try:
-        return _strict(value, annotation), value is not raw
-    except _NO_VALUE as error:
-        if items := _readable_objects(value, annotation):
-            return items, True
-        if not isinstance(value, str) or not value.strip():
-            raise UnreadableError(str(error)) from error
-        return _mend(value, annotation), True
-
-
-def repaired_json(text: str) -> Any:
-    """The JSON that `text` is, or was meant to be; "" where there is none."""
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    text = text[:_LONGEST_MENDED]
-    if text.count("{") - text.count("}") + text.count("[") - text.count("]") > _MOST_OPEN:
-        return ""
-    with suppress(ValueError, RecursionError):  # nested too deeply
-        return json_repair.loads(text)
-    return ""
-
-
-def _strict(value: Any, annotation: Any) -> Any:
-    if isinstance(value, str) and get_origin(annotation) is Literal:
-        written = {str(choice): choice for choice in get_args(annotation)}  # a 4 is written "4"
-        label = value.strip().strip("\"'")
-        if label in written:
-            return written[label]
-        raise UnreadableError(f"{value[:80]!r} is none of {get_args(annotation)}")
-    if annotation is str:
-        return str(value)
-    if isinstance(value, str) and get_origin(annotation) is list:
-        value = _parsed(value)
-    elif isinstance(value, str) and annotation not in (bool, int, float, str | None):
-        value = repaired_json(value) or value
-    read = TypeAdapter(annotation).validate_python(value)
-    if isinstance(read, float) and not math.isfinite(read):
-        raise UnreadableError(f"{read} is not finite")
-    return read
-
-
-def _parsed(text: str) -> Any:
-    # DSPy would guess at broken JSON here, and read "[1] and [3]" as [3].
-    try:
-        return encodable(json.loads(text))
-    except ValueError:
-        return encodable(ast.literal_eval(text))
-
-
-def _readable_objects(value: Any, annotation: Any) -> list[Any]:
-    """Of a list of objects those that can be read: a reply cut short often breaks off in one."""
-    kind = next(iter(get_args(annotation)), None)
-    read: list[Any] = []
-    if get_origin(annotation) is list and isinstance(kind, type) and issubclass(kind, BaseModel):
-        with suppress(*_NO_VALUE):
-            value = _parsed(value) if isinstance(value, str) else value
-        for item in value if isinstance(value, list) else []:
-            with suppress(ValidationError):
-                read.append(kind.model_validate(item))
-    return read
-
-
-def _mend(text: str, annotation: Any) -> Any:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    members = [a for a in arguments if a is not type(None)]
-    if origin in (Union, UnionType) and len(members) == 1:
-        return None if _plain(text) in _NOTHING else _mend(text, members[0])
-    if origin is list and arguments in ((str,), (int,)):
-        return _list(text, arguments[0])
-    if len(text) <= _LONGEST_VALUE and (origin is Literal or annotation is bool):
-        return _label(text, {_plain(str(one)): one for one in arguments} if arguments else _TRUTH)
-    if len(text) <= _LONGEST_VALUE and annotation in (int, float):
-        bare = text.strip(" \n*_`\"'[].")
-        with suppress(ValueError):
-            number = float(bare.removesuffix("%"))
-            number = number / 100 if annotation is float and bare.endswith("%") else number
-            if math.isfinite(number) and (annotation is float or number.is_integer()):
-                return annotation(number)
-    raise UnreadableError(f"{text[:80]!r} is not a {annotation}")
-
-
-def _label(text: str, labels: Mapping[str, Any]) -> Any:
-    """What the label means that `text` is, or begins with, naming no other and negating none."""
-    plain = _plain(text)
-    if plain in labels:
-        return labels[plain]
-    head, _, rest = re.sub(r"[,.;:\n]", "\0", text.strip(), count=1).partition("\0")
-    head, rest = _plain(head), f" {_plain(rest)} "
-    same = all(labels[other] == labels.get(head) for other in labels if f" {other} " in rest)
-    denied = head not in _TRUTH and re.search(r" (not|no|never|\w+n t) ", rest)
-    if head not in labels or not same or denied:
-        raise UnreadableError(f"{text[:80]!r} names no one label")
-    return labels[head]
-
-
-def _list(text: str, kind: type) -> list[Any]:
-    if _plain(text) in _NOTHING:
-        return []
-    if kind is int:
-        if re.sub(r"\d+|\band\b|[\s,;\[\]]", "", text.rstrip(". ")) or not re.search(r"\d", text):
-            raise UnreadableError(f"{text[:80]!r} is not a list of whole numbers")
-        return [int(number) for number in re.findall(r"\d+", text)]
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    if len(lines) > 1 or _BULLET.match(lines[0]):
-        # A heading above bullets is no item.
-        lines = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)] or lines
-    else:
-        lines = text.strip().strip("[]").split(";" if ";" in text else ",")
-    return [line.strip(" \"'“”") for line in lines if line.strip()]
-
-
-def _plain(text: str) -> str:
-    """Lower-case words, single-spaced: "**[Fully_Supported].**" is "fully supported"."""
-    return " ".join(re.sub(r"[\W_]", " ", text.casefold()).split())

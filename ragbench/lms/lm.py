@@ -11,19 +11,20 @@ import asyncio
 import json
 import math
 import threading
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import dspy
 from dspy import LMConfigurationError
-from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, ServerError, Usage
+from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
 
 from ragbench.errors import LMSetupError, RagbenchError
 from ragbench.kept import KeptRows
 from ragbench.ledger import count, current_ledger, file_lm_call
-from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Answered, Caller, Client, Reply
+from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Answered, Caller, Client, Reply, empty_reply
 from ragbench.lms.prices import Pricing
+from ragbench.lms.replies import is_empty, read_reply
 from ragbench.paths import cache_root
 from ragbench.record import FailedAttempts
 from ragbench.redact import each_text, encodable, without_keys
@@ -79,8 +80,9 @@ class MeteredEngine:
         prompt = math.ceil(prompt_tokens(request) * self._density)
         reply = request.config.max_tokens or UNBOUNDED_REPLY
         cost = self.pricing.cost(prompt, reply)
+        blank: list[Response] = []
         answered = self.caller.call(
-            lambda: self._send(request),
+            lambda: self._send(request, blank),
             prompt=hash(tuple(message.text for message in request.messages)),
             most=Amount(1, prompt + reply, math.inf if cost is None else cost),
             file_failure=self._file_failure,
@@ -90,22 +92,24 @@ class MeteredEngine:
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
-    def _send(self, request: Request) -> Reply[Response]:
+    def _send(self, request: Request, blank: list[Response]) -> Reply[Response]:
+        """The reply to one request; the first `blank` one is kept there and asked for once more."""
         try:
-            response = self.client.complete(request)
-            if not _is_completion(response):
-                ending = f"ended with {response.finish_reason!r}"
-                empty = ServerError(f"the reply has no content, and {ending}", status=200)
-                empty.usage = response.usage
-                raise empty
+            response = _clean(self.client.complete(request), request)
+            if is_empty(response) and response.finish_reason not in EVENTS:
+                blank.append(response)
+                if len(blank) > 1 and response.text:
+                    return self._counted(request, response)  # blanks are what it has to say
+                raise empty_reply(response.finish_reason, response.usage)
         except LM15Error as error:
             if usage := getattr(error, "usage", None):
                 sent, got = usage.input_tokens or 0, usage.output_tokens or 0
                 error.billed = FailedAttempts(sent, got, self._paid(usage))
             raise
-        # A server may echo the key that it was sent, and say half of a character.
-        parts = each_text(lambda said: without_keys(encodable(said)), response.message.parts)
-        message = replace(response.message, parts=parts)
+        return self._counted(request, response)
+
+    def _counted(self, request: Request, response: Response) -> Reply[Response]:
+        """`response` with what it took, estimated where the server does not say."""
         estimate, usage = prompt_tokens(request), response.usage
         if not usage.input_tokens or usage.output_tokens is None:
             count("tokens_estimated")
@@ -114,7 +118,7 @@ class MeteredEngine:
             # Short prompts are left out: what a server adds to each would count for long ones too.
             self._density = max(self._density, min(usage.input_tokens / estimate, _DENSEST))
         tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        response = replace(response, message=message, usage=usage)
+        response = replace(response, usage=usage)
         return Reply(response, tokens, self._paid(usage))
 
     def _paid(self, usage: Usage, *, cached: bool = True) -> float | None:
@@ -176,12 +180,14 @@ def prompt_tokens(request: Request) -> int:
     return estimate_tokens("".join([*map(str, request.tools), *texts]))
 
 
-def _is_completion(response: Response) -> bool:
-    """Whether it says anything, or may say nothing: all was reasoning, or was filtered."""
-    parts = response.message.parts
-    return response.finish_reason in EVENTS or any(
-        getattr(part, each.name) for part in parts for each in fields(part) if each.name != "type"
-    )
+def _clean(response: Response, request: Request) -> Response:
+    """`response` as it may be read and kept, whatever a server put into it.
+
+    It may echo the key that it was sent, and say half of a character.
+    """
+    parts = each_text(lambda text: without_keys(encodable(text)), response.message.parts)
+    response = replace(response, message=replace(response.message, parts=parts))
+    return read_reply(replace(response, model=request.model), request)
 
 
 def _count_ending(response: Response) -> None:
@@ -241,7 +247,10 @@ class RagbenchLM(dspy.LM):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
         _last.key = None  # `forget_reply` means the reply to this call from now on
-        return super().__call__(*args, **self._seeded(kwargs))
+        outputs = super().__call__(*args, **self._seeded(kwargs))
+        if isinstance(outputs, list) and not any(map(_says_something, outputs)):
+            forget_reply()  # another time it may say something
+        return outputs
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """As `__call__`."""
@@ -282,6 +291,13 @@ class RagbenchLM(dspy.LM):
         if rollout is None or seed is None or "seed" in kwargs:
             return kwargs
         return {**kwargs, "seed": seed + int(rollout)}
+
+
+def _says_something(output: Any) -> bool:
+    """Whether an output of `dspy.LM` has a text or a call."""
+    if isinstance(output, dict):
+        return bool(str(output.get("text") or "").strip() or output.get("tool_calls"))
+    return bool(str(output or "").strip())
 
 
 def _text(message: object) -> str:
@@ -347,6 +363,6 @@ def configure_cache(folder: Path | None = None) -> Path:
     dspy.configure_cache(
         enable_disk_cache=False, enable_memory_cache=True, memory_max_entries=MEMORY_ENTRIES
     )
-    dspy.cache.disk_cache = Answers(folder / "answers.sqlite")
+    dspy.cache.disk_cache = Answers(folder / "replies.sqlite")
     dspy.cache.enable_disk_cache = True
     return folder

@@ -16,15 +16,11 @@ from pydantic import BaseModel
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters import (
-    LenientChat,
-    LenientJSON,
-    UnreadableError,
-    bound_lists,
-    make_adapter,
-    read_value,
-)
+from ragbench.lms.adapters import LenientChat, LenientJSON, bound_lists, make_adapter
 from ragbench.lms.factory import MAX_ITEMS, make_lm
+from ragbench.lms.replies import split_thoughts
+from ragbench.lms.values import UnreadableError, read_value
+from ragbench.lms.written_calls import read_calls
 from ragbench.signatures import DraftPlanGraph
 from ragbench.signatures.types import SubTask
 from tests.fake_server import FakeServer
@@ -78,7 +74,6 @@ def test_almost_right_values_are_mended_and_each_is_counted(name: str) -> None:
         ("chat", "**[[ ## answer ## ]]** Paris [[ ## completed ## ]]"),
         ("chat", "[[## answer ##]]\nParis\n[[ ## completed ## ]]"),
         ("chat", "Sure!\n\n[[ ## answer ## ]]\nParis\n\n[[ ## completed ##"),
-        ("chat", "[[ ## answer ## ]] Paris\n[[ ## answer ## ]] London"),
         ("json", '```json\n{"answer": "Paris"}\n```'),
         ("json", 'Sure! {"answer": "Paris", } as asked'),
     ],
@@ -209,7 +204,7 @@ REFUSED: list[tuple[Any, Any]] = [
     ("six", Utility), ("9", Utility), ("7/10", float),
     ("1-3", list[int]), ("nan", float), (float("inf"), float),
     ("anything", dict[str, int]), ([CUT], list[Node]), ({"id": "n1"}, list[Node]),
-    ("[{'id': 'n1', 'cost'", list[Node]), ("n1 and n2", list[Node]),
+    ("n1 and n2", list[Node]),
 ]  # fmt: skip
 
 
@@ -246,7 +241,7 @@ PIECES = [
     "-", ",", "a", ":", "?", "/", "\\",
     "[[ ## ", "[[ ", "no ", "<answer>", "1 of ", "7 ", "1.", "1/",
 ]  # fmt: skip
-SIZE = 250_000
+SIZE = 120_000
 
 
 def seconds(read: Callable[[str], Any], text: str) -> float:
@@ -267,6 +262,8 @@ def test_four_times_the_input_takes_about_four_times_the_time(piece: str) -> Non
     readers: list[Callable[[str], Any]] = [
         *(lambda text, a=a: a.parse(signature, text) for a in (LenientChat(), LenientJSON())),
         *(lambda text, k=kind: read_value(text, k) for kind in (str, *KINDS)),
+        split_thoughts,
+        lambda text: read_calls(text, {"a"}),
     ]
     text = piece * (SIZE // len(piece))
     for read in readers:

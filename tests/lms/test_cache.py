@@ -35,7 +35,7 @@ def test_a_changed_answer_or_none_is_asked_for_again_and_kept_anew(
     ask(server, tmp_path, "is one")
     if value == "changed":
         value = values(tmp_path)[0].replace(b"to one", b"to two")
-    with closing(sqlite3.connect(tmp_path / "answers.sqlite", isolation_level=None)) as db:
+    with closing(sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None)) as db:
         assert db.execute("UPDATE kept SET value = ?", (value,)).rowcount == 1
     for _ in range(2):
         assert ask(server, tmp_path, "is one") == "the answer to one"
@@ -45,7 +45,7 @@ def test_a_changed_answer_or_none_is_asked_for_again_and_kept_anew(
 
 def values(folder: Path) -> list[bytes]:
     """What is kept."""
-    with closing(sqlite3.connect(folder / "answers.sqlite")) as db:
+    with closing(sqlite3.connect(folder / "replies.sqlite")) as db:
         return [row[0] for row in db.execute("SELECT value FROM kept")]
 
 
@@ -72,7 +72,7 @@ def test_a_damaged_cache_is_made_anew_or_gone_on_without(
 ) -> None:
     folder = tmp_path / "lm"
     ask(server, folder, "is one")
-    for path in folder.glob("answers.sqlite*"):
+    for path in folder.glob("replies.sqlite*"):
         content = path.read_bytes()
         path.write_bytes(content[:start] + b"\xa5" * max(0, len(content) - start))
     assert ask(server, folder, "is one") == "the answer to one"

@@ -176,7 +176,7 @@ def test_anthropic_sees_the_same_in_its_own_blocks() -> None:
 
 def test_react_calls_its_tools_natively_and_a_blank_conclusion_goes_to_the_reader() -> None:
     search = Calls((("search", {"words": "Orla Venn"}),), text="I look.")
-    turns = [search, Calls((("lookup", {"name": "born"}),)), " ", '{"answer": "Harwick"}']
+    turns = [search, Calls((("lookup", {"name": "born"}),)), " ", " ", '{"answer": "Harwick"}']
     prediction, bodies = native(ReActRAG(shelf(), max_steps=2), turns)
     assert ended(prediction) == ("Harwick", "max_steps")
     assert [t["function"]["name"] for t in bodies[0]["tools"]] == ["search", "lookup"]

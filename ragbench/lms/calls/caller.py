@@ -56,6 +56,14 @@ PATIENCE_S = 600.0
 _log = get(__name__)
 
 
+def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
+    """The error of a reply with neither a text nor a call, which is asked for once more."""
+    error = lm15.ServerError(f"the reply has no content, and ended with {ending!r}", status=200)
+    error.usage = usage
+    error.once_more = True
+    return error
+
+
 @dataclass
 class Answered(Generic[Value]):
     """What came of a call after so many attempts; `latency_s` with all retries and waits.
@@ -179,7 +187,9 @@ class Caller:
 
     def _tries_again(self, error: Exception, counted: int) -> bool:
         """Whether a further attempt follows `counted` ones that failed, the last with `error`."""
-        most = min(self.retries, 1) if isinstance(error, lm15.TimeoutError) else self.retries
+        most = self.retries
+        if isinstance(error, lm15.TimeoutError) or getattr(error, "once_more", False):
+            most = min(most, 1)
         waits = (getattr(error, "retry_after", None) or 0.0) <= LONGEST_RETRY_S
         return isinstance(error, TRANSIENT) and counted <= most and waits
 

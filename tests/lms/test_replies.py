@@ -1,0 +1,292 @@
+"""A reply as it enters: thoughts, marks of chat templates, calls left as text, marks in prompts."""
+
+import enum
+import json
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal
+
+import dspy
+import pytest
+from hypothesis import given, settings, strategies as st
+from pydantic import BaseModel
+
+from ragbench.context import current, use
+from ragbench.ledger import open_ledger
+from ragbench.lms.adapters import make_adapter
+from ragbench.lms.replies import escaped, split_thoughts
+from ragbench.lms.written_calls import read_calls
+from tests.fake_server import FakeServer, Fault, plausible
+from tests.wire import ask, lm_at
+
+ANSWER = "[[ ## answer ## ]]\nAnn Bo\n\n[[ ## completed ## ]]"
+GUESS = "[[ ## answer ## ]]\nEve?"
+#: What a server sends, where the answer is Ann Bo and a guess in the thoughts is Eve.
+WITH_THOUGHTS = [
+    f"<think>\n{GUESS}\n</think>\n\n{ANSWER}",
+    f"{GUESS}\n</think>\n{ANSWER}",
+    f"<think>one</think><think>{GUESS}</think>{ANSWER}",
+    f"<thinking>{GUESS}\n</thinking>\n{ANSWER}",
+    f"<seed:think>{GUESS}</seed:think>{ANSWER}",
+    f"◁think▷{GUESS}◁/think▷{ANSWER}",
+    f"[THINK]{GUESS}[/THINK]{ANSWER}",
+    f"<|START_THINKING|>{GUESS}<|END_THINKING|><|START_RESPONSE|>{ANSWER}<|END_RESPONSE|>",
+    f"<|channel|>analysis<|message|>{GUESS}<|end|><|start|>assistant<|channel|>final<|message|>"
+    f"{ANSWER}<|return|>",
+    f"<|channel|>final<|message|>{GUESS}<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}",
+    f"{ANSWER}\n<think>or was it {GUESS}</think>",
+    f"<think>\n{ANSWER}",  # an end that the model forgot: there is no other answer
+]
+WITH_MARKS = [
+    f"{ANSWER}<|im_end|>",
+    "[[ ## answer ## ]]\nAnn Bo</s>",
+    "[[ ## answer ## ]]\nAnn Bo<|eot_id|>\n",
+    "[[ ## answer ## ]]\nAnn Bo <|end|><|end|>",
+    "<|im_start|>assistant\n[[ ## answer ## ]]\nAnn Bo<end_of_turn>",
+    "[[ ## answer ## ]]\nAnn Bo<\uff5cend\u2581of\u2581sentence\uff5c>",
+    f"{ANSWER}<|im_end|>\n<|im_start|>user\n[[ ## question ## ]]\nmore\n{GUESS}",
+]
+REPEATED = [
+    f"First guess:\n{GUESS}\n\nNo.\n\n{ANSWER}",
+    f"The passage says [[ ## answer ## ]] Eve.\n{ANSWER}",
+    f"> [[ ## answer ## ]] Eve\n{ANSWER}",
+    f'"[[ ## answer ## ]] Eve"\n{ANSWER}',
+    f"{ANSWER}\n\n[[ ## question ## ]]\nNext?\n\n{GUESS}",  # a question of its own
+    f"{ANSWER}\n\n[[ ## answer ## ]]\n",
+]
+
+
+@pytest.mark.parametrize("text", [*WITH_THOUGHTS, *WITH_MARKS, *REPEATED])
+def test_the_answer_is_what_stands_behind_thoughts_guesses_and_marks(text: str) -> None:
+    with FakeServer(lambda hit: text) as server, open_ledger():
+        assert ask(lm_at(server)) == "Ann Bo"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"answer": "the tag </think> ends it"}',
+        "The tag `</think>` ends thoughts.",
+        "It was <s>ten</s> nine",
+        "a < b and c > d",
+        "  blanks stay \n",
+    ],
+)
+def test_a_mark_that_is_quoted_is_part_of_the_answer(text: str) -> None:
+    assert split_thoughts(text) == ("", text)
+
+
+def test_thoughts_that_the_limit_cut_off_are_no_answer() -> None:
+    assert split_thoughts(f"<think>{GUESS}", cut=True) == (GUESS, "")
+
+
+@pytest.mark.parametrize("content", ["", "<think>hm</think>", "<|im_end|>", None])
+def test_an_empty_reply_is_asked_for_once_more(content: str | None) -> None:
+    choice = {"index": 0, "finish_reason": "stop"}
+    empty = {"choices": [{**choice, "message": {"role": "assistant", "content": content}}]}
+
+    def script(hit: Any) -> Any:
+        if hit.number == 1:
+            return Fault("changed", json=empty)
+        return plausible(hit)
+
+    with FakeServer(script) as server, open_ledger() as ledger:
+        assert ask(lm_at(server)) == "some answer"
+    assert [call.attempts for call in ledger.calls] == [2]
+    with FakeServer(lambda hit: Fault("changed", json=empty)) as server, open_ledger():
+        with pytest.raises(dspy.LMError):
+            ask(lm_at(server))
+        assert len(server.hits) == 2
+
+
+QUERY = {"query": "Harwick Mill"}
+OBJECT = json.dumps({"name": "search", "arguments": QUERY})
+WRITTEN = {
+    "hermes": f"<tool_call>\n{OBJECT}\n</tool_call>",
+    "hermes, cut off": f"<tool_call>\n{OBJECT}",
+    "fenced": f"```json\n{OBJECT}\n```",
+    "bare": json.dumps({"name": "search", "parameters": QUERY}),
+    "as text in text": json.dumps({"name": "search", "arguments": json.dumps(QUERY)}),
+    "llama 3": '<|python_tag|>{"type": "function", "name": "search", "parameters": '
+    + json.dumps(QUERY)
+    + "}",
+    "llama 3, python": '<|python_tag|>search.call(query="Harwick Mill")',
+    "llama 4": '[search(query="Harwick Mill")]',
+    "llama, function": '<function=search>{"query": "Harwick Mill"}</function>',
+    "mistral": f"[TOOL_CALLS][{OBJECT}]",
+    "mistral 3": '[TOOL_CALLS]search[ARGS]{"query": "Harwick Mill"}',
+    "qwen coder": "<tool_call>\n<function=search>\n<parameter=query>\nHarwick Mill\n</parameter>\n"
+    "</function>\n</tool_call>",
+    "glm": "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>Harwick Mill</arg_value>\n"
+    "</tool_call>",
+    "kimi": "<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0"
+    '<|tool_call_argument_begin|>{"query": "Harwick Mill"}<|tool_call_end|>'
+    "<|tool_calls_section_end|>",
+    "deepseek": "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>"
+    'search<\uff5ctool\u2581sep\uff5c>{"query": "Harwick Mill"}'
+    "<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>",
+    "harmony": "<|channel|>commentary to=functions.search <|constrain|>json<|message|>"
+    '{"query": "Harwick Mill"}<|call|>',
+    "granite": f"<|tool_call|>[{OBJECT}]",
+    "minimax": '<minimax:tool_call><invoke name="search"><parameter name="query">Harwick Mill'
+    "</parameter></invoke></minimax:tool_call>",
+    "gemma": '```tool_code\nsearch(query="Harwick Mill")\n```',
+    "openai's own": json.dumps(
+        {"tool_calls": [{"type": "function", "function": json.loads(OBJECT)}]}
+    ),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_call_that_was_left_as_text_is_that_call(form: str) -> None:
+    _, text = split_thoughts(WRITTEN[form])
+    read = read_calls(text, {"search", "finish"})
+    assert read is not None
+    assert (read.calls, read.text) == ([("search", QUERY)], "")
+
+
+def test_the_text_before_a_written_call_stays_and_several_calls_are_read() -> None:
+    call = WRITTEN["hermes"]
+    read = read_calls(f"I look it up.\n{call}\n{call}", {"search"})
+    assert read is not None
+    assert (len(read.calls), read.text) == (2, "I look it up.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ann Bo",
+        json.dumps({"name": "Ann", "arguments": {}}),
+        "I would search for it.",
+        '```json\n{"answer": "search"}\n```',
+        '[{"name": "search"}]',
+    ],
+)
+def test_another_text_is_no_call(text: str) -> None:
+    assert read_calls(text, {"search"}) is None
+
+
+MARKED = [
+    "[[ ## answer ## ]] Eve",
+    "a\n[[ ## answer ## ]]\nEve",
+    "[[##answer##]]",
+    "x</think>Eve",
+    "<|im_end|>",
+    '<tool_call>{"name": "search"}</tool_call>',
+]
+
+
+class Item(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize("kind", ["chat", "json"])
+@pytest.mark.parametrize("text", MARKED)
+def test_marks_in_what_a_prompt_quotes_are_harmless(kind: str, text: str) -> None:
+    signature = dspy.Signature(
+        {
+            "passages": (list[str], dspy.InputField()),
+            "items": (list[Item], dspy.InputField()),
+            "answer": (str, dspy.OutputField()),
+        },
+        "Answer.",
+    )
+    demo = {"passages": [text], "items": [Item(text=text)], "answer": text}
+    inputs = {"passages": [f"so: {text}"], "items": [Item(text=text)]}
+    messages = make_adapter(kind).format(signature, [demo], inputs)
+    shown = "\n".join(str(message["content"]) for message in messages[1:])
+    assert text not in shown
+    assert "Eve" in shown or "Eve" not in text
+
+
+def test_a_copied_mark_writes_no_answer() -> None:
+    copied = escaped("[[ ## answer ## ]] Eve")
+    with FakeServer(lambda hit: f"{copied}\n{ANSWER}\n\n{copied}") as server, open_ledger():
+        assert ask(lm_at(server)).startswith("Ann Bo")
+    assert escaped("plain [1] text & <b>") == "plain [1] text & <b>"
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Place(BaseModel):
+    name: str
+    size: int
+    tags: list[str] = []
+
+
+TEXT = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=30
+)
+PLAIN = TEXT.map(str.strip).filter(lambda text: "[[" not in text and "<" not in text)
+#: Types of fields, with the values that a model could mean.
+TYPES: list[tuple[Any, Any]] = [
+    (str, PLAIN),
+    (int, st.integers(-(10**9), 10**9)),
+    (float, st.floats(-1e6, 1e6)),
+    (bool, st.booleans()),
+    (list[str], st.lists(PLAIN, max_size=3)),
+    (list[int], st.lists(st.integers(-99, 99), max_size=3)),
+    (dict, st.dictionaries(PLAIN, st.integers(0, 9), max_size=3)),
+    (dict[str, Any], st.dictionaries(PLAIN, PLAIN, max_size=3)),
+    (set[int], st.sets(st.integers(0, 9), max_size=3)),
+    (list[dict[str, str]], st.lists(st.dictionaries(PLAIN, PLAIN, max_size=2), max_size=2)),
+    (Literal["yes", "no", "may be"], st.sampled_from(["yes", "no", "may be"])),
+    (Literal[1, 2, 3], st.sampled_from([1, 2, 3])),
+    (Color, st.sampled_from(Color)),
+    (Place, st.builds(Place, name=PLAIN, size=st.integers(0, 9), tags=st.lists(PLAIN, max_size=2))),
+    (list[Place], st.lists(st.builds(Place, name=PLAIN, size=st.integers(0, 9)), max_size=2)),
+    (str | None, PLAIN),
+    (int | None, st.none() | st.integers(0, 9)),
+    (int | str, st.integers(0, 9) | PLAIN),
+    (list[str] | None, st.none() | st.lists(PLAIN, max_size=2)),
+]
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> tuple[Any, Any, dict[str, Any]]:
+    """A signature, the adapter that asks, and what the model means by each field."""
+    fields: dict[str, Any] = {"question": (str, dspy.InputField())}
+    values: dict[str, Any] = {}
+    for number in range(draw(st.integers(1, 3))):
+        kind, meant = draw(st.sampled_from(TYPES))
+        fields[f"f{number}"] = (kind, dspy.OutputField())
+        values[f"f{number}"] = draw(meant)
+    kind = draw(st.sampled_from(["chat", "json"]))
+    return dspy.Signature(fields, "Answer."), kind, values
+
+
+@settings(max_examples=150, deadline=None)
+@given(replies())
+def test_no_reply_is_read_worse_than_dspys_own_adapter_reads_it(case: Any) -> None:
+    signature, kind, values = case
+    own: Any = {"chat": dspy.ChatAdapter, "json": dspy.JSONAdapter}[kind]()
+    reply = own.format_assistant_message_content(signature, values)
+    read: Any = None
+    with suppress(dspy.AdapterParseError, ValueError):
+        read = own.parse(signature, reply)
+    if read is None:
+        return
+    ours = make_adapter(kind).parse(signature, split_thoughts(reply)[1])
+    for name in values:
+        same = type(ours[name]) is type(read[name]) and ours[name] == read[name]
+        assert same or ours[name] == values[name]
+
+
+@pytest.mark.parametrize("kind", ["chat", "json"])
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(dict, {}), (list, []), (set, set()), (list[str], []), (dict[str, int], {})],
+)
+def test_an_empty_collection_is_a_value(kind: str, annotation: Any, value: Any) -> None:
+    fields = {"q": (str, dspy.InputField()), "answer": (annotation, dspy.OutputField())}
+    signature = dspy.Signature(fields, "Answer.")
+    written = {"chat": "[[ ## answer ## ]]\n{}", "json": '{{"answer": {}}}'}[kind]
+    text = "{}" if isinstance(value, dict) else "[]"
+    counts: Counter[str] = Counter()
+    with use(replace(current(), counts=counts)):
+        assert make_adapter(kind).parse(signature, written.format(text)) == {"answer": value}
+    assert not counts
