@@ -92,11 +92,16 @@ class ARAG(RAGProgram[ARAGKnobs]):
     calls = "turns (<= max_steps) + 1 if forced"
     autonomy = core.Autonomy("yes", "yes", "yes")
     variants = {  # noqa: RUF012
-        "full": {},
-        "naive": {"keyword_search": False, "chunk_read": False, "whole_chunks": True},
-        "no_keyword": {"keyword_search": False},
-        "no_semantic": {"semantic_search": False},
-        "no_read": {"chunk_read": False},
+        "full": {"on_missing": "say_so"},
+        "naive": {
+            "on_missing": "say_so",
+            "keyword_search": False,
+            "chunk_read": False,
+            "whole_chunks": True,
+        },
+        "no_keyword": {"on_missing": "say_so", "keyword_search": False},
+        "no_semantic": {"on_missing": "say_so", "semantic_search": False},
+        "no_read": {"on_missing": "say_so", "chunk_read": False},
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:

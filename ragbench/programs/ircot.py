@@ -1,12 +1,12 @@
 """IRCoT: interleave retrieval with the sentences of a chain of thought.
 
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
-passages so far, then searches with it. `spec`: at most 5 sentences; the chain answers, or else an
-answer is forced from it. `paper`: at most 10; a query from the last sentence that is no mere
-inference, without question words; paragraphs of at most 600 words (chunks of any length), shown up
-to 350, at most 15, near-duplicates dropped; and a reader that sees no chain. `flash`, as FlashRAG
-runs it: every passage ranked by the best score it ever had and, from the second search on, shown
-worst first.
+passages so far, then searches with it. `spec`: at most 5 sentences, told how many are left; the
+chain answers, or else an answer is forced from it and all that was found. `paper`: at most 10; a
+query from the last sentence that is no mere inference, without question words; paragraphs of at
+most 600 words (chunks of any length), shown up to 350, at most 15, near-duplicates dropped; and a
+reader that sees no chain. `flash`, as FlashRAG runs it: every passage ranked by the best score it
+ever had and, from the second search on, shown worst first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import dspy
 from pydantic import Field
@@ -22,6 +22,7 @@ from pydantic import Field
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
@@ -56,6 +57,9 @@ class IRCoTKnobs(ProgramKnobs):
     )
     shown_words: int = Field(0, ge=0, description="words shown of a passage; 0: all")
     separate_reader: bool = Field(False, description="a reader that sees no chain answers")
+    reader: Reader = Field("cot", description="does that reader reason before the answer?")
+    last_search: bool = Field(True, description="search with the last sentence of all too")
+    tell_left: bool = Field(True, description="say how many sentences are left")
 
 
 @PROGRAMS.register("ircot")
@@ -75,15 +79,18 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             "passage_words": 600,
             "shown_words": 350,
             "separate_reader": True,
+            "last_search": False,
+            "tell_left": False,
         },
-        "flash": {"k": 5, "max_passages": 1000, "keep": "best"},
+        "flash": {"k": 5, "max_passages": 1000, "keep": "best", "tell_left": False},
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.think = predict(CoTStep)
+        step = CoTStep if self.knobs.tell_left else CoTStep.delete("sentences_left")
+        self.think = predict(step, like=CoTStep)
         if self.knobs.separate_reader:
-            self.read = core.chain_of_thought(AnswerFromContext)
+            self.read = reading(AnswerFromContext, self.knobs.reader)
         else:
             self.conclude = predict(AnswerWithHints)
 
@@ -114,12 +121,14 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         knobs = self.knobs
         if knobs.initial_retrieval:
             chain.search(trace.question)
-        for left in reversed(range(knobs.max_steps)):
+        for left in range(knobs.max_steps, 0, -1):
+            told: dict[str, Any] = {"sentences_left": left} if knobs.tell_left else {}
             step = trace.ask(
                 self.think,
                 otherwise={"thought": "", "next_step": "", "answer": ""},
                 context=chain.context(),
                 thoughts="\n".join(f"{n}. {said}" for n, said in enumerate(chain.thoughts, 1)),
+                **told,
             )
             thought = core.first_sentence(str(step.thought or "").strip())
             said_before = map(normalise_answer, [*chain.thoughts, trace.question])
@@ -129,12 +138,12 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 answer = str(step.answer or "").strip()
                 done = is_answer(answer)
             if done:
-                trace.step("think", thought=thought, observation=answer, notes={"done": True})
+                trace.step("think", thought=thought, observation=answer)
                 return answer, "answered"
             if repeated or not thought:
                 return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
             chain.thoughts.append(thought)
-            if knobs.initial_retrieval and not left:  # a search a sentence, the first included
+            if left == 1 and not knobs.last_search:
                 trace.step("think", thought=thought)
                 continue
             query = chain.query()

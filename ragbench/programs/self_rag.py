@@ -1,9 +1,12 @@
 """Self-RAG by prompting: a gate, a critique of each candidate, and the best candidate's answer.
 
 Asai et al. 2023 (arXiv:2310.11511) train reflection tokens into the model; here each token is a
-typed label asked of any LM. `combined`: one call per passage grades its relevance, answers from it,
-and grades the answer's support and usefulness. `per_passage`: relevance of all passages first, as a
-filter; each relevant one is then answered from, and the answer graded.
+typed label asked of any LM. `combined`: one call on each of the first `num_candidates` passages
+grades its relevance, answers from it and grades the support; a second one grades how useful the
+answer is. `per_passage`: relevance of all passages first, as a filter; each relevant one is then
+answered from, and the answer graded. Memory answers where the gate says no, and only there: a
+question whose candidates are all blank gets no answer. `bridge` reads the relevant passages
+together then.
 
 An answer's score is the weighted sum of its grades, with the specification's weights; those of the
 paper and the departures are in docs/programs.md.
@@ -22,6 +25,7 @@ from ragbench.metrics import normalise_answer
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.confidence import Label, ask_probabilities, grader
+from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
 
@@ -29,10 +33,14 @@ Probabilities = dict[Label, float]
 
 #: The labels taken where a reply cannot be read.
 UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
-_LABELS = {
+_LABELS: Mapping[str, Sequence[Label]] = {
     "retrieve": (True, False),
-    **{f: get_args(signatures.CritiquedAnswer.output_fields[f].annotation) for f in UNREADABLE},
+    "relevance": get_args(signatures.Relevance),
+    "support": get_args(signatures.Support),
+    "utility": get_args(signatures.Utility),
 }
+#: Grades of support from the least.
+_SUPPORTED: Sequence[Label] = ("none", "partial", "full")
 
 
 class SelfRAGKnobs(ProgramKnobs):
@@ -42,6 +50,18 @@ class SelfRAGKnobs(ProgramKnobs):
     threshold: float = Field(0.2, ge=0, le=1, description="retrieve above this probability")
     confidence_source: Literal["label", "verbal"] = Field(
         "label", description="label: what is named is certain; verbal: as sure as the model states"
+    )
+    num_candidates: int = Field(
+        3, ge=1, le=100, description="passages answered from (combined, bridge)"
+    )
+    relevance_threshold: float = Field(
+        0.5, ge=0, le=1, description="probability of relevance of a passage that is answered from"
+    )
+    support_threshold: Literal["none", "partial", "full"] = Field(
+        "none", description="support that a candidate needs to be the answer"
+    )
+    together: bool = Field(
+        False, description="where no passage answers alone, read the relevant ones together"
     )
     w_utility: float = Field(1.0, ge=0, le=10, description="weight of usefulness")
     w_support: float = Field(2.0, ge=0, le=10, description="weight of support: 1, 0.5 or 0")
@@ -75,11 +95,12 @@ class Grades:
 
 
 class Candidate(NamedTuple):
-    """An answer from one passage, blank if it has none, its score, and whether that is relevant."""
+    """An answer from one passage, blank if it has none, its score, and the passage if relevant."""
 
     answer: str
     score: float = 0.0
-    relevant: bool = False
+    relevant: Passage | None = None
+    support: Label = "none"
 
 
 def select(candidates: Sequence[Candidate], selection: str) -> str:
@@ -106,45 +127,73 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     """Decide whether to search, answer from each passage, grade the answers, and keep the best."""
 
     name, family, paper = "self_rag", "agentic", "arXiv:2310.11511"
-    calls = "2 if direct; combined: 1 + k; per_passage: 1 + k + 3 per relevant passage"
+    calls = (
+        "2 if direct; combined: 1 + 2 num_candidates; per_passage: 1 + k + 3 per relevant passage; "
+        "bridge: as combined, 1 more where none answers; none of these for a blank answer"
+    )
     autonomy = core.Autonomy("no", "yes", "yes")
-    variants = {"combined": {}, "per_passage": {}}  # noqa: RUF012
+    variants = {  # noqa: RUF012
+        "combined": {},
+        "per_passage": {},
+        "bridge": {"num_candidates": 5, "together": True},
+    }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        source, combined = self.knobs.confidence_source, self.knobs.variant == "combined"
+        source = self.knobs.confidence_source
         self.decide = grader(signatures.RetrievalDecision, source)
         self.direct = predict(signatures.DirectAnswer)
-        if combined:
+        self.is_useful = grader(signatures.IsUse, source)
+        if self._combined:
             self.critique = predict(signatures.CritiquedAnswer)
         else:
             self.is_relevant = grader(signatures.IsRel, source)
             self.is_supported = grader(signatures.IsSup, source)
-            self.is_useful = grader(signatures.IsUse, source)
+        if self.knobs.together or not self._combined:
             self.answer = predict(signatures.AnswerFromContext)
+
+    @property
+    def _combined(self) -> bool:
+        return self.knobs.variant != "per_passage"
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         if not self.wants_passages(trace):
-            return trace.prediction(self.force(trace), "direct")
+            return trace.prediction(trace.answer(self.direct, last=True), "direct")
         passages = trace.search(trace.question, k=self.knobs.k)
-        if self.knobs.variant == "combined":
-            made = trace.fan_out(lambda p: self._critiqued(trace, p), passages)
+        if self._combined:
+            first = passages[: self.knobs.num_candidates]
+            candidates = trace.fan_out(lambda p: self._critiqued(trace, p), first, calls_each=2)
         else:
-            shown = [{"passage": self._shown(passage)} for passage in passages]
-            marks = trace.fan_out(
-                lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), shown
-            )
-            pairs = zip(passages, marks, strict=False)
-            relevant = [(p, mark) for p, mark in pairs if mark.get("relevant", 0.0) >= 0.5]
-            made = trace.fan_out(lambda pair: self._graded(trace, *pair), relevant, calls_each=3)
-        if candidates := [c for c in made if is_answer(c.answer)]:
-            return trace.prediction(select(candidates, self.knobs.select), "answered")
-        relevant_ones = any(c.relevant for c in made)
-        trace.count("no_passage_answered" if relevant_ones else "no_relevant_passage")
-        return trace.prediction(self.force(trace), "direct")
+            candidates = self._by_passage(trace, passages)
+        least = _SUPPORTED.index(self.knobs.support_threshold)
+        answers = [
+            candidate
+            for candidate in candidates
+            if is_answer(candidate.answer) and _SUPPORTED.index(candidate.support) >= least
+        ]
+        if answers:
+            return trace.prediction(select(answers, self.knobs.select), "answered")
+        relevant = [c.relevant for c in candidates if c.relevant is not None]
+        trace.count("no_passage_answered" if relevant else "no_relevant_passage")
+        if not self.knobs.together or not relevant:
+            return trace.prediction(NO_ANSWER, "no_progress")
+        return trace.prediction(self.answer_from(trace, self.answer, relevant), "answered")
+
+    def _by_passage(self, trace: Trace, passages: Sequence[Passage]) -> list[Candidate]:
+        """A candidate of each of `passages` that is relevant enough."""
+        shown = [{"passage": self._shown(passage)} for passage in passages]
+        marks = trace.fan_out(
+            lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), shown
+        )
+        least = self.knobs.relevance_threshold
+        relevant = []
+        for passage, mark in zip(passages, marks, strict=False):
+            if mark.get("relevant", 0.0) >= least:
+                relevant.append((passage, mark))
+        return trace.fan_out(lambda pair: self._graded(trace, *pair), relevant, calls_each=3)
 
     def force(self, trace: Trace) -> str:
-        return trace.answer(self.direct, last=True)
+        return NO_ANSWER  # memory is for what the gate sent there
 
     def wants_passages(self, trace: Trace) -> bool:
         """What the gate says of retrieval; yes where it cannot be read."""
@@ -152,18 +201,30 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             return self.knobs.gate == "always"
         likely = self._grade(trace, self.decide, "retrieve", {})[True]
         retrieve = likely > self.knobs.threshold
+        stated = self.knobs.confidence_source == "verbal"
+        notes = {"probability": round(likely, 4)} if stated else {}
         said = "retrieve" if retrieve else "answer from memory"
-        trace.step("gate", observation=said, notes={"probability": round(likely, 4)})
+        trace.step("gate", observation=said, notes=notes)
         return retrieve
 
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
-        """The candidate of one call, whose labels count as certain."""
-        reply = trace.ask(
-            self.critique, otherwise={"answer": "", **UNREADABLE}, passage=self._shown(passage)
-        )
-        labels = (reply.relevance, reply.support, reply.utility)
-        grades = Grades(*({label: 1.0} for label in labels))
-        return self._candidate(trace, passage, str(reply.answer or "").strip(), grades)
+        """The candidate of one passage; labels of the critique count as certain."""
+        nothing = {"answer": "", "relevance": "relevant", "support": "partial"}
+        reply = trace.ask(self.critique, otherwise=nothing, passage=self._shown(passage))
+        answer = str(reply.answer or "").strip()
+        relevance = {reply.relevance: 1.0}
+        if not is_answer(answer):
+            return self._blank(trace, passage, answer, relevance)
+        use = self._grade(trace, self.is_useful, "utility", {"answer": answer})
+        return self._candidate(trace, passage, answer, Grades(relevance, {reply.support: 1.0}, use))
+
+    def _blank(
+        self, trace: Trace, passage: Passage, answer: str, relevance: Probabilities
+    ) -> Candidate:
+        """The candidate of a passage that gives no answer, of which nothing else is graded."""
+        likely = max(relevance, key=lambda label: relevance[label])
+        trace.step("critique", observation=answer, of=[passage], notes={"relevance": likely})
+        return Candidate("", relevant=passage if likely == "relevant" else None)
 
     def _shown(self, passage: Passage) -> str:
         return render_one(passage, max_tokens=self.knobs.context_tokens)
@@ -173,7 +234,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         shown = self._shown(passage)
         answer = trace.answer(self.answer, context=[shown])
         if not is_answer(answer):
-            return Candidate("", relevant=True)
+            return self._blank(trace, passage, answer, relevance)
         asks = [
             (self.is_supported, "support", {"passage": shown, "answer": answer}),
             (self.is_useful, "utility", {"answer": answer}),
@@ -190,7 +251,12 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return said or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:
-        score = grades.score(self.knobs)
-        notes = {**grades.likely, "score": round(score, 4)}
-        trace.step("critique", observation=answer, of=[passage], notes=notes)
-        return Candidate(answer, score, grades.likely["relevance"] == "relevant")
+        score, likely = grades.score(self.knobs), grades.likely
+        trace.step(
+            "critique",
+            observation=answer,
+            of=[passage],
+            notes={**likely, "score": round(score, 4)},
+        )
+        relevant = passage if likely["relevance"] == "relevant" else None
+        return Candidate(answer, score, relevant, likely["support"])

@@ -97,7 +97,7 @@ class IsUse(dspy.Signature):
     utility: Utility = dspy.OutputField(desc=USEFUL)
 
 
-# All grades of a passage in one call, in the order in which Self-RAG writes its tokens.
+# Relevance and support in one call, in the order in which Self-RAG writes its tokens.
 class CritiquedAnswer(dspy.Signature):
     """Grade the passage, answer the question from it alone, then grade the answer."""
 
@@ -106,7 +106,6 @@ class CritiquedAnswer(dspy.Signature):
     relevance: Relevance = dspy.OutputField(desc=RELEVANT)
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty if not stated")
     support: Support = dspy.OutputField(desc=SUPPORTED)
-    utility: Utility = dspy.OutputField(desc=USEFUL)
 
 
 # RAGentA's second agent (Besrour et al. 2025, arXiv:2506.16988): a yes or no on one answer.

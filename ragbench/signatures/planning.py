@@ -139,9 +139,14 @@ op filter: which of several things meet a condition
 op compare: a comparison of what others find; it searches nothing
 op aggregate: a count or sum of what others find; it searches nothing
 op verify: whether a statement holds
-confidence 0.8 to 1: a passage on it surely exists
-confidence 0.5 to 0.8: it probably exists
-confidence under 0.5: a guess"""
+confidence 0.6 to 0.9: a passage on it surely exists
+confidence 0.3 to 0.6: it may exist
+confidence under 0.3: a guess
+cost 1: one search finds it
+cost 2: it takes several passages
+cost 3: it takes very many"""
+_BUDGET = "the costs of all look-ups together at the most; later ones are left out beyond it"
+_LEAST_CONFIDENCE = "a look-up of less that none waits for is left out"
 
 
 # No example of a whole plan: a small model copies its names.
@@ -155,6 +160,8 @@ class DraftPlanGraph(dspy.Signature):
 
     question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
+    budget: int = dspy.InputField(desc=_BUDGET)
+    min_confidence: float = dspy.InputField(desc=_LEAST_CONFIDENCE)
     nodes: list[PlanNode] = dspy.OutputField(
         desc=_LOOK_UPS
         + '\nquery: such as "{person} birthplace", if an earlier look-up has produces ["person"]'
@@ -169,6 +176,8 @@ class DraftQueryGraph(dspy.Signature):
 
     question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
+    budget: int = dspy.InputField(desc=_BUDGET)
+    min_confidence: float = dspy.InputField(desc=_LEAST_CONFIDENCE)
     nodes: list[LookUpNode] = dspy.OutputField(desc=_LOOK_UPS)
 
 

@@ -15,6 +15,7 @@ class CoTStep(dspy.Signature):
     context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
     thoughts: str = dspy.InputField(desc="reasoning so far")
+    sentences_left: int = dspy.InputField(desc="at the last, answer")
     thought: str = dspy.OutputField(
         desc="one new sentence: what the passages state, or what follows from it"
     )

@@ -68,7 +68,7 @@ MULTI = [think("Salt Road is by Orla Venn."), think("She was born in Harwick.", 
     [
         ("none", {"DirectAnswer": [HELD]}, "direct", []),
         ("single", {"AnswerFromContext": [HELD]}, "answered", [6]),
-        ("multi", {"CoTStep": MULTI}, "answered", [3, 3]),  # and no second reader
+        ("multi", {"CoTStep": MULTI, "AnswerFromContext": [HELD]}, "answered", [3, 3]),
     ],
 )
 @pytest.mark.parametrize("asked", [True, False])
@@ -81,9 +81,12 @@ def test_adaptive_rag_searches_by_the_effort(
     assert [s.k for s in prediction.searches] == searches
 
 
-def test_adaptive_rag_has_the_published_k_and_takes_the_loop_if_unreadable() -> None:
+def test_adaptive_rag_reads_after_its_loop_as_published_and_loops_if_unreadable() -> None:
     ways = [AdaptiveRAG(shelf(), variant=variant).knobs for variant in ("gpt", "flan")]
-    assert [(knobs.k, knobs.loop_k) for knobs in ways] == [(6, 3), (15, 6)]
+    assert [(knobs.k, knobs.loop_k, knobs.reader) for knobs in ways] == [
+        (6, 3, "cot"), (15, 6, "predict"),
+    ]  # fmt: skip
+    check(AdaptiveRAG, {"CoTStep": MULTI}, route="multi", variant="chain")  # no second reader
     prediction, _, _ = ask(AdaptiveRAG(shelf()), never_parses, TOWN)
     assert prediction.steps[0].observation == "multi"
 
@@ -98,7 +101,17 @@ def test_ircot_searches_the_question_then_each_sentence(first: bool) -> None:
     searched = [*[TOWN][:first], "Salt Road is by O. Venn."]  # one sentence
     _, lm = check(IRCoT, {"CoTStep": steps}, searched=searched, initial_retrieval=first)
     assert (lm.asked[0].inputs["context"] != "[]") is first
-    assert lm.asked[1].inputs["thoughts"].startswith("1. Salt Road is by O. Venn.\n")
+    assert lm.asked[1].inputs["thoughts"].startswith("1. Salt Road is by O. Venn.")
+    assert [asked.inputs["sentences_left"][0] for asked in lm.asked] == ["5", "4"]
+
+
+def test_the_last_sentence_is_searched_before_the_answer_is_forced() -> None:
+    steps = [think("Salt Road is by Orla Venn."), think("Harwick is in a county.")]
+    replies: Any = {"CoTStep": steps, "AnswerWithHints": FORCED}
+    more: Any = {"k": 1, "max_steps": 2, "stop": "max_steps"}
+    searched = [TOWN, "Salt Road is by Orla Venn.", "Harwick is in a county."]
+    check(IRCoT, replies, searched=searched, sees=["Harwick | Harwick is"], **more)
+    check(IRCoT, replies, searched=searched[:2], last_search=False, **more)
 
 
 @pytest.mark.parametrize(

@@ -32,34 +32,38 @@ def of(asked: Asked, *titles: str) -> bool:
 def graded(knobs: Any = None, **replies: Any) -> Any:
     """Prediction, LM and ledger where each signature is answered by its rule."""
     gate = {"retrieve": True, "confidence": 0.9}
-    script = rules(**{"RetrievalDecision": gate, "DirectAnswer": {"answer": "memory"}, **replies})
+    usual = {"RetrievalDecision": gate, "DirectAnswer": {"answer": "memory"}}
+    script = rules(**{**usual, "IsUse": {"utility": 5, "confidence": 1}, **replies})
     return ask(SelfRAG(shelf(), **(knobs or {})), script, TOWN)
 
 
 def critique(answer: str, **said: Any) -> dict[str, Any]:
-    return {"relevance": "relevant", "answer": answer, "support": "full", "utility": 5, **said}
+    return {"relevance": "relevant", "answer": answer, "support": "full", **said}
 
 
 def notes_of(prediction: Any) -> list[Any]:
     return [step.notes for step in prediction.steps if step.action == "critique"]
 
 
-def test_combined_grades_every_passage_that_was_searched() -> None:
+def test_combined_grades_the_first_candidates_and_how_useful_each_answer_is() -> None:
     def grade(asked: Asked) -> Reply:
         if of(asked, "Orla Venn"):
-            return critique("Harwick", support="partial", utility=4)
+            return critique("Harwick", support="partial")
         if of(asked, "Tam Quill"):
             return critique("Not stated in the passage.")  # a refusal is no answer
-        return critique("Eastmere", relevance="irrelevant", support="none", utility=5)
+        return critique("Eastmere", relevance="irrelevant", support="none")
 
-    prediction, lm, ledger = graded(CritiquedAnswer=grade)
+    prediction, lm, ledger = graded({"num_candidates": 4}, CritiquedAnswer=grade)
     assert ended(prediction) == ("Harwick", "answered")
-    # Usefulness plus twice the support plus half the relevance.
-    assert sorted(note["score"] for note in notes_of(prediction)) == [5.0, 5.5, 7.5]
-    # All of a passage in one call, in the order of the paper, and no confidence that is not used.
-    assert (len(ledger.calls), ledger.path.calls) == (1 + len(prediction.passages), 2)
+    # Usefulness plus twice the support plus half the relevance; of a refusal nothing is graded.
+    scores = [note.get("score") for note in notes_of(prediction)]
+    assert (scores.count(5.0), scores.count(6.5), scores.count(None)) == (len(scores) - 2, 1, 1)
+    asked = lm.signatures
+    assert (asked.count("CritiquedAnswer"), asked.count("IsUse")) == (len(scores), len(scores) - 1)
+    assert (len(scores), ledger.path.calls) == (min(4, len(prediction.passages)), 3)
+    # In the order of the paper, and no confidence that is not used.
     assert list(lm.asked[0].fields) == ["retrieve"]
-    assert list(lm.asked[1].fields) == ["relevance", "answer", "support", "utility"]
+    assert list(lm.asked[1].fields) == ["relevance", "answer", "support"]
 
 
 VERBAL = {"confidence_source": "verbal"}
@@ -70,11 +74,11 @@ VERBAL = {"confidence_source": "verbal"}
     [
         ({}, {"retrieve": False}, 2, "direct"),
         ({"gate": "never"}, {}, 1, "direct"),
-        ({"gate": "always"}, {}, 3, "answered"),
+        ({"gate": "always"}, {}, 6, "answered"),
         # above a probability of 0.2
-        (VERBAL, {"retrieve": False, "confidence": 0.7}, 4, "answered"),
+        (VERBAL, {"retrieve": False, "confidence": 0.7}, 7, "answered"),
         (VERBAL, {"retrieve": False, "confidence": 0.9}, 2, "direct"),
-        (VERBAL, {"retrieve": True, "confidence": 0}, 4, "answered"),
+        (VERBAL, {"retrieve": True, "confidence": 0}, 7, "answered"),
     ],
 )
 def test_the_gate(knobs: Any, said: Any, calls: int, reason: str) -> None:
@@ -85,30 +89,46 @@ def test_the_gate(knobs: Any, said: Any, calls: int, reason: str) -> None:
 
 
 def test_grades_that_cannot_be_read_take_the_defaults_and_the_answer_is_kept() -> None:
-    reply = {"answer": "Harwick", "support": "rather", "utility": "very"}
-    prediction, _, _ = graded({"k": 3}, RetrievalDecision="Perhaps?", CritiquedAnswer=reply)
+    replies: Any = {"CritiquedAnswer": {"answer": "Harwick", "support": "rather"}}
+    replies |= {"RetrievalDecision": "Perhaps?", "IsUse": "Very."}
+    prediction, _, _ = graded({"k": 3}, **replies)
     assert prediction.answer == "Harwick"
-    assert (prediction.counts["parse_fallback"], prediction.counts["partial_reply"]) == (1, 3)
+    assert (prediction.counts["parse_fallback"], prediction.counts["partial_reply"]) == (4, 3)
     expected = {"relevance": "relevant", "support": "partial", "utility": 3, "score": 4.5}
     assert notes_of(prediction)[0] == expected
 
 
 @pytest.mark.parametrize(
-    ("variant", "relevance", "count"),
+    ("variant", "relevance", "count", "answer"),
     [
-        ("combined", "irrelevant", "no_relevant_passage"),
-        ("per_passage", "irrelevant", "no_relevant_passage"),
-        ("combined", "relevant", "no_passage_answered"),
+        ("combined", "irrelevant", "no_relevant_passage", "noanswer"),
+        ("per_passage", "irrelevant", "no_relevant_passage", "noanswer"),
+        ("combined", "relevant", "no_passage_answered", "noanswer"),
+        ("bridge", "irrelevant", "no_relevant_passage", "noanswer"),
+        ("bridge", "relevant", "no_passage_answered", "Harwick"),
     ],
 )
-def test_without_an_answer_from_a_passage_the_model_answers_from_memory(
-    variant: str, relevance: str, count: str
+def test_without_an_answer_from_a_passage_memory_is_not_asked(
+    variant: str, relevance: str, count: str, answer: str
 ) -> None:
-    none = critique("", relevance=relevance, support="none", utility=1)
+    none = critique("", relevance=relevance, support="none")
     replies = {"CritiquedAnswer": none, "IsRel": {"relevance": relevance}}
+    replies["AnswerFromContext"] = {"answer": "Harwick"}
     prediction, lm, _ = graded({"variant": variant, "k": 3}, **replies)
-    assert (*ended(prediction), len(lm.asked)) == ("memory", "direct", 1 + 3 + 1)
-    assert prediction.counts[count] == 1
+    assert (prediction.answer, prediction.counts[count]) == (answer, 1)
+    together = "AnswerFromContext" in lm.signatures
+    assert together is (answer == "Harwick")
+    assert len(lm.asked) == 1 + 3 + together
+    if together:
+        assert "[3]" in shown(lm, "AnswerFromContext")["context"]
+
+
+def test_an_answer_with_less_support_than_asked_for_is_none() -> None:
+    weak: Any = {"CritiquedAnswer": critique("Harwick", support="partial")}
+    prediction, _, _ = graded({"support_threshold": "full"}, **weak)
+    assert ended(prediction) == ("noanswer", "no_progress")
+    prediction, _, _ = graded({"support_threshold": "partial"}, **weak)
+    assert prediction.answer == "Harwick"
 
 
 def test_per_passage_answers_from_the_relevant_passages_and_counts_probabilities() -> None:

@@ -75,8 +75,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     )
     autonomy = core.Autonomy("no", "partly", "no")
     variants = {  # noqa: RUF012
-        "bound": {},
+        "bound": {"on_missing": "say_so"},
         "engine": {
+            "on_missing": "say_so",
             "variables": "keep",
             "confidence_threshold": 0.0,
             "context_tokens": 4096,
@@ -86,7 +87,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             "rerank_keep": 10,
             "rerank_min": 0.5,
         },
-        "rewrite": {"variables": "none"},
+        "rewrite": {"variables": "none", "on_missing": "say_so"},
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -147,7 +148,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def _drafted(self, trace: Trace, sample: int) -> PlanGraph | None:
         most, mend = self.knobs.max_nodes, self.knobs.variables != "keep"
         config = {"temperature": 0.7, "rollout_id": sample} if sample else {}
-        reply = trace.ask(self.draft, otherwise={"nodes": []}, max_nodes=most, config=config)
+        limits: dict[str, Any] = {"max_nodes": most, "budget": self.knobs.budget}
+        limits["min_confidence"] = self.knobs.confidence_threshold
+        reply = trace.ask(self.draft, otherwise={"nodes": []}, config=config, **limits)
         try:
             return plans.read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
         except plans.BadPlanError:

@@ -1,9 +1,10 @@
 """Adaptive-RAG: choose per question between no search, one search and a loop of searches.
 
 Jeong et al. 2024 (arXiv:2403.14403). A classifier names the effort that the question needs; then
-the question is answered from memory, from one search, or by IRCoT, whose chain is the answer. All
-three reason before they answer. The paper trains a T5 on silver labels (the simplest strategy that
-was right); here the LM is asked. `gpt` has the paper's k for GPT-3.5, `flan` those for FLAN-T5.
+the question is answered from memory, from one search, or by IRCoT and a reader over its paragraphs.
+The paper trains a T5 on silver labels (the simplest strategy that was right); here the LM is asked.
+`gpt` has the paper's k for GPT-3.5, and reasons before it answers; `flan` those for FLAN-T5, and
+answers at once. In `chain` the chain of the loop is the answer.
 """
 
 from typing import Literal
@@ -11,8 +12,8 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, Trace, predict
+from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Retriever
 from ragbench.signatures import AnswerFromContext, DirectAnswer, QuestionComplexity
 
@@ -26,6 +27,8 @@ class AdaptiveRAGKnobs(ProgramKnobs):
         "ask", description="choose the effort by the LM, or take the same for every question"
     )
     max_steps: int = Field(10, ge=1, le=50, description="sentences of the loop at the most")
+    reader: Reader = Field("cot", description="reason before the answer?")
+    loop_reader: bool = Field(True, description="a reader answers after the loop, not its chain")
 
 
 @PROGRAMS.register("adaptive_rag")
@@ -35,7 +38,11 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
     name, family, paper = "adaptive_rag", "workflow", "arXiv:2403.14403"
     calls = "1 + 1 without or with one search; 1 + those of ircot (<= max_steps + 1)"
     autonomy = Autonomy("no", "partly", "partly")
-    variants = {"gpt": {}, "flan": {"k": 15, "loop_k": 6}}  # noqa: RUF012
+    variants = {  # noqa: RUF012
+        "gpt": {},
+        "flan": {"k": 15, "loop_k": 6, "reader": "predict"},
+        "chain": {"loop_reader": False},
+    }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -43,14 +50,15 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
         if route == "ask":
             self.choose = predict(QuestionComplexity)
         if route in ("ask", "none"):
-            self.direct = core.chain_of_thought(DirectAnswer)
+            self.direct = reading(DirectAnswer, self.knobs.reader)
         if route != "none":
-            self.single = core.chain_of_thought(AnswerFromContext)
+            self.single = reading(AnswerFromContext, self.knobs.reader)
         if route in ("ask", "multi"):
             self.multi: RAGProgram = PROGRAMS.get("ircot")(
                 retriever,
                 variant="paper",
-                separate_reader=False,
+                separate_reader=self.knobs.loop_reader,
+                reader=self.knobs.reader,
                 k=self.knobs.loop_k,
                 max_steps=self.knobs.max_steps,
                 context_tokens=self.knobs.context_tokens,
