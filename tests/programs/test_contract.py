@@ -166,7 +166,9 @@ def test_ends_within_its_budget_with_an_answer(name: str, variant: str, script: 
     assert len(made) <= program.knobs.max_retrievals
     if script is fakes.never_parses:
         assert prediction.counts["parse_fallback"] == lm_calls(ledger)
-        assert (prediction.answer, prediction.counts["blank_answer"]) == ("noanswer", 1)
+        says_so = name == "self_rag"  # itself, where no candidate has an answer
+        assert prediction.answer == "noanswer"
+        assert says_so or prediction.counts["blank_answer"] == 1
     assert all(step.action for step in prediction.steps)
     json.dumps([asdict(step) for step in prediction.steps])
     seen = {pid for search in prediction.searches for pid, _ in search.hits}
@@ -245,7 +247,7 @@ HAPPY = {
     "memo_rag:lite": 3, "memo_rag:no_memory": 2, "ra_isf:default": 7, "rq_rag:default": 7,
     "ma_rag:official": 3, "adaptive_rag:gpt": 2, "faithful_rag:official": 4,
     "lookahead:bound": 2, "lookahead:engine": 2, "lookahead:rewrite": 2,
-    "self_rag:combined": 6, "self_rag:per_passage": 21,
+    "self_rag:combined": 7, "self_rag:per_passage": 21,
 }  # fmt: skip
 
 
@@ -259,7 +261,7 @@ def test_calls_on_the_happy_path(of: str) -> None:
 MOST = {
     "a_rag:full": (16, 15), "a_rag:naive": (16, 15), "a_rag:no_read": (16, 15),
     "adaptive_rag:gpt": (12, 10), "flare:verbal": (21, 11), "flare:never": (11, 1),
-    "ircot:spec": (6, 5), "ircot:paper": (11, 10), "ircot:flash": (6, 5),
+    "ircot:spec": (6, 6), "ircot:paper": (11, 10), "ircot:flash": (6, 6),
     "lookahead:bound": (5, 6), "lookahead:engine": (2, 7), "lookahead:rewrite": (2, 2),
     "ma_rag:official": (13, 4), "rag_enta:arag": (25, 4), "react:spec": (8, 7),
     "react:page": (8, 7), "react:tree": (19, 11), "reap:spec": (11, 10), "rlm:default": (22, 15),
