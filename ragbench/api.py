@@ -197,7 +197,8 @@ def evaluate(
 
     `program` is a name, `package.module:Class`, or a DSPy module that takes `question` and returns
     `answer`. `corpus` is what is searched where `data` are examples. `options` are the fields of a
-    config, such as `limit`, `k`, `workers`, `out`, `compiled`.
+    config, such as `limit`, `k`, `workers`, `out`, `compiled`; `name` says which run it is where an
+    object holds what cannot be read, such as an open connection.
     LMUnavailableError where the LM went away: what is finished is kept, and asking again continues.
     """
     config = ask_whole(_config_of(program, data, lm, retriever, corpus, options), options)
@@ -313,11 +314,17 @@ def _config_of(
             f"lm={repr(lm)[:80]} is neither a spec such as openai/gpt-4o-mini nor a dspy.LM object"
         )
     fields: dict[str, Any] = {} if isinstance(data, str) else {"limit": None}
-    fields |= {name: str(v) if isinstance(v, Path) else v for name, v in options.items()}
+    for option, value in options.items():
+        fields[option] = str(value) if isinstance(value, Path) else value
+    stands_for = str(fields.pop("name", None) or fields.get("out") or "")
     fields["dataset"] = _dataset_name(data, corpus)
-    fields["program"] = program if isinstance(program, str) else keep_module(program)
-    fields["lm"] = lm if isinstance(lm, str) else keep_lm(lm)
-    fields["retriever"] = retriever if isinstance(retriever, str) else keep_retriever(retriever)
+    if not isinstance(program, str):
+        program = keep_module(program, stands_for=stands_for)
+    if not isinstance(lm, str):
+        lm = keep_lm(lm, stands_for=stands_for)
+    if not isinstance(retriever, str):
+        retriever = keep_retriever(retriever, stands_for=stands_for)
+    fields |= {"program": program, "lm": lm, "retriever": retriever}
     return make_config(fields)
 
 

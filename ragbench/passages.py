@@ -104,6 +104,10 @@ class Corpus(Sequence[Passage]):
             state.update(digest_line(passage))
         return state.hexdigest()
 
+    def __ragbench_identity__(self) -> tuple[object, ...]:
+        """What tells it from other corpora, where it is part of what a person hands over."""
+        return self.digest, self.view, self.alignment, self.contexts, self.askers
+
     @cached_property
     def positions(self) -> Mapping[str, int]:
         if isinstance(self.passages, PassageSource):

@@ -11,9 +11,13 @@ import hashlib
 import importlib
 import importlib.util
 import re
+import site
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache, lru_cache
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,11 +74,79 @@ def load_object(spec: str, option: str) -> Any:
 
 
 def source_digest(file: Path) -> str:
-    """A hash of `file` and of the files beside it that it imports, directly or not."""
+    """A hash of `file` and of the user's own files that it imports, directly or not.
+
+    What is installed is not read: it counts by name and version (`distribution_of`).
+    """
     digest = hashlib.sha256()
     for path in sorted(_sources(file)):
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+@cache
+def distribution_of(file: str) -> str | None:
+    """Name and version of the installed distribution that has `file`; None for the user's own.
+
+    An editable install is the user's own: its files may change under one version.
+    """
+    if file.startswith("<frozen "):
+        return _PYTHON
+    if file.startswith("<"):  # a notebook, `python -c`, a function that was generated
+        return None
+    path = Path(file).resolve()
+    if path.is_relative_to(_RAGBENCH):
+        from ragbench import __version__
+
+        return f"ragbench {__version__}"
+    for folder in _site_folders():
+        if path.is_relative_to(folder):
+            return _distribution(path.relative_to(folder).parts[0].partition(".")[0])
+    for name in ("stdlib", "platstdlib"):
+        if path.is_relative_to(Path(sysconfig.get_path(name)).resolve()):
+            return _PYTHON
+    return None
+
+
+def distribution_of_module(name: str) -> str | None:
+    """As `distribution_of`, of the imported module called `name`."""
+    if name == "__main__":
+        return None
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if file:
+        return distribution_of(str(file))
+    top = name.partition(".")[0]
+    if top in sys.builtin_module_names or top in sys.stdlib_module_names:
+        return _PYTHON
+    if module is not None and top != name:  # a compiled part of a package
+        return distribution_of_module(top)
+    paths = list(getattr(module, "__path__", ()))  # a namespace package
+    return distribution_of(str(Path(paths[0], "x.py"))) if paths else None
+
+
+_RAGBENCH = Path(__file__).resolve().parent
+_PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
+
+
+@cache
+def _site_folders() -> tuple[Path, ...]:
+    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    folders += site.getsitepackages()
+    folders.append(site.getusersitepackages())
+    return tuple(dict.fromkeys(Path(folder).resolve() for folder in folders))
+
+
+@cache
+def _distribution(package: str) -> str | None:
+    """Name and version of what installed the top-level `package`."""
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        pass
+    # Looking through what every distribution installed takes long, and few packages need it.
+    names = metadata.packages_distributions().get(package)
+    return f"{names[0]} {metadata.version(names[0])}" if names else None
 
 
 def _import_current(place: str) -> ModuleType:
@@ -122,23 +194,36 @@ def _sources(file: Path) -> set[Path]:
     found, todo = set[Path](), [file]
     while todo:
         path = todo.pop()
-        if path in found or not path.is_file():
+        if path in found or not path.is_file() or distribution_of(str(path)) is not None:
             continue
         found.add(path)
-        try:
-            nodes = [*ast.walk(ast.parse(path.read_bytes()))]
-        except (SyntaxError, ValueError):  # which importing it says
-            continue
-        for node in nodes:
-            base, names = root, [""]
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                base = path.parents[node.level - 1] if node.level else root
-                names = [node.module or "", *(f"{node.module or ''}.{a.name}" for a in node.names)]
-            for at in (base.joinpath(*name.split(".")) for name in filter(None, names)):
-                todo += [at.with_suffix(".py"), at / "__init__.py"]
+        stat = path.stat()
+        todo += _imports_of(path, root, stat.st_size, stat.st_mtime_ns)
     return found
+
+
+@lru_cache(maxsize=1024)  # by size and time: a file that was changed is read again
+def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
+    """Where the modules may be that the file at `path` imports, beside it or under `root`."""
+    places: list[Path] = []
+    try:
+        nodes = [*ast.walk(ast.parse(path.read_bytes()))]
+    except (SyntaxError, ValueError):  # which importing it says
+        return places
+    for node in nodes:
+        base = root
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = path.parents[node.level - 1] if node.level else root
+            module = node.module or ""
+            names.append(module)
+            names += [f"{module}.{alias.name}" for alias in node.names]
+        for name in filter(None, names):
+            place = base.joinpath(*name.split("."))
+            places += [place.with_suffix(".py"), place / "__init__.py"]
+    return places
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """`make_lm`: from an LM spec to a metered `dspy.LM`."""
 
-import hashlib
-import json
 import re
 from dataclasses import replace
 from functools import lru_cache
@@ -10,7 +8,8 @@ from pathlib import Path
 
 import dspy
 
-from ragbench.errors import LMSetupError, needs_extra
+from ragbench import handed_over
+from ragbench.errors import ConfigError, LMSetupError, needs_extra
 from ragbench.lms.calls import (
     PATIENCE_S,
     UNBOUNDED_REPLY,
@@ -26,13 +25,8 @@ from ragbench.lms.local import LocalSpec, find, sha256_of, shared_server
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 
-#: What the spec of an LM begins with that was handed over as an object.
-PREFIX = "object:"
 #: What ragbench's own calls set, of the settings of an LM.
 _SAMPLING = ("temperature", "max_tokens", "top_p", "stop", "seed", "presence_penalty")
-#: Settings that change no answer, or that must not be written down.
-_NOT_NAMED = ("api_key", "extra_headers", "headers", "timeout", "rollout_id", "cache")
-_given: dict[str, dspy.BaseLM] = {}
 LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
 LOCAL_TIMEOUT_S = 600.0
@@ -90,7 +84,7 @@ def make_lm(
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
     given = parse_price(price) if price else None
-    if spec.startswith(PREFIX):
+    if spec.startswith(handed_over.PREFIX):
         return _of_object(spec, cache, given, retries, seed)
     parsed = parse_spec(spec, api_base=api_base)
     identity = _local_identity(parsed) if isinstance(parsed, LocalSpec) else parsed.identity()
@@ -131,7 +125,10 @@ def _of_object(
     spec: str, cache: bool, price: Pricing | None, retries: int, seed: int | None
 ) -> RagbenchLM:
     """A metered LM whose every call the object that `spec` names answers."""
-    lm = given_lm(spec)
+    try:
+        lm: dspy.BaseLM = handed_over.find(spec)
+    except ConfigError as error:
+        raise LMSetupError(str(error)) from None
     if isinstance(lm, RagbenchLM):
         return lm
     provider, _, model = lm.model.partition("/")
@@ -185,25 +182,6 @@ def _capabilities(lm: dspy.BaseLM) -> Capabilities:
     )
 
 
-def keep_lm(lm: dspy.BaseLM) -> str:
+def keep_lm(lm: dspy.BaseLM, *, stands_for: str = "") -> str:
     """The name of `lm` in configs of this process; the same for an LM of the same settings."""
-    shown = {k: v for k, v in lm.kwargs.items() if k not in _NOT_NAMED}
-    kind = f"{type(lm).__module__}.{type(lm).__qualname__}"
-    text = json.dumps([kind, lm.model, shown], sort_keys=True, default=str)
-    name = f"{PREFIX}{lm.model}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    _given[name] = lm
-    return name
-
-
-def given_lm(spec: str) -> dspy.BaseLM:
-    """The object that `spec` names.
-
-    Raises:
-        LMSetupError: this process was not handed it.
-    """
-    if spec not in _given:
-        raise LMSetupError(
-            f"{spec} was handed over as an object and cannot be carried to another process or "
-            "read from a file; give a spec such as openai/gpt-4o-mini"
-        )
-    return _given[spec]
+    return handed_over.keep(lm, f"{handed_over.PREFIX}{lm.model}", stands_for=stands_for)

@@ -89,6 +89,10 @@ class MeteredEngine:
         )
         return self._filed(answered)
 
+    def __ragbench_identity__(self) -> tuple[str, Capabilities]:
+        """What tells it from others, where it is part of what a person hands over."""
+        return self.identity, self.capabilities
+
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 

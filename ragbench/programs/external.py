@@ -5,23 +5,21 @@ that its constructor takes as `retriever`, or by `dspy.Retrieve`; both are noted
 trace. Passages that it returns as `passages` or `context` are kept with the record.
 """
 
-import hashlib
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import dspy
 from pydantic import Field
 
+from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.errors import ConfigError
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace
 from ragbench.programs.core.program import named
 from ragbench.retrievers import Passage, Retriever
-from ragbench.user_code import contained, load_object, source_digest
+from ragbench.user_code import contained, load_object
 
 
 class TracedRetriever:
@@ -61,6 +59,8 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     family, calls = "workflow", "those of the module"
     make: type[dspy.Module]
+    #: The module that was handed over as an object.
+    given: dspy.Module | None = None
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__(retriever, **knobs)
@@ -69,12 +69,11 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         if "retriever" in inspect.signature(self.make.__init__).parameters:
             arguments.setdefault("retriever", self.traced)
         try:
-            kept = _KEPT.get(self.name)
             with contained("its constructor"):
-                if isinstance(kept, dspy.Module):
-                    self.module = kept.deepcopy()
-                else:
+                if self.given is None:
                     self.module = self.make(**arguments)
+                else:
+                    self.module = self.given.deepcopy()
         except Exception as error:  # whatever a stranger's constructor raises
             raise ConfigError(
                 f"{self.name} cannot be made: {type(error).__name__}: {error}; its arguments are "
@@ -123,50 +122,51 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     ]
 
 
-#: Modules that were given as objects or classes, by the name that stands for them.
-_KEPT: dict[str, dspy.Module | type[dspy.Module]] = {}
-
-
-def keep_module(module: dspy.Module | type[dspy.Module]) -> str:
+def keep_module(module: dspy.Module | type[dspy.Module], *, stands_for: str = "") -> str:
     """A name for `module` as it is now, for this process, by which `load_program` finds it."""
     made = module if isinstance(module, type) else type(module)
     if not issubclass(made, dspy.Module):
         raise ConfigError(f"program={repr(module)[:80]} is neither a name nor a DSPy module")
-    name = f"{made.__module__}:{made.__qualname__}"
     if issubclass(made, RAGProgram) and made.name and module is made:
         return made.name
     if isinstance(module, RAGProgram) and module.name:
         raise ConfigError(
             f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
         )
-    _KEPT[name] = module
-    return name
+    label = f"{made.__module__}:{made.__qualname__}"
+    return handed_over.keep(module, label, stands_for=stands_for)
 
 
 def program_digest(spec: str) -> str:
-    """A hash of what `spec` names: the files of its class, and its state where it is an object."""
+    """What tells the program that `spec` names from others: its code, and of an object its state.
+
+    Of a class in a file all files count that it imports, beside it or under its folder.
+    """
+    if digest := handed_over.digest_of(spec):
+        return digest
     program = load_program(spec)
     made = program.make if issubclass(program, ModuleProgram) else program
-    try:
-        source = source_digest(Path(inspect.getfile(made)))
-    except (OSError, TypeError):  # a class of a notebook has no file: its code tells it from others
-        code = [f.__code__ for f in vars(made).values() if inspect.isfunction(f)]
-        source = repr([made.__qualname__, *((c.co_code, c.co_consts, c.co_names) for c in code)])
-    kept = _KEPT.get(spec)
-    state = kept.dump_state() if isinstance(kept, dspy.Module) else {}
-    text = json.dumps([source, state], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return handed_over.digest_of_code(spec, made)
 
 
 def load_program(spec: str) -> type[RAGProgram]:
     """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`."""
-    kept = _KEPT.get(spec)
-    made: Any = type(kept) if isinstance(kept, dspy.Module) else kept
-    made = made or load_object(spec, "--program")
+    if handed_over.digest_of(spec):
+        found = handed_over.find(spec)
+    else:
+        found = load_object(spec, "--program")
+    given = found if isinstance(found, dspy.Module) else None
+    made: Any = found if given is None else type(given)
     if not (isinstance(made, type) and issubclass(made, dspy.Module)):
         raise ConfigError(f"{spec} is no subclass of dspy.Module")
     if issubclass(made, RAGProgram):
         return made
-    # An instruction optimizer reads the docstring of the program: it is the module's own.
-    members = {"name": spec, "make": made, "__doc__": made.__doc__, "__module__": __name__}
+    members = {
+        "name": handed_over.label_of(spec),
+        "make": made,
+        "given": given,
+        # An instruction optimizer reads the docstring of the program: it is the module's own.
+        "__doc__": made.__doc__,
+        "__module__": __name__,
+    }
     return type(f"{made.__name__}Program", (ModuleProgram,), members)

@@ -14,7 +14,7 @@ from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.passages import Corpus, Passage
 from ragbench.registry import Registry
-from ragbench.user_code import blamed_on
+from ragbench.user_code import blamed_on, is_ours
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -161,6 +161,21 @@ class Retriever(ABC):
         """Whether a loaded index may be used as it is, and need not be made again."""
         return True
 
+    def __ragbench_identity__(self) -> dict[str, Any]:
+        """What tells it from others, where it is part of what a person hands over.
+
+        Of a class of one's own that is all it holds; an index of ours follows from its settings.
+        """
+        facts = {
+            "settings": self.settings.model_dump(mode="json"),
+            "corpus": self.corpus,
+            "parts": self.parts,
+        }
+        if not all(is_ours(kind) for kind in type(self).__mro__ if kind not in (ABC, object)):
+            unread = {"_lock", "_ready", "_stored", "_unfinished", "settings"}
+            facts |= {name: value for name, value in vars(self).items() if name not in unread}
+        return facts
+
     def card(self) -> dict[str, Any]:
         """The part of a run card on the retriever: its settings and its index."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
@@ -245,6 +260,9 @@ class PerQuestion(Retriever):
 
     def card(self) -> dict[str, Any]:
         return {**self.whole.card(), "setting": "distractor"}
+
+    def __ragbench_identity__(self) -> dict[str, Any]:
+        return {"whole": self.whole}
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
         """A retriever over the question's own passages. Raises DataError where it has none."""

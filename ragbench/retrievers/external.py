@@ -6,30 +6,25 @@
 with a text, and where they are known a title, an id and a score; `dspy.Retrieve` and its like do.
 """
 
-import hashlib
 import inspect
 import itertools
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 from pydantic import Field
 
+from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
 from ragbench.lms.specs import checked_address
 from ragbench.passages import Corpus, Passage
 from ragbench.retrievers.base import RETRIEVERS, Retriever
-from ragbench.user_code import blamed_on, is_external, load_object, source_digest
+from ragbench.user_code import blamed_on, is_external, load_object
 
-PREFIX = "object:"
 KEY_VARIABLE = "RAGBENCH_RETRIEVER_API_KEY"
-
-#: Retrievers that were given as objects, by the name that stands for each in a config.
-_given: dict[str, Any] = {}
 
 
 class OwnSettings(Knobs):
@@ -59,6 +54,9 @@ class OwnRetriever(Retriever):
         with blamed_on(self._object, f"retriever {self.name}"):
             found = self._find(query, k)
         return passages_of(found, self.corpus)[:k]
+
+    def __ragbench_identity__(self) -> dict[str, Any]:
+        return {**super().__ragbench_identity__(), "object": self._object}
 
     def _made(self) -> Any:
         names = inspect.signature(self.make).parameters
@@ -115,13 +113,8 @@ class HTTPRetriever(Retriever):
 
 def load_retriever(spec: str) -> type[Retriever]:
     """The retriever that `spec` names: an object of this process, or a class to be imported."""
-    if spec.startswith(PREFIX):
-        if spec not in _given:
-            raise ConfigError(
-                f"{spec} was handed over as an object and cannot be carried to another process or "
-                "read from a file; give a name or FILE.py:Class"
-            )
-        made = _given[spec]
+    if spec.startswith(handed_over.PREFIX):
+        made = handed_over.find(spec)
     else:
         made = load_object(spec, "--retriever")
         if isinstance(made, type) and issubclass(made, Retriever):
@@ -130,25 +123,18 @@ def load_retriever(spec: str) -> type[Retriever]:
     return type("Own", (OwnRetriever,), {"name": spec, "make": make})
 
 
-def keep_retriever(given: Any) -> str:
+def keep_retriever(given: Any, *, stands_for: str = "") -> str:
     """The name of the object `given` in configs of this process."""
     _way_to_search(given, f"retriever={repr(given)[:80]}")
-    kind = f"{type(given).__module__}.{type(given).__qualname__}"
-    facts = [kind]
-    if isinstance(given, Retriever):
-        facts += [given.settings.model_dump_json(), given.corpus.digest]
-    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:8]
-    name = f"{PREFIX}{getattr(given, 'name', '') or type(given).__name__}#{digest}"
-    _given[name] = given
-    return name
+    name = str(getattr(given, "name", "") or type(given).__name__)
+    return handed_over.keep(given, f"{handed_over.PREFIX}{name}", stands_for=stands_for)
 
 
 def retriever_digest(spec: str) -> str:
-    """A hash of the sources of the class that `spec` names; blank for what has none."""
-    if not is_external(spec) or spec.startswith(PREFIX):
+    """A hash of the code that `spec` names; "" for what has none, or has it in its name."""
+    if not is_external(spec) or spec.startswith(handed_over.PREFIX):
         return ""
-    made = load_object(spec, "--retriever")
-    return source_digest(Path(inspect.getfile(made if isinstance(made, type) else type(made))))
+    return handed_over.digest_of_code(spec, load_object(spec, "--retriever"))
 
 
 def passages_of(found: Any, corpus: Corpus) -> list[Passage]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from ragbench import handed_over
 from ragbench.errors import ConfigError
 from ragbench.passages import Corpus, Passage
 from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Retriever
@@ -29,7 +30,9 @@ def make_retriever(
     name, given = parse_spec(name)
     kind = RETRIEVERS.get(name)
     own_passages = setting == "distractor" and corpus.contexts
-    if own_passages and not name.startswith("object:"):  # which searches what it was made of
+    if own_passages and not name.startswith(
+        handed_over.PREFIX
+    ):  # which searches what it was made of
         return PerQuestion(corpus, kind, **{**given, **settings})
     with blamed_on(kind, f"retriever {name}"):
         return kind(corpus, **{**given, **settings})

@@ -16,6 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
+from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError, RagbenchError
 from ragbench.knobs import resolve
 
@@ -45,6 +46,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     identity["set"] = dict(knobs.model_dump(mode="json"))
     if ":" in program:
         identity["program_source"] = program_digest(program)
+        identity["program"] = handed_over.label_of(program)
     name, given = parse_spec(identity["retriever"])
     settings = {**given, **identity["retriever_set"]}
     settled = resolve(RETRIEVERS.get(name).Settings, name, settings)
@@ -91,6 +93,8 @@ def _lm(spec: str) -> str:
     from ragbench.lms.local import LocalSpec
     from ragbench.lms.specs import parse_spec
 
+    if spec.startswith(handed_over.PREFIX):
+        return spec
     try:
         parsed = parse_spec(spec)
     except LMSetupError:  # which the run says before it asks anything
