@@ -69,6 +69,7 @@ class LazyGroup(click.Group):
             from ragbench.user_code import allow_typed
 
             allow_typed(args)
+        ctx.meta["ragbench.words"] = list(args)
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -173,25 +173,22 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
 
     With `whole`, a file of questions is asked whole where no split is given and nothing compiled.
     """
-    from ragbench.experiments.config import (
-        ask_whole,
-        compiled_folder,
-        load_config,
-        make_config,
-        merge,
-    )
+    from ragbench.experiments.config import ask_whole, compiled_folder, load_config, make_config
 
     given = _given(options, list(options))
     base = load_config(config_file) if config_file else {}
-    if "compiled" in given:
-        from ragbench.experiments.runs.context import compiled_fields, compiled_sources
+    if "compiled" not in given:
+        config = make_config(given, base=base)
+    else:
+        from ragbench.experiments.runs.compiled import check_sources_named, compiled_fields
 
         program = given.get("program")
         default = base.get("program") or RunConfig.model_fields["program"].default
-        given["compiled"] = compiled_folder(given["compiled"], program or default)
-        sources = compiled_sources(given["compiled"], {**base, **given})
-        base = merge(sources, base) | compiled_fields(given["compiled"], program)
-    config = make_config(given, base=base)
+        folder = given["compiled"] = compiled_folder(given["compiled"], program or default)
+        stored = compiled_fields(folder, program)
+        config = make_config(given, base=base, stored=stored, owner=str(folder))
+        words = click.get_current_context().meta.get("ragbench.words", [])
+        check_sources_named(folder, config, {**base, **given}, words)
     return ask_whole(config, given, base) if whole else config
 
 

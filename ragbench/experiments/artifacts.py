@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import ragbench
 from ragbench.errors import DataError, RunError
-from ragbench.experiments.config import compiled_digest, differing
+from ragbench.experiments.config import compiled_digest, differing, file_within
 from ragbench.experiments.store import check_output, read_json, read_object, write_json, write_whole
 from ragbench.logs import get
 from ragbench.paths import make_folder
@@ -88,7 +88,7 @@ class Sidecar(Part):
     data: DataCard
     optimizer: dict[str, Any]
     config: dict[str, Any]
-    #: Data, LM and retriever as they were given; what evaluates it starts from them.
+    #: Data, LM and retriever as they were given, to be compared; what evaluates it names its own.
     given: dict[str, Any] = Field(default_factory=dict)
     lms: dict[str, Any]
     versions: dict[str, str]
@@ -136,7 +136,7 @@ def write_sidecar(folder: Path, sidecar: Sidecar) -> None:
 
 def read_sidecar(folder: Path) -> Sidecar:
     """The sidecar of the compiled program in `folder`."""
-    path = folder / SIDECAR
+    path = _file_within(folder, SIDECAR)
     if not path.is_file():
         if (folder / "compile.json").is_file():
             raise RunError(
@@ -165,6 +165,9 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
             f"{folder} was compiled with dspy {then}, and this is dspy {now}; compile again, or "
             f"install dspy=={then}"
         )
+    for path in folder.iterdir():  # an optimizer may read more than the sidecar lists
+        if path.is_symlink():
+            _file_within(folder, path.name)
     state = _read_state(folder, sidecar)
     predictors = {program.saved_name(name): p for name, p in program.named_predictors()}
     if set(state) != set(predictors):
@@ -191,9 +194,17 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
         raise RunError(f"{folder} was compiled with {name}={was}, not {now}; {cure}")
 
 
+def _file_within(folder: Path, name: str) -> Path:
+    """As `file_within`. Raises RunError: the file is outside of the folder, or is none."""
+    try:
+        return file_within(folder, name)
+    except ValueError as error:
+        raise RunError(f"{error}; copy the files themselves into it") from None
+
+
 def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
     for name in (PROGRAM, *sidecar.files):
-        if not (folder / name).is_file():
+        if not _file_within(folder, name).is_file():
             raise RunError(f"{folder} has a {SIDECAR} but no {name}; copy the whole folder")
     if compiled_digest(folder, sidecar.files) != sidecar.program_sha256:
         changed = " or ".join([PROGRAM, *sidecar.files])

@@ -25,7 +25,6 @@ from ragbench.experiments.artifacts import (
     write_sidecar,
 )
 from ragbench.experiments.config import compiled_digest, make_config
-from ragbench.experiments.runs.context import compiled_sources
 from ragbench.programs.core.program import RAGProgram
 from tests.optimizers.world import TRAIN, VAL, program
 
@@ -172,11 +171,3 @@ def test_two_banks_of_one_state_are_two_programs_an_edited_one_is_refused(tmp_pa
     assert "bank.json was changed after it was compiled" in refused(one)
     (one / "bank.json").unlink()
     assert "no bank.json; copy the whole folder" in refused(one)
-
-
-def test_a_compiled_program_brings_its_data_and_model(tmp_path: Path) -> None:
-    given = {"dataset": "hotpotqa", "data_file": "dev.json", "seed": 7, "lm": "openai/a"}
-    folder = artefact(tmp_path / "a", given=given)
-    assert compiled_sources(folder, {}) == given
-    assert compiled_sources(folder, {"lm": "openai/b"}).keys() == given.keys() - {"lm"}
-    assert compiled_sources(folder, {"dataset": "musique"}) == {"seed": 7, "lm": "openai/a"}

@@ -12,7 +12,8 @@ from ragbench.errors import ConfigError, DataError, KnobError
 from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.report.sweep import print_tuned
-from ragbench.experiments.runs.context import billed_under, compiled_fields
+from ragbench.experiments.runs.compiled import compiled_fields
+from ragbench.experiments.runs.context import billed_under
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.tune.search import Point, bounds_of, make_space
 from ragbench.experiments.tune.study import Tuned, best_of_all, estimate_tune, tune, without_luck

@@ -209,9 +209,7 @@ class Verdict:
             return None
         metric = get_metric(self.design.metrics[0])
         qids = sorted(self.arms[ZERO_SHOT][0].records)
-        before, after = paired.columns(
-            self.arms[ZERO_SHOT], self.arms[COMPILED], metric.name, qids
-        )
+        before, after = paired.columns(self.arms[ZERO_SHOT], self.arms[COMPILED], metric.name, qids)
         differences = np.array([np.mean(after[qid]) - np.mean(before[qid]) for qid in before])
         clusters = clusters_of(self.arms[ZERO_SHOT][0].records)
         names = [clusters[qid] for qid in before] if clusters else None

@@ -20,10 +20,12 @@ from ragbench.experiments.config.identity import (
     SHIPPED_FOLDER,
     compiled_digest,
     compiled_folder,
+    file_within,
     plain_name,
     shipped_programs,
 )
 from ragbench.experiments.config.model import (
+    CHOSEN,
     SOURCES,
     RunConfig,
     ask_whole,
@@ -34,3 +36,4 @@ from ragbench.experiments.config.model import (
     merge,
     with_k,
 )
+from ragbench.experiments.config.provenance import MAY_SET, check_stored_knobs

@@ -10,6 +10,7 @@ import yaml
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.model import merge, with_k
+from ragbench.experiments.config.provenance import check_stored, stored_folder
 
 
 def load_config(name: str | Path) -> dict[str, Any]:
@@ -45,11 +46,24 @@ def _load(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
         raise ConfigError(f"config {name!r} inherits itself: {' -> '.join([*seen, str(path)])}")
     fields = _parse(path, text)
     parent = fields.pop("inherits", None)
+    if owner := stored_folder(path):
+        _check_stored_file(path, owner, parent, with_k(fields))
     if parent is None:
         return with_k(fields)
     if not isinstance(parent, str):
         raise ConfigError(f"config {path}: inherits must name one config, not {parent!r}")
     return merge(_load(parent, path.parent, (*seen, str(path))), with_k(fields))
+
+
+def _check_stored_file(path: Path, owner: Path, parent: Any, fields: Mapping[str, Any]) -> None:
+    """Raise ConfigError where a config file within a stored folder says what only a person may."""
+    cure = f"copy it out of {owner} if you trust it"
+    if parent is not None and parent not in shipped_configs():
+        raise ConfigError(f"config {path} lies in a stored folder and inherits a file; {cure}")
+    try:
+        check_stored(fields, f"config {path}", {})
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or {cure}") from None
 
 
 def _read(name: str, folder: Path) -> tuple[Path, str]:

@@ -164,11 +164,28 @@ def compiled_digest(folder: Path, files: Iterable[str] | None = None) -> str:
 
     `files` names the further files, such as the bank of `knn`; by default those that the sidecar
     lists. One that was edited gives another digest.
-    OSError or ValueError where a file is missing or the sidecar is not JSON.
+    OSError or ValueError where a file is missing or outside of the folder, or the sidecar is not
+    JSON.
     """
     if files is None:
-        files = json.loads((folder / "sidecar.json").read_text("utf-8")).get("files") or ()
-    state = hashlib.sha256((folder / "program.json").read_bytes())
+        sidecar = file_within(folder, "sidecar.json").read_text("utf-8")
+        files = json.loads(sidecar).get("files") or ()
+    state = hashlib.sha256(file_within(folder, "program.json").read_bytes())
     for name in sorted(files):
-        state.update(f"\n{name}\n".encode() + (folder / name).read_bytes())
+        state.update(f"\n{name}\n".encode() + file_within(folder, name).read_bytes())
     return state.hexdigest()
+
+
+def file_within(folder: Path, name: str) -> Path:
+    """The path of the file `name` of a stored folder.
+
+    Raises:
+        ValueError: it is a path or a link that leads out of the folder, or no regular file.
+    """
+    path = folder / name
+    place = path.resolve()
+    if Path(name).name != name or place.parent != folder.resolve():
+        raise ValueError(f"{name!r} leads out of {folder}, which must hold its files itself")
+    if place.exists() and not place.is_file():
+        raise ValueError(f"{path} is no file")
+    return path

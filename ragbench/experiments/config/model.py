@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.fields import (
@@ -21,6 +21,7 @@ from ragbench.experiments.config.fields import (
 )
 from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
 from ragbench.experiments.config.names import check_fields
+from ragbench.experiments.config.provenance import Source, check_stored
 from ragbench.knobs import Knobs, resolve
 from ragbench.user_code import allow
 
@@ -80,6 +81,8 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
     out: Annotated[
         Path | None, Option(group="run", default="a name made from the settings", incidental=True)
     ] = Field(None, description="folder to write to")
+    #: Fields, and keys of mappings (`set.k`), that a stored folder said.
+    _stored: frozenset[str] = PrivateAttr(frozenset())
 
     @model_validator(mode="before")
     @classmethod
@@ -101,6 +104,15 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
             )
         return self
 
+    def said_by(self, leaf: str) -> Source:
+        """Who said a field, or a key of one that holds a mapping (`set.k`)."""
+        name, _, key = leaf.partition(".")
+        if leaf in self._stored:
+            return "folder"
+        if key:
+            return "person" if key in getattr(self, name) else "default"
+        return "person" if name in self.model_fields_set else "default"
+
     def but(self, **changes: Any) -> RunConfig:
         """This config with `changes`; a mapping such as `set` is replaced whole."""
         return self.model_copy(update=changes)
@@ -110,11 +122,10 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
 
         Which questions of the data are asked is not among them.
         """
-        chosen = {"split", "limit", "fractions"} | _INCIDENTAL
         sources = {}
         for name, value in self.model_dump(mode="json").items():
             is_source = name in SOURCES or name == "seed"
-            if is_source and name not in chosen and value not in (None, {}):
+            if is_source and name not in CHOSEN and value not in (None, {}):
                 sources[name] = value
         return sources
 
@@ -149,28 +160,41 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
 SOURCES: Mapping[str, type[Knobs]] = {
     name: part for part in (DataConfig, LMConfig, RetrieverConfig) for name in part.model_fields
 }
+#: Fields of the data that choose among its questions, and those that change no answer.
 _INCIDENTAL = frozenset(n for n, f in RunConfig.model_fields.items() if option_of(f).incidental)
+CHOSEN = frozenset({"split", "limit", "fractions"}) | _INCIDENTAL
 
 
 def make_config(
-    given: Mapping[str, Any], *, base: Mapping[str, Any] | None = None, by_user: bool = True
+    given: Mapping[str, Any],
+    *,
+    base: Mapping[str, Any] | None = None,
+    stored: Mapping[str, Any] | None = None,
+    owner: str = "the folder",
 ) -> RunConfig:
     """The config of `given` over `base`; mappings such as `set` are merged key by key.
+
+    The person says both. What the stored folder `owner` says stands between the two: `stored` takes
+    the place of the fields of `base`, within what `provenance.MAY_SET` lists.
 
     Data given by file or name take the place of the hub's, and another retriever comes without
     the settings of the one it replaces. Where questions are given and no data set is named, their
     layout says which it is.
 
-    External code that they name may be imported if they are what the user gave on this command;
-    what was read from a run folder is not `by_user`.
-    KnobError for a field that is unknown or has a wrong value.
+    External code that the person names may be imported.
+
+    Raises:
+        KnobError: a field is unknown or has a wrong value.
+        ConfigError: the folder says what only a person may.
     """
     fields = merge(base or {}, with_k(given))
     check_names(fields, "config")
-    if by_user:
-        allow(str(fields.get("program") or ""))
-        specs = str(fields.get("retriever") or "").split(",")
-        allow(*(spec.partition("(")[0].strip() for spec in specs))
+    allow(str(fields.get("program") or ""))
+    specs = str(fields.get("retriever") or "").split(",")
+    allow(*(spec.partition("(")[0].strip() for spec in specs))
+    if stored:
+        check_stored(stored, owner, fields)
+        fields = merge({**(base or {}), **stored}, with_k(given))
     if fields.get("compiled"):
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
@@ -181,7 +205,9 @@ def make_config(
 
         # that of one's own where no layout is known
         fields["dataset"] = next(filter(None, map(detect_layout, paths)), "jsonl")
-    return resolve(RunConfig, "config", fields)
+    config = resolve(RunConfig, "config", fields)
+    config._stored = frozenset(leaves_of(stored or {}).keys() - leaves_of(with_k(given)).keys())
+    return config
 
 
 def check_names(fields: Mapping[str, Any], owner: str, also: Iterable[str] = ()) -> None:

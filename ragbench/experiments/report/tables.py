@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragbench.errors import RagbenchError, UnknownNameError
+from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.experiments.runs.clusters import clusters_of
@@ -210,10 +210,8 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
 def _setting(card: RunCard, key: str, value: Any) -> str:
     """A setting in words; empty where there are none for it.
 
-    A hash stands as what was given for it, a compiled program as its seed.
+    A hash stands as the name of what was given for it.
     """
-    from ragbench.experiments.artifacts import read_sidecar  # it loads DSPy
-
     if value in (None, "", False):
         return ""
     if not _HASH.fullmatch(str(value)):
@@ -223,10 +221,7 @@ def _setting(card: RunCard, key: str, value: Any) -> str:
         return ""
     if key != "compiled":
         return f"{key}={Path(given).name}"
-    try:
-        return f"seed {read_sidecar(Path(given)).optimizer['seed']}"
-    except (RagbenchError, KeyError):
-        return Path(given).name
+    return Path(given).name  # what a card names is never opened: it may be anywhere
 
 
 def settings_of(card: RunCard) -> dict[str, Any]:

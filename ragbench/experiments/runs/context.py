@@ -2,7 +2,7 @@
 
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -20,10 +20,10 @@ from ragbench.experiments.artifacts import (
     assert_not_learned_from,
     load_artefact,
     read_policy,
-    read_sidecar,
     warn_of_shared_passages,
 )
-from ragbench.experiments.config import SOURCES, RunConfig
+from ragbench.experiments.config import RunConfig, check_stored_knobs
+from ragbench.experiments.runs.compiled import warn_of_other_sources
 from ragbench.experiments.store import (
     CALLS,
     DATABASE,
@@ -55,16 +55,11 @@ from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import QuestionIds, calls_of
-from ragbench.programs.routing import Router
+from ragbench.programs.routing import Policy, Router
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 from ragbench.record import Call, billed, was_sent
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
-from ragbench.user_code import blamed_on, is_external
-
-#: One of these that is given takes the place of all of its group that the sidecar has.
-_SOURCES = {
-    "dataset", "data_file", "train_file", "val_file", "test_file", "hub_repo", "lm", "retriever",
-}  # fmt: skip
+from ragbench.user_code import blamed_on
 
 
 @dataclass(frozen=True)
@@ -159,7 +154,7 @@ def build(
         service.begin(patience=config.patience, timeout=config.timeout)
     with blamed_on(program, f"program {config.program}"):
         built = (
-            Router(retriever, read_policy(config.policy))
+            Router(retriever, _checked_policy(config.policy))
             if config.policy
             else program(retriever, **config.set)
         )
@@ -177,6 +172,19 @@ def build(
         role_lms=roles,
         adapter=make_adapter(config.adapter, lm),
     )
+
+
+def _checked_policy(path: Path) -> Policy:
+    """The policy in `path`. Raises ConfigError: a knob in it is a text that a person must give."""
+    policy = read_policy(path)
+    for candidate in policy.programs:
+        check_stored_knobs(
+            candidate.program,
+            candidate.set,
+            f"the policy {path}",
+            cure="run that program by itself, or learn the policy from runs without it",
+        )
+    return policy
 
 
 def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
@@ -237,6 +245,7 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
     run_context = build(config, like=like)
     if config.compiled is not None:
         sidecar = load_artefact(config.compiled, run_context.program)
+        warn_of_other_sources(config.compiled, sidecar, config)
         assert_held_out(sidecar.data, run_context.examples, dataset=run_context.dataset.name)
         warn_of_shared_passages(sidecar.data, run_context.examples)
         run_context = replace(run_context, compiled=sidecar.program_sha256)
@@ -253,45 +262,6 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
         asked = [example.question for example in run_context.examples]
         program = Voting(program, config.votes, with_more_votes(asked, config.votes))
     return replace(run_context, program=program)
-
-
-def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
-    """The config fields that a compiled program decides: its architecture and its knobs.
-
-    `program` is the one that the user named, if any.
-
-    Raises:
-        RunError: `folder` is no compiled program, or one of another program than `program`, or one
-            of external code that the user did not name.
-    """
-    sidecar = read_sidecar(folder)
-    if program not in (None, sidecar.program):
-        raise RunError(
-            f"{folder} is a compiled {sidecar.program}, not {program}; leave --program out"
-        )
-    if is_external(sidecar.program) and program is None:
-        raise RunError(
-            f"{folder} is a compiled {sidecar.program}: external code, which is loaded only where "
-            f"it is named; give --program {sidecar.program} if you trust it"
-        )
-    return {"program": sidecar.program, "set": sidecar.knobs}
-
-
-def compiled_sources(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Data, LM and retriever that `folder` was compiled with.
-
-    Those for which `given` has others are left out.
-
-    Raises:
-        RunError: `folder` is no compiled program.
-    """
-    replaced = {SOURCES[name] for name in given.keys() & _SOURCES}
-    own = read_sidecar(folder).given
-    kept = {}
-    for name, value in own.items():
-        if name == "seed" or (name in SOURCES and SOURCES[name] not in replaced):
-            kept[name] = value
-    return kept
 
 
 def make_card(run_context: RunContext) -> RunCard:

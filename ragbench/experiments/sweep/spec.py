@@ -27,7 +27,7 @@ from ragbench.experiments.config import (
     make_config,
     with_k,
 )
-from ragbench.experiments.runs.context import compiled_fields
+from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import get_metric
@@ -208,7 +208,8 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
             if settings is not None:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
             # A choice may not contradict what it was compiled with.
-            config = make_config(over, base={**base, **compiled_fields(config.compiled)})
+            stored = compiled_fields(config.compiled)
+            config = make_config(over, base=base, stored=stored, owner=str(config.compiled))
         out = folder / "cells" / (folder_name(config, settings) if settings else config.name())
         if settings is not None:
             if config.split != "test":

@@ -1,0 +1,97 @@
+"""What a compiled program says of itself.
+
+Its program and its knobs run; where it came from is compared alone.
+Data, LM, retriever and adapter are the person's to name. The folder's are never followed: whoever
+made the folder would decide which code runs, where questions go and which server gets the key.
+"""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.artifacts import Sidecar, read_sidecar
+from ragbench.experiments.config import CHOSEN, SOURCES, DataConfig, RunConfig, differing
+from ragbench.logs import get
+
+_log = get(__name__)
+
+#: What says which questions over which passages; the seed makes splits and generated sets.
+_DATA = (*(name for name in DataConfig.model_fields if name not in CHOSEN), "seed")
+#: What says which model is asked, and where.
+_LM = ("lm", "api_base")
+
+
+def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
+    """The config fields that a compiled program says: its architecture and its knobs.
+
+    `program` is the one that the person named, if any.
+
+    Raises:
+        RunError: `folder` is no compiled program, or one of another program than `program`.
+    """
+    sidecar = read_sidecar(folder)
+    if program not in (None, sidecar.program):
+        raise RunError(
+            f"{folder} is a compiled {sidecar.program}, not {program}; leave --program out"
+        )
+    return {"program": sidecar.program, "set": sidecar.knobs}
+
+
+def check_sources_named(
+    folder: Path, config: RunConfig, said: Mapping[str, Any], words: list[str]
+) -> None:
+    """Check that the person named data and LM where the defaults are not what it was compiled with.
+
+    `said` are the fields that the person gave, `words` the command as far as it was typed.
+
+    Raises:
+        ConfigError: they did not; the message has the whole command.
+    """
+    origin = read_sidecar(folder).given
+    mine = config.model_dump(mode="json")
+    options: list[str] = []
+    for names in (_DATA, _LM):
+        theirs = {name: origin[name] for name in names if name in origin}
+        is_named = any(name in said for name in names)
+        if not is_named and any(mine[name] != value for name, value in theirs.items()):
+            for name, value in theirs.items():
+                if mine[name] != value:
+                    options += _option(name, value)
+    if options:
+        command = " ".join([*map(shlex.quote, words), *options])
+        raise ConfigError(
+            f"{folder} was compiled with {' '.join(options)}, and this command would run it with "
+            f"the defaults; name your data and your LM, as here: ragbench {command}"
+        )
+
+
+def _option(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag] if value else [flag.replace("--", "--no-", 1)]
+    if isinstance(value, Mapping):
+        options = []
+        for key, inner in value.items():
+            options += [flag, shlex.quote(f"{key}={inner}")]
+        return options
+    return [flag, shlex.quote(str(value))]
+
+
+def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
+    """Say where data, LM, retriever, adapter or seed are not those that it was compiled with."""
+    names = {*SOURCES, "seed"} - CHOSEN
+    theirs = {name: value for name, value in sidecar.config.items() if name in names}
+    mine = {name: value for name, value in config.identity().items() if name in names}
+    if theirs.get("retriever") != mine.get("retriever"):  # whose settings say no more
+        theirs.pop("retriever_set", None)
+        mine.pop("retriever_set", None)
+    differences = []
+    for leaf, was, now in differing(theirs, mine):
+        if str(was).startswith("sha256:") or str(now).startswith("sha256:"):
+            differences.append(f"another {leaf}")
+        else:
+            differences.append(f"{leaf} {was} (here {now})")
+    if differences:
+        _log.warning("%s was compiled with %s", folder, ", ".join(differences))
