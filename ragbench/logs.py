@@ -10,6 +10,7 @@ go to the file and never to the terminal.
 
 import json
 import logging
+import os
 import sys
 import time
 import traceback
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.context import current
+from ragbench.paths import check_regular
 from ragbench.redact import each_text, may_hold_key, redact
 
 LOG = "log.jsonl"
@@ -28,6 +30,8 @@ LEVELS = ("debug", "info", "warning", "error")
 #: The same event is shown on the terminal this often; the file has all of them.
 SHOWN = 3
 
+#: A log file that is larger is not added to.
+_MOST_LOG = 2**30
 _FIELDS = "ragbench_fields"
 _LIBRARIES = (
     "LiteLLM", "anthropic", "bm25s", "datasets", "dspy", "filelock", "fsspec", "gepa", "httpcore",
@@ -80,8 +84,9 @@ def log_to(path: Path) -> Iterator[None]:
     try:
         if path.is_symlink():
             raise OSError("it is a link")
+        check_regular(path, _MOST_LOG)
         handler = _File(path, encoding="utf-8", errors="replace")
-        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        if _is_cut_short(path):
             handler.stream.write("\n")
     except OSError as error:
         _ours.warning("cannot write %s (%s); going on without it", path, error.strerror or error)
@@ -101,6 +106,14 @@ def log_to(path: Path) -> Iterator[None]:
             handler.close()
         if not any(isinstance(other, _File) for other in logging.getLogger().handlers):
             logging.captureWarnings(False)
+
+
+def _is_cut_short(path: Path) -> bool:
+    """Whether a kill left a last line without its end."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read(1) not in (b"", b"\n")
 
 
 class _File(logging.FileHandler):

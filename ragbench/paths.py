@@ -1,6 +1,8 @@
-"""Folders: where ragbench keeps what can be fetched or computed again, and how names last."""
+"""Where ragbench keeps what can be had again, how names last, and what files may be read."""
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -30,3 +32,39 @@ def sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+#: Bytes of a file of ours at the most: a card, a summary, a compiled program.
+MOST_BYTES = 256 * 2**20
+
+
+def check_regular(path: Path, most: int | None = None) -> None:
+    """Do nothing if `path` is a regular file of at most `most` bytes, or is not there.
+
+    Raises:
+        OSError: it is a pipe, a device, a folder or too large. A pipe would be waited for forever.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    _check(found, most)
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of the regular file `path`.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or has more than `most` bytes.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is opened without a wait
+    with os.fdopen(handle, "rb") as file:
+        _check(os.fstat(handle), most)
+        return file.read(most)
+
+
+def _check(found: os.stat_result, most: int | None) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    if most is not None and found.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than {most:,}")

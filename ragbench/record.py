@@ -83,6 +83,10 @@ class Call:
     #: Those of the prompt tokens that the provider read from its cache, and that it wrote there.
     cache_read_tokens: Annotated[int, NOT_EMPTY] = 0
     cache_write_tokens: Annotated[int, NOT_EMPTY] = 0
+    #: Those of the completion tokens that were thoughts.
+    reasoning_tokens: Annotated[int, NOT_EMPTY] = 0
+    #: How many calls it stands for, where another system told its totals alone.
+    count: Annotated[int, Field(exclude_if=lambda count: count == 1)] = 1
     failed: Annotated[FailedAttempts | None, ABSENT] = None
     #: Seconds from the beginning of the question (or of what its ledger is of) to that of the call.
     started_s: Annotated[FiniteFloat, NOT_EMPTY] = field(default=0.0, compare=False)
@@ -190,10 +194,10 @@ class Sum:
             return
         of_lm = call.kind in LM_KINDS
         self._counts.update(
-            calls=of_lm,
-            others=not of_lm,
+            calls=call.count * of_lm,
+            others=call.count * (not of_lm),
             failed=call.error is not None,
-            attempts=call.attempts,
+            attempts=call.attempts * call.count,
             fallbacks=call.fallback,
             prompt_tokens=call.prompt_tokens,
             completion_tokens=call.completion_tokens,
@@ -353,6 +357,8 @@ class Record:
     latency_s: FiniteFloat
     failure: Failure | None
     scores: dict[str, FiniteFloat | None]
+    #: Amounts that nobody knows (calls, tokens, cost_usd, ...), for another system's predictions.
+    unknown: Annotated[list[str], NOT_EMPTY] = field(default_factory=list)
     citations: Annotated[Any, ABSENT] = None
     plan: Annotated[Any, ABSENT] = None
     facts: Annotated[Any, ABSENT] = None
@@ -364,6 +370,10 @@ class Record:
     memo: Annotated[dict[object, Any], Field(exclude=True)] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
+
+    def known(self, name: str, value: Kind) -> Kind | None:
+        """`value`, which is the amount called `name`; None where nobody knows that."""
+        return None if name in self.unknown else value
 
     @property
     def answer_text(self) -> str:

@@ -168,7 +168,7 @@ def test_another_version_another_file_or_a_damaged_call_is_one_line(tmp_path: Pa
     with pytest.raises(RunError, match="row 7 of its calls is damaged"):
         RunFolder(folder).preparation_calls()
     query(folder, "PRAGMA user_version = 7")
-    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 2"):
+    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 3"):
         read_records(folder)
     with pytest.raises(RunError, match="has format 7"), Store(folder) as store:
         store.write(answered("q9", "a"))
@@ -203,7 +203,7 @@ def test_a_pipe_or_a_device_is_not_waited_for_as_a_file(tmp_path: Path, special:
         os.mkfifo(path) if special == "pipe" else path.symlink_to(special)
         return path
 
-    with pytest.raises(RunError, match="it is no file"):
+    with pytest.raises(RunError, match="it is no regular file"):
         read_object(replaced("other.json"))
     replaced("card.json")
     assert read_card(folder).model == CARD["model"]  # the database has what it shows

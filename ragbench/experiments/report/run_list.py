@@ -14,6 +14,7 @@ from ragbench.experiments.report.table import (
     say,
     with_interval,
 )
+from ragbench.paths import read_file
 
 #: The card of a run, beside its database; `experiments.store` loads pydantic, which this does not.
 _CARD = "card.json"
@@ -41,7 +42,7 @@ def print_run_list(folder: Path) -> None:
         try:
             summary = _read(path.with_name("summary.json")) or _so_far(path.parent)
             rows.append(_row(path.parent, _read(path), summary))
-        except (RunError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (RunError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             broken.append(path)
     if rows:
         print_table(Table("runs", _COLUMNS, rows, notes=["cost is per question"]))
@@ -52,7 +53,9 @@ def print_run_list(folder: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    if not path.exists():
+        return {}
+    content = json.loads(read_file(path))
     return content if isinstance(content, dict) else {}
 
 

@@ -5,15 +5,7 @@
 
 from ragbench.experiments.store.calls import CALLS, PREPARATION_SIDE, CallJournal
 from ragbench.experiments.store.card import DataId, RunCard, is_run, runs_under
-from ragbench.experiments.store.database import (
-    CARD,
-    DATABASE,
-    PREPARATION,
-    Reader,
-    Store,
-    state_of,
-    text_id,
-)
+from ragbench.experiments.store.database import Store, text_id
 from ragbench.experiments.store.files import (
     check_output,
     check_same,
@@ -24,5 +16,7 @@ from ragbench.experiments.store.files import (
     write_json,
     write_whole,
 )
+from ragbench.experiments.store.reader import Reader, state_of
 from ragbench.experiments.store.records import StoredRecords
 from ragbench.experiments.store.run_folder import RunFolder, billed_calls, read_card, read_records
+from ragbench.experiments.store.schema import CARD, DATABASE, PREPARATION

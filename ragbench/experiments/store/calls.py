@@ -9,7 +9,8 @@ from typing import Any
 
 from ragbench.context import current
 from ragbench.errors import RunError
-from ragbench.experiments.store.database import Reader, Store
+from ragbench.experiments.store.database import Store
+from ragbench.experiments.store.reader import Reader
 from ragbench.ledger import OpenLedger, Side, open_ledger
 from ragbench.record import Call, Totals, billed, parse_call, total
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.database import CARD, DATABASE, Reader
 from ragbench.experiments.store.files import read_object, why_invalid
+from ragbench.experiments.store.reader import Reader
+from ragbench.experiments.store.schema import CARD, DATABASE
 
 
 class _Part(BaseModel):
@@ -84,7 +85,7 @@ def is_run(folder: Path) -> bool:
 
 def runs_under(folder: Path) -> list[Path]:
     """The folders of all runs in `folder`, itself included, by name."""
-    return sorted(path.parent for path in folder.rglob(DATABASE))
+    return sorted(path.parent for path in folder.rglob(DATABASE) if path.is_file())
 
 
 def card_in(folder: Path, reader: Reader) -> RunCard:

@@ -1,4 +1,4 @@
-"""The SQLite file of a run or a compile: its tables, and how they are written.
+"""The SQLite file of a run or a compile: how it is written.
 
 A write is committed before it returns; threads that write at once share a commit. SQLite's log of
 writes (WAL) lets others read meanwhile, and is gone when the writer closes the file; where a file
@@ -7,16 +7,14 @@ written raises RunError.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import queue
 import secrets
 import sqlite3
 import threading
-import weakref
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
@@ -25,51 +23,22 @@ from pydantic import BaseModel
 
 from ragbench.errors import RunError
 from ragbench.experiments.store.files import write_json
+from ragbench.experiments.store.reader import check_files
+from ragbench.experiments.store.schema import (
+    ANSWERED,
+    CARD,
+    COLUMNS,
+    CUT_OFF,
+    DATABASE,
+    FAILED,
+    PREPARATION,
+    SCHEMA,
+    check_format,
+    digest_of,
+)
 from ragbench.paths import make_folder, sync
 from ragbench.record import Call, Record, was_sent
 from ragbench.redact import redact
-
-#: The database of a run, and the file that shows its card.
-DATABASE, CARD = "run.db", "card.json"
-#: The version of the tables. Another version is refused: there is no code to read it.
-FORMAT = 2
-#: "ragb", which tells our files from other SQLite files.
-_APPLICATION = 0x72616762
-#: In place of a question's id: the calls that make what all questions share.
-PREPARATION = ""
-#: What came of a question: it came to its end, an error ended it, or a limit of the command did.
-ANSWERED, FAILED, CUT_OFF = "answered", "failed", "cut off"
-#: The columns of a record's row that its digest is of, the digest itself left out.
-COLUMNS = (
-    "qid", "state", "question", "answer", "em", "f1", "stop_reason", "error", "calls", "tokens",
-    "cost_usd", "latency_s", "value",
-)  # fmt: skip
-
-_SCHEMA = f"""
-CREATE TABLE run (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE records (
-    id INTEGER PRIMARY KEY, qid TEXT NOT NULL, state TEXT NOT NULL, question TEXT NOT NULL,
-    answer TEXT, em REAL, f1 REAL, stop_reason TEXT, error TEXT, calls INTEGER NOT NULL,
-    tokens INTEGER NOT NULL, cost_usd REAL, latency_s REAL NOT NULL, value TEXT NOT NULL,
-    digest TEXT NOT NULL);
-CREATE INDEX records_by_question ON records (qid, id);
-CREATE TABLE calls (
-    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, qid TEXT NOT NULL, side TEXT NOT NULL,
-    value TEXT NOT NULL);
-CREATE INDEX calls_by_question ON calls (qid, session);
-CREATE TABLE prompts (id TEXT PRIMARY KEY, text BLOB NOT NULL);
-CREATE TABLE replies (
-    id INTEGER PRIMARY KEY, qid TEXT NOT NULL, pass TEXT NOT NULL, key TEXT NOT NULL,
-    value TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE TABLE scores (record INTEGER PRIMARY KEY, value TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE VIEW answers AS SELECT * FROM records WHERE id IN
-    (SELECT max(id) FROM records WHERE state != 'cut off' GROUP BY qid);
-CREATE VIEW metrics AS SELECT answers.qid, each.key AS metric, each.value AS score
-    FROM answers JOIN scores ON scores.record = answers.id,
-    json_each(scores.value, '$.scores') AS each;
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {FORMAT};
-"""
 
 #: How often the database was opened for writing, this time included.
 _SESSION = "(SELECT value FROM run WHERE name = 'session')"
@@ -87,86 +56,20 @@ _ADD_CALL = f"INSERT INTO calls (session, qid, side, value) VALUES ({_SESSION}, 
 _ADD_REPLY = "INSERT INTO replies (qid, pass, key, value, digest) VALUES (?, ?, ?, ?, ?)"
 _ADD_TEXT = "INSERT OR IGNORE INTO prompts VALUES (?, ?)"
 _SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
-_PUT_SCORES = (
-    "INSERT OR REPLACE INTO scores "
-    "SELECT max(id), ?, ? FROM records WHERE qid = ? AND state != 'cut off'"
-)
+#: The last record of a question, which is no record that a limit cut off; none where there is none.
+_ANSWER = "FROM records WHERE qid = ? AND state != 'cut off' ORDER BY id DESC LIMIT 1"
+_PUT_SCORES = f"INSERT OR REPLACE INTO scores SELECT id, ?, ? {_ANSWER}"
+#: What an answer costs by a price that was given after it was written.
+_PUT_COST = f"INSERT OR REPLACE INTO costs SELECT id, ? {_ANSWER}"
 #: Ids of kept texts that a writer remembers.
 _MOST_KEPT = 20_000
 #: A statement and the values of its parameters.
 _Statement = tuple[str, Sequence[object]]
 
 
-def digest_of(*values: object) -> str:
-    """A hash of a row's values, which tells that it was changed; text and its UTF-8 are equal."""
-    texts = [value.encode() if isinstance(value, str) else value for value in values]
-    contents = [text if isinstance(text, bytes) else repr(text).encode() for text in texts]
-    return hashlib.sha256(b"".join(content + b"\x1f" for content in contents)).hexdigest()[:32]
-
-
 def text_id(text: str) -> str:
     """The id of `text` in the table of prompts."""
     return digest_of(redact(text).encode("utf-8", "replace"))
-
-
-class Reader:
-    """Reads the database at `path`; thread-safe. Where there is none, it has no rows.
-
-    A file that cannot be read, is damaged or of another version raises RunError.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._db: sqlite3.Connection | None = None
-        if not path.is_file():
-            return
-        address = path.absolute().as_uri() + "?mode=ro"
-        if not os.access(path.parent, os.W_OK) and not _log_of(path).exists():
-            address += "&immutable=1"  # SQLite would make files for its locks
-        try:
-            self._db = sqlite3.connect(address, uri=True, timeout=60, check_same_thread=False)
-            weakref.finalize(self, self._db.close)
-            _check_format(self._db, path)
-        except (sqlite3.Error, OSError) as error:
-            raise RunError(f"cannot read {path}: {error}") from None
-
-    @property
-    def exists(self) -> bool:
-        """Whether there was a database when this was made."""
-        return self._db is not None
-
-    def rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        """The rows that `query` finds, one at a time."""
-        if self._db is None:
-            return
-        try:
-            yield from self._db.execute(query, values)
-        except sqlite3.Error as error:
-            raise RunError(
-                f"cannot read {self.path}: {error}; see `ragbench doctor {self.path.parent}`"
-            ) from None
-
-
-def _check_format(db: sqlite3.Connection, path: Path) -> None:
-    names = ("application_id", "user_version")
-    application, found = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-    if application != _APPLICATION:
-        raise RunError(f"{path} was not written by ragbench")
-    if found != FORMAT:
-        raise RunError(
-            f"{path} has format {found}, and this version of ragbench reads format {FORMAT}; "
-            "use the version that wrote it, or run again with another --out"
-        )
-
-
-def _log_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
-
-
-def state_of(path: Path) -> str:
-    """A text that differs when something was written to the database at `path`."""
-    stats = [one.stat() for one in (path, _log_of(path)) if one.exists()]
-    return " ".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
 
 
 class Store:
@@ -252,12 +155,13 @@ class Store:
             raise RunError(f"{self.path} is closed: the run was stopped")
         if self.path.is_symlink():
             raise RunError(f"{self.path} is a link; remove it")
+        check_files(self.path)
         card = [("card", self._card.model_dump_json())] if self._card else []
         if not self.path.exists():
             _make(self.path, card)
         db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
         try:
-            _check_format(db, self.path)
+            check_format(db, self.path)
             with contextlib.suppress(sqlite3.OperationalError):  # no shared memory here
                 db.execute("PRAGMA journal_mode=WAL")
             with db:
@@ -282,20 +186,7 @@ class Store:
 
     def write(self, record: Record) -> None:
         """Add `record`; the calls that were filed of its question are in it now."""
-        failure, spent = record.failure, record.ledger.as_if
-        em, f1, cost = record.scores.get("em"), record.scores.get("f1"), spent.cost_usd
-        row = (
-            record.qid, CUT_OFF if record.cut_off else FAILED if failure else ANSWERED,
-            record.question, record.answer, None if em is None else float(em),
-            None if f1 is None else float(f1), record.stop_reason,
-            failure.name if failure else None, spent.calls, spent.tokens,
-            None if cost is None else float(cost), float(record.latency_s),
-            dumped(record.to_dict()),
-        )  # fmt: skip
-        values = [
-            value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-            for value in row
-        ]
+        values = _row_of(record)
         self.run(
             (_INSERT_RECORD, (*values, digest_of(*values))),
             (_COUNT_RECORD, ()),
@@ -347,6 +238,44 @@ class Store:
             *((_PUT_SCORES, (value, digest_of(qid, value), qid)) for qid, value in values.items())
         )
 
+    def write_costs(self, costs: Mapping[str, float | None]) -> None:
+        """Keep what the answers cost in US dollars, by question, at the price of the card."""
+        self.run(*((_PUT_COST, (usd, qid)) for qid, usd in costs.items()))
+
+
+def _row_of(record: Record) -> list[object]:
+    """The values of `COLUMNS`, as SQLite gives them back."""
+    spent = record.ledger.as_if
+    failure = record.failure
+    state = ANSWERED
+    if failure:
+        state = CUT_OFF if record.cut_off else FAILED
+    row = (
+        record.qid,
+        state,
+        record.question,
+        record.answer,
+        _real(record.scores.get("em")),
+        _real(record.scores.get("f1")),
+        record.stop_reason,
+        failure.name if failure else None,
+        record.known("calls", spent.calls),
+        record.known("tokens", spent.tokens),
+        _real(record.known("cost_usd", spent.cost_usd)),
+        _real(record.known("latency_s", record.latency_s)),
+        dumped(record.to_dict()),
+    )
+    values = list[object]()
+    for value in row:
+        if isinstance(value, str):
+            value = value.encode("utf-8", "replace").decode()
+        values.append(value)
+    return values
+
+
+def _real(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
 
 def _make(path: Path, settings: Sequence[tuple[str, str]]) -> None:
     """Make the database: whole, or not at all."""
@@ -355,7 +284,7 @@ def _make(path: Path, settings: Sequence[tuple[str, str]]) -> None:
     temporary.unlink(missing_ok=True)
     try:
         with contextlib.closing(sqlite3.connect(temporary)) as db, db:
-            db.executescript(_SCHEMA)
+            db.executescript(SCHEMA)
             db.executemany(_SET, settings)
         os.replace(temporary, path)
         sync(path.parent)

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from ragbench.errors import RunError
 from ragbench.experiments.config import differing
 from ragbench.logs import LOG, log_to
-from ragbench.paths import make_folder, sync
+from ragbench.paths import make_folder, read_file, sync
 
 T = TypeVar("T")
 
@@ -33,10 +33,8 @@ def read_json(path: Path, kind: type[T]) -> T:
     Raises:
         RunError: it is missing, is no JSON or no `kind`.
     """
-    if path.exists() and not path.is_file():  # a pipe would never end
-        raise RunError(f"cannot read {path}: it is no file")
     try:
-        return TypeAdapter(kind).validate_json(path.read_bytes())
+        return TypeAdapter(kind).validate_json(read_file(path))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.database import COLUMNS, CUT_OFF, FAILED, Reader, digest_of
+from ragbench.experiments.store.reader import Reader
+from ragbench.experiments.store.schema import COLUMNS, CUT_OFF, FAILED, digest_of
 from ragbench.logs import get
 from ragbench.record import Call, Record, parse_record
 

@@ -6,7 +6,6 @@ parsed once for all columns that are asked for together. Reading writes no recor
 """
 
 import json
-import zlib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any
 from ragbench.errors import RunError
 from ragbench.experiments.store.calls import read_calls
 from ragbench.experiments.store.card import RunCard, card_in
-from ragbench.experiments.store.database import DATABASE, Reader, digest_of
+from ragbench.experiments.store.reader import Reader, unpacked
 from ragbench.experiments.store.records import StoredRecords, find_records
+from ragbench.experiments.store.schema import DATABASE, digest_of
 from ragbench.lms.prices import Pricing, parse_price
 from ragbench.logs import get
 from ragbench.record import Call, Record, parse_call, was_sent
@@ -91,11 +91,12 @@ class RunFolder:
         texts = {}
         for name in names - {""}:
             for (packed,) in self.reader.rows("SELECT text FROM prompts WHERE id = ?", name):
-                try:
-                    texts[name] = zlib.decompress(packed).decode("utf-8", "replace")
-                except (zlib.error, TypeError):
+                text = unpacked(packed)
+                if text is None:
                     path = self.reader.path
                     _log.warning("%s: a text of a call is damaged and left out", path)
+                else:
+                    texts[name] = text
         return texts
 
     def replies(self) -> list[dict[str, Any]]:

@@ -1,0 +1,166 @@
+"""The gate to stored files: what a stranger or a kill left in a folder is refused or mended."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ragbench.errors import RunError
+from ragbench.experiments.report.run_list import print_run_list
+from ragbench.experiments.store import DATABASE, RunFolder, Store, read_object, read_records, reader
+from ragbench.logs import get, log_to
+from ragbench.record import CUT_OFF, Call, Failure
+from tests.experiments.scored_runs import answered, four, make_run
+from tests.metrics.records import failure
+from tests.runs import query
+
+#: Writes so much in one transaction that SQLite puts a part into the file, and is killed.
+_KILLED_WRITER = """
+import os, signal, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA cache_size = 1")
+db.execute("BEGIN IMMEDIATE")
+db.execute("UPDATE records SET answer = 'half written'")
+for number in range(200):
+    db.execute("INSERT INTO prompts VALUES (?, zeroblob(5000))", (str(number),))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_wait() -> Iterator[None]:
+    """What waits for a pipe or reads without an end fails, instead of hanging."""
+
+    def late(*_: object) -> None:
+        raise AssertionError("it took more than 60 s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run", four())
+
+
+def test_a_write_that_a_kill_cut_short_is_taken_back_by_the_first_reader(run: Path) -> None:
+    before = (run / DATABASE).read_bytes()
+    killed = subprocess.run([sys.executable, "-c", _KILLED_WRITER, run / DATABASE], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (run / f"{DATABASE}-journal").stat().st_size
+    assert (run / DATABASE).read_bytes() != before
+    assert dict(read_records(run)) == {record.qid: record for record in four()}
+    assert not (run / f"{DATABASE}-journal").exists()
+    with Store(run) as store:
+        store.write(answered("q9", "Norway"))
+    assert len(read_records(run)) == 5
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE records; CREATE VIEW records AS WITH RECURSIVE n(id) AS "
+        "(SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id, id AS qid FROM n",
+        "DROP VIEW answers; CREATE VIEW answers AS WITH RECURSIVE n(qid) AS "
+        "(SELECT 1 UNION ALL SELECT qid + 1 FROM n) SELECT * FROM n",
+        "DROP TABLE prompts; CREATE VIEW prompts AS SELECT 1 AS id, zeroblob(999999999) AS text",
+        "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END",
+        "CREATE TABLE more (a)",
+        "ALTER TABLE records ADD COLUMN evil GENERATED ALWAYS AS (zeroblob(999999999))",
+    ],
+)
+def test_a_database_with_other_tables_or_views_is_refused(run: Path, statement: str) -> None:
+    database = sqlite3.connect(run / DATABASE)
+    database.executescript(statement)
+    database.close()
+    with pytest.raises(RunError, match="it has other tables or views"):
+        RunFolder(run)
+    with pytest.raises(RunError, match="it has other tables or views"), Store(run) as store:
+        store.write(answered("q9", "a"))
+
+
+def test_a_tree_with_more_rows_than_its_file_can_hold_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_LEAST_ROW", (run / DATABASE).stat().st_size // 3)
+    with pytest.raises(RunError, match="more rows than its size allows"):
+        read_records(run)
+
+
+def test_a_statement_without_a_row_ends(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_MOST_SECONDS", 0.05)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n"
+    with pytest.raises(RunError, match="interrupted"):
+        list(RunFolder(run).reader.rows(endless))
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+def test_a_pipe_in_the_place_of_a_database_file_is_not_waited_for(run: Path, end: str) -> None:
+    path = run / f"{DATABASE}{end}"
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(RunError, match=r"it is no regular file|is not a run folder"):
+        RunFolder(run).card  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["pipe", "large", "folder"])
+def test_a_log_that_is_no_plain_file_of_usual_size_costs_a_warning(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "log.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(20 * 2**30)
+    with log_to(path):
+        get("ragbench").info("something")
+    assert "cannot write" in caplog.text
+
+
+def test_a_file_that_is_too_large_is_one_line(run: Path, tmp_path: Path) -> None:
+    with (run / "card.json").open("r+b") as file:
+        file.truncate(20 * 2**30)
+    with pytest.raises(RunError, match=r"it has 21,474,836,480 bytes, more than 268,435,456"):
+        read_object(run / "card.json")
+    with pytest.raises(RunError, match="it is no card of a run"):
+        print_run_list(tmp_path)
+
+
+def test_a_kept_text_that_grows_without_an_end_is_left_out(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "a"
+    database = sqlite3.connect(run / DATABASE)
+    database.execute("INSERT INTO prompts VALUES (?, ?)", (name, zlib.compress(bytes(2**27), 9)))
+    database.commit()
+    database.close()
+    record = answered("q1", "a")
+    asked = replace(record, ledger=replace(record.ledger, calls=[Call("m", prompt=(name,))]))
+    assert RunFolder(run).texts([asked]) == {}
+    assert "a text of a call is damaged" in caplog.text
+
+
+def test_scores_and_costs_go_to_answers_never_to_what_a_limit_cut_off(tmp_path: Path) -> None:
+    cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
+    run = make_run(
+        tmp_path / "run", [answered("q1", "a"), *(replace(cut, qid=q) for q in ("q1", "q2"))]
+    )
+    with Store(run) as store:
+        store.write_scores({q: {"scores": {"em": 1.0}, "judged": []} for q in ("q1", "q2")})
+        store.write_costs({"q1": 7.0, "q2": 8.0})
+    assert query(run, "SELECT record FROM scores") == [(1,)]
+    assert query(run, "SELECT record, usd FROM costs") == [(1, 7.0)]
+    assert query(run, "SELECT qid, cost_usd FROM answers") == [("q1", 7.0)]
