@@ -63,11 +63,19 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
 
 
 class Column(NamedTuple):
-    """One column: what kind of values it has, and what they say of a question of a run."""
+    """One column: what kind of values it has, and what they say of a question of a run.
+
+    `amount` is what nobody may know of the question, as in `Record.unknown`.
+    """
 
     name: str
     kind: Kind
     of: Callable[[ExportedRun, Record], Any]
+    amount: str = ""
+
+    def value(self, run: ExportedRun, record: Record) -> Any:
+        """The value for one question; None where it has none or it is not known."""
+        return record.known(self.amount, self.of(run, record))
 
 
 #: All columns but those of the scores, which come last.
@@ -92,22 +100,24 @@ COLUMNS = (
     Column("gold_pids", "texts", lambda run, r: list(r.gold_pids)),
     Column("pids", "texts", lambda run, r: [passage.pid for passage in r.passages]),
     Column("queries", "texts", lambda run, r: [search.query for search in r.searches]),
-    Column("searches", "integer", lambda run, r: len(r.searches)),
+    Column("searches", "integer", lambda run, r: len(r.searches), "retrievals"),
     Column("steps", "integer", lambda run, r: len(r.steps)),
-    Column("calls", "integer", lambda run, r: r.ledger.as_if.calls),
-    Column("critical_path_calls", "integer", lambda run, r: r.ledger.path.calls),
-    Column("prompt_tokens", "integer", lambda run, r: r.ledger.as_if.prompt_tokens),
-    Column("completion_tokens", "integer", lambda run, r: r.ledger.as_if.completion_tokens),
-    Column("tokens", "integer", lambda run, r: r.ledger.as_if.tokens),
-    Column("cost_usd", "number", lambda run, r: r.ledger.as_if.cost_usd),
-    Column("billed_calls", "integer", lambda run, r: r.ledger.billed.calls),
-    Column("billed_tokens", "integer", lambda run, r: r.ledger.billed.tokens),
-    Column("billed_cost_usd", "number", lambda run, r: r.ledger.billed.cost_usd),
-    Column("failed_calls", "integer", lambda run, r: r.ledger.as_if.failed),
-    Column("latency_s", "number", lambda run, r: r.latency_s),
+    Column("calls", "integer", lambda run, r: r.ledger.as_if.calls, "calls"),
+    Column("critical_path_calls", "integer", lambda run, r: r.ledger.path.calls,
+           "critical_path_calls"),
+    Column("prompt_tokens", "integer", lambda run, r: r.ledger.as_if.prompt_tokens, "tokens"),
+    Column("completion_tokens", "integer", lambda run, r: r.ledger.as_if.completion_tokens,
+           "tokens"),
+    Column("tokens", "integer", lambda run, r: r.ledger.as_if.tokens, "tokens"),
+    Column("cost_usd", "number", lambda run, r: r.ledger.as_if.cost_usd, "cost_usd"),
+    Column("billed_calls", "integer", lambda run, r: r.ledger.billed.calls, "calls"),
+    Column("billed_tokens", "integer", lambda run, r: r.ledger.billed.tokens, "tokens"),
+    Column("billed_cost_usd", "number", lambda run, r: r.ledger.billed.cost_usd, "cost_usd"),
+    Column("failed_calls", "integer", lambda run, r: r.ledger.as_if.failed, "calls"),
+    Column("latency_s", "number", lambda run, r: r.latency_s, "latency_s"),
     Column("counts", "json", lambda run, r: json.dumps(r.counts, default=str)),
     Column("extra", "json", lambda run, r: json.dumps(r.extra, ensure_ascii=False, default=str)),
-)
+)  # fmt: skip
 
 
 def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
@@ -124,7 +134,7 @@ def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
     names = columns_of(runs)
     for run in runs:
         for place, record in enumerate(run.records):
-            row = {column.name: column.of(run, record) for column in COLUMNS}
+            row = {column.name: column.value(run, record) for column in COLUMNS}
             row |= {name: column[place] for name, column in run.scores.items()}
             yield {name: row.get(name) for name in names}
 

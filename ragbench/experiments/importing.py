@@ -27,11 +27,17 @@ from ragbench.passages import Corpus, Passage
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.words import question_key
 
-#: Column of a table of runs -> the field of a prediction that says it; no field says the blank.
-_SPENDING = {
-    "calls": "calls", "path": "", "searches": "", "tokens": "tokens", "cost_usd": "cost_usd",
-    "p50_s": "latency_s", "p95_s": "latency_s",
-}  # fmt: skip
+#: Amount -> the columns of a table of runs that are of it. What a file does not tell is unknown.
+_COLUMNS_OF = {
+    "calls": ("calls",),
+    "tokens": ("tokens",),
+    "cost_usd": ("cost_usd",),
+    "latency_s": ("p50_s", "p95_s"),
+}
+#: Amounts that no file of predictions tells, and their columns.
+_NEVER_KNOWN = ("embedding_and_reranking_calls", "retrievals", "critical_path_calls",
+                "critical_path_s")  # fmt: skip
+_NEVER_SHOWN = ("path", "searches")
 
 
 def _blank_is_none(value: Any) -> Any:
@@ -66,12 +72,19 @@ class PredictionRecord(readers.Record):
         """Calls that come to the totals given; none where nothing is known."""
         if self.tokens is None and self.calls is None and self.cost_usd is None:
             return Ledger([], CriticalPath())
-        whole = Call(
-            model=model, prompt_tokens=self.tokens or 0, cost_usd=self.cost_usd,
+        call = Call(
+            model=model,
+            prompt_tokens=self.tokens or 0,
+            cost_usd=self.cost_usd,
             latency_s=self.latency_s or 0.0,
-        )  # fmt: skip
-        rest = Call(model=model, cost_usd=None if self.cost_usd is None else 0.0)
-        return Ledger([whole, *[rest] * ((self.calls or 1) - 1)], CriticalPath())
+            count=1 if self.calls is None else self.calls,
+        )
+        return Ledger([call], CriticalPath())
+
+    def unknown(self) -> list[str]:
+        """The amounts that it does not tell."""
+        names = [name for name in _COLUMNS_OF if getattr(self, name) is None]
+        return [*names, *_NEVER_KNOWN]
 
 
 def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Path) -> Evaluation:
@@ -99,11 +112,7 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         data_card=dict(dataset.card),
         versions={"ragbench": ragbench.__version__},
-        unknown=[
-            column
-            for column, name in _SPENDING.items()
-            if not name or any(getattr(each, name) is None for each in given)
-        ],
+        unknown=_unknown_columns(records),
     )
     with locked(folder):
         if is_run(folder):
@@ -114,6 +123,15 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
     made = reopen(folder)
     write_json(folder / SUMMARY, made.stored())  # which `ragbench runs` lists
     return made
+
+
+def _unknown_columns(records: Sequence[Record]) -> list[str]:
+    """The columns of a table of runs that are not known of every question."""
+    columns = list(_NEVER_SHOWN)
+    for amount, names in _COLUMNS_OF.items():
+        if any(amount in record.unknown for record in records):
+            columns += names
+    return columns
 
 
 def read_predictions(file: Path) -> dict[str, PredictionRecord]:
@@ -169,10 +187,11 @@ def _record(
             passages=passages,
             citations=[list(fact) for fact in found.supporting_facts] or None,
         )
-    return make_record(
+    record = make_record(
         example, prediction, found.ledger(model), latency_s=found.latency_s or 0.0,
         failure=failure, alignment=dataset.corpus.alignment,
     )  # fmt: skip
+    return replace(record, unknown=found.unknown())
 
 
 def _passages(given: Sequence[str], corpus: Corpus) -> list[Passage]:

@@ -11,6 +11,7 @@ whatever is chosen (depth, splits, programs, best program) is chosen in training
 shares a cluster with another.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,9 +61,11 @@ class Arm:
     interval: metrics.Interval | None
     spending: Mapping[str, float | None]
 
-    def cost(self, name: str) -> float:
-        """The mean per question by the measure `name`; 0 where it is not known."""
-        return self.spending[name] or 0.0
+    def is_cheaper(self, other: "Arm", measure: str) -> bool:
+        """Whether it is known to take less by `measure` than `other`."""
+        own = self.spending[measure]
+        others = other.spending[measure]
+        return own is not None and others is not None and own < others
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,14 @@ class Advice:
         """The advice in words, the program to use first."""
         use, best, c = self.use.label, self.best.label, self.difference
         if c is None:
-            dearest = all(arm.cost(self.cost) >= self.best.cost(self.cost) for arm in self.arms)
-            why = "none is cheaper" if dearest else "shown better than every cheaper program"
+            cheaper = any(arm.is_cheaper(self.best, self.cost) for arm in self.arms)
+            unknown = [arm.label for arm in self.arms if arm.spending[self.cost] is None]
+            if unknown:
+                why = f"what {' and '.join(unknown)} takes is not known, so no price is weighed"
+            elif cheaper:
+                why = "shown better than every cheaper program"
+            else:
+                why = "none is cheaper"
             lines = [f"use {use}: the best mean, and {why}"]
         else:
             ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]" if c.interval else ""
@@ -141,18 +150,32 @@ def advise(
         interval = metrics.mean_interval(scores, kind.score_range, names)
         spent = {name: _spent(run, list(scored), name) for name in SPENDING}
         arms.append(Arm(label, run, scores, float(scores.mean()), interval, spent))
-    # A measure that is not known of every program, or 0 for all as of local models, tells nothing.
-    cost = next(
-        name
-        for name in SPENDING
-        if name == SPENDING[-1]
-        or (all(arm.spending[name] is not None for arm in arms) and any(a.cost(name) for a in arms))
-    )
-    arms.sort(key=lambda arm: (-round(arm.mean, 9), arm.cost(cost), arm.label, str(arm.run.folder)))
+    cost = _measure(arms)
+    arms.sort(key=lambda arm: _rank(arm, cost))
     use, difference = _cheapest(arms, list(scored), cost, kind.score_range, clusters)
     texts = shared.column(question)
     questions = {qid: texts[qid] for qid in scored}
     return Advice(metric, cost, questions, clusters, arms, use, arms[0], difference)
+
+
+def _measure(arms: Sequence[Arm]) -> str:
+    """The measure of cost: the first of `SPENDING` that is known of all arms, and not 0 for all.
+
+    Where there is none it is the last one, which may be unknown: then nothing is cheaper.
+    """
+    for name in SPENDING:
+        values = [arm.spending[name] for arm in arms]
+        if None not in values and any(values):  # local models cost nothing
+            return name
+    return SPENDING[-1]
+
+
+def _rank(arm: Arm, cost: str) -> tuple[float, float, str, str]:
+    """The best mean first, of equal means the one that takes least; unknown last."""
+    amount = arm.spending[cost]
+    if amount is None:
+        amount = math.inf
+    return -round(arm.mean, 9), amount, arm.label, str(arm.run.folder)
 
 
 def _scores(runs: Sequence[Evaluation], metric: str, *, common: bool) -> dict[str, list[float]]:
@@ -175,7 +198,7 @@ def _cheapest(
 ) -> tuple[Arm, metrics.Comparison | None]:
     """The cheapest arm that the first is not shown better than, and the first minus that one."""
     best, method = arms[0], metrics.Method(clusters=clusters)
-    cheaper = [arm for arm in arms if arm.cost(cost) < best.cost(cost)]
+    cheaper = [arm for arm in arms if arm.is_cheaper(best, cost)]
     scores = [dict(zip(qids, arm.scores.tolist(), strict=True)) for arm in (best, *cheaper)]
     compared = metrics.correct(
         [
@@ -187,7 +210,7 @@ def _cheapest(
     open_ones = [(arm, c) for arm, c in pairs if not c.verdict.startswith("better")]
     if not open_ones:
         return best, None
-    return min(open_ones, key=lambda one: (one[0].cost(cost), -one[0].mean, one[0].label))
+    return min(open_ones, key=lambda one: (one[0].spending[cost], -one[0].mean, one[0].label))
 
 
 def _spent(run: Evaluation, qids: Sequence[str], name: str) -> float | None:

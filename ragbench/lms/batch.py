@@ -21,10 +21,8 @@ from ragbench.errors import LMSetupError, RunError, needs_extra
 from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Caller, CallRefusedError, HostedClient
 from ragbench.lms.calls.http import HttpReply
 from ragbench.lms.lm import MeteredEngine, RagbenchLM
+from ragbench.lms.prices import BATCH_DISCOUNT
 from ragbench.lms.specs import HostedSpec
-
-#: What a batch costs, as a part of the price of direct calls.
-BATCH_DISCOUNT = 0.5
 
 
 class PendingReply(CallRefusedError):  # noqa: N818 - nothing went wrong

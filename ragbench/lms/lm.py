@@ -11,6 +11,7 @@ import asyncio
 import json
 import math
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Answered, Caller, Client
 from ragbench.lms.prices import Pricing
 from ragbench.lms.replies import is_empty, read_reply
 from ragbench.paths import cache_root
-from ragbench.record import FailedAttempts
+from ragbench.record import Call, FailedAttempts
 from ragbench.redact import each_text, encodable, without_keys
 from ragbench.tokens import estimate_tokens
 
@@ -143,18 +144,24 @@ class MeteredEngine:
         meter = {
             "prompt_tokens": usage.input_tokens,
             "completion_tokens": usage.output_tokens,
-            "cost_usd": listed,
             "latency_s": round(answered.latency_s, 6),
             "attempts": answered.attempts,
-            "paid_usd": paid if paid != listed else None,
             "cache_read_tokens": usage.cache_read_tokens or 0,
             "cache_write_tokens": usage.cache_write_tokens or 0,
+            "reasoning_tokens": usage.reasoning_tokens or 0,
         }
         _count_ending(response)
-        file_lm_call(self.identity, **meter, failed=answered.failed)
+        prices = {"cost_usd": listed, "paid_usd": paid if paid != listed else None}
+        file_lm_call(self.identity, **meter, **prices, failed=answered.failed)
         # The provider's own reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
         return replace(response, id=None, provider_data={METER_KEY: meter})
+
+    def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
+        """What a cached call took, with what that costs at the price of now."""
+        tokens = {name: count for name, count in meter.items() if not name.endswith("_usd")}
+        call = self.pricing.apply(Call(self.identity, **tokens))
+        return {**tokens, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
 
     def _file_failure(self, error: Exception, **took: Any) -> None:
         # The name of the error that DSPy makes of it, which is what a program sees.
@@ -271,7 +278,7 @@ class RagbenchLM(dspy.LM):
                 if isinstance(answer, Response):
                     _count_ending(answer)
                     meter = (answer.provider_data or {}).get(METER_KEY) or {}
-                    file_lm_call(self.model, cached=True, **meter)
+                    file_lm_call(self.model, cached=True, **self.metered.priced(meter))
         ledger = current_ledger()
         if ledger is not None:
             sent = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]

@@ -29,6 +29,10 @@ _THOUGHT = "output_cost_per_reasoning_token"
 _KINDS = (_IN, _OUT, _READ, _WRITTEN, _THOUGHT)
 
 
+#: What a call of a batch costs, as a part of the price of direct calls.
+BATCH_DISCOUNT = 0.5
+
+
 @dataclass(frozen=True)
 class Pricing:
     """US dollars of one token of each kind, by the names of LiteLLM's map; empty: not known."""
@@ -60,17 +64,29 @@ class Pricing:
         """The same at this share of the price."""
         return Pricing({name: rate * share for name, rate in self.rates.items()})
 
-    def fill(self, call: Call) -> Call:
-        """`call` at this price if it was answered while none was known."""
-        if call.cost_usd is not None or call.error:
-            return call
-        sent, got, lost = call.prompt_tokens, call.completion_tokens, call.failed
-        cost = self.cost(sent, got)
-        paid = self.cost(sent, got, cache_read=call.cache_read_tokens)
-        if lost is not None and lost.cost_usd is None:
-            usd = self.cost(lost.prompt_tokens, lost.completion_tokens)
+    def apply(self, call: Call) -> Call:
+        """`call` at this price, whatever it was priced at when it was answered."""
+        pricing = self.times(BATCH_DISCOUNT) if call.batch else self
+        sent = call.prompt_tokens
+        got = call.completion_tokens
+        cost = call.cost_usd
+        paid = call.paid_usd
+        if call.error is None:
+            cost = pricing.cost(sent, got, thought=call.reasoning_tokens)
+            paid = pricing.cost(
+                sent,
+                got,
+                cache_read=call.cache_read_tokens,
+                cache_write=call.cache_write_tokens,
+                thought=call.reasoning_tokens,
+            )
+            if paid == cost:
+                paid = None
+        lost = call.failed
+        if lost is not None:
+            usd = pricing.cost(lost.prompt_tokens, lost.completion_tokens)
             lost = replace(lost, cost_usd=usd)
-        return replace(call, cost_usd=cost, paid_usd=paid if paid != cost else None, failed=lost)
+        return replace(call, cost_usd=cost, paid_usd=paid, failed=lost)
 
 
 @lru_cache(maxsize=256)

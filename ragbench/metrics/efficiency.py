@@ -24,10 +24,10 @@ _RESOURCES = {
 
 @once
 def spend(record: Record) -> dict[str, float | None]:
-    """The spending of one record, by resource; a cost whose price is unknown is None."""
+    """The spending of one record, by resource; an amount that nobody knows is None."""
     spent = total([call for call in record.ledger.calls if call.kind != "judge"])
     path = record.ledger.path
-    return {
+    amounts = {
         "calls": float(spent.calls),
         "embedding_and_reranking_calls": float(spent.others),
         "tokens": float(spent.tokens),
@@ -37,6 +37,7 @@ def spend(record: Record) -> dict[str, float | None]:
         "critical_path_calls": float(path.calls),
         "critical_path_s": float(path.latency_s),
     }
+    return {name: record.known(name, amount) for name, amount in amounts.items()}
 
 
 def _spent(resource: str, record: Record) -> float | None:

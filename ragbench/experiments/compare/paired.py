@@ -22,13 +22,11 @@ Column = dict[str, list[float]]
 Gate = Literal["worse", "not-better"]
 #: What a question costs, as if nothing had been cached.
 MEASURES: Mapping[str, Callable[[Record], float | None]] = {
-    "calls": lambda record: float(record.ledger.as_if.calls),
-    "tokens": lambda record: float(record.ledger.as_if.tokens),
-    "cost $": lambda record: record.ledger.as_if.cost_usd,
-    "latency s": lambda record: float(record.latency_s),
+    "calls": get_metric("calls").score,
+    "tokens": get_metric("tokens").score,
+    "cost $": get_metric("cost_usd").score,
+    "latency s": get_metric("latency_s").score,
 }
-#: The column of a table of runs that a measure is of.
-COLUMN_OF = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "p50_s"}
 
 
 def compare_arms(
@@ -40,6 +38,15 @@ def compare_arms(
         *columns(a, b, metric, qids), higher_is_better=kind.higher_is_better,
         score_range=kind.score_range, method=method,
     )  # fmt: skip
+
+
+def _have(metric: str, runs: Iterable[Evaluation], qids: Sequence[str]) -> bool:
+    """Whether some question has `metric` in every one of `runs`."""
+    known = set(qids)
+    for run in runs:
+        column = run.records.only(qids).column(get_metric(metric).score)
+        known &= {qid for qid, score in column.items() if score is not None}
+    return bool(known)
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
@@ -179,8 +186,7 @@ def _compared(
 ) -> RunComparison:
     qids = shared_questions(a, b, common=common)
     method = replace(method, clusters=clusters_of(a.records.only(qids)))
-    found = a.records.only(qids).column(get_metric(EVIDENCE).score).values()
-    known = EVIDENCE not in metrics and any(share is not None for share in found)
+    known = EVIDENCE not in metrics and _have(EVIDENCE, (a, b), qids)
     right_a, right_b = mostly_right([a], qids), mostly_right([b], qids)
     return RunComparison(
         a,
@@ -189,7 +195,6 @@ def _compared(
         costs={
             name: cost_difference([a], [b], qids, measure, method.clusters)
             for name, measure in MEASURES.items()
-            if COLUMN_OF[name] not in (*a.card.unknown, *b.card.unknown)
         },
         fixed=tuple(q for q in qids if q in right_b - right_a),
         broken=tuple(q for q in qids if q in right_a - right_b),

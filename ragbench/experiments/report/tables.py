@@ -265,7 +265,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     summary = evaluation.summary
     lines = stop_lines(evaluation.stopped_by, evaluation.progress)
     as_if, billed = summary.as_if, summary.billed
-    if "calls" not in evaluation.card.unknown:
+    if not evaluation.card.unknown:
         lines.append(
             f"in all: {as_if.calls:,} calls, {as_if.tokens:,} tokens, {money(as_if.cost_usd)} $; "
             f"billed: {billed.calls:,} calls, {money(billed.cost_usd)} $"
@@ -356,6 +356,11 @@ def money(usd: float | None) -> str:
     return "unknown" if usd is None else f"{usd:.4f}"
 
 
+def amount(count: int | None) -> str:
+    """A number of calls or tokens, "unknown" where nobody knows it."""
+    return "unknown" if count is None else str(count)
+
+
 def print_run(folder: Path, qid: str | None = None) -> None:
     """Print what a run is and a line per question, or the trace and calls of one question."""
     run = RunFolder(folder)
@@ -391,7 +396,7 @@ def print_run(folder: Path, qid: str | None = None) -> None:
             "answer": "failed" if record.failure else record.answer,
             "em": record.scores.get("em"),
             "f1": record.scores.get("f1"),
-            "calls": record.ledger.as_if.calls,
+            "calls": record.known("calls", record.ledger.as_if.calls),
             "ended_by": record.failure.error if record.failure else record.stop_reason,
         }
         for record in records.values()
@@ -431,10 +436,21 @@ def print_trace(record: Record) -> None:
         say(f"gold      {' / '.join(record.answers)}  ({scores})")
     if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:
         say("          right without its evidence: the model was not shown every gold passage")
+    say(_cost_line(record))
+
+
+def _cost_line(record: Record) -> str:
+    """What a question took, as if nothing had been cached."""
     total = record.ledger.as_if
-    counts = "".join(f"; {name} {n}" for name, n in record.counts.items())
-    say(
-        f"cost      {total.calls} calls (path {record.ledger.path.calls}), {len(record.searches)} "
-        f"searches, {total.tokens} tokens, {money(total.cost_usd)} $, {record.latency_s:.1f} s"
-        f"{counts}"
+    path = record.known("critical_path_calls", record.ledger.path.calls)
+    calls = amount(record.known("calls", total.calls))
+    tokens = amount(record.known("tokens", total.tokens))
+    searches = amount(record.known("retrievals", len(record.searches)))
+    cost = money(record.known("cost_usd", total.cost_usd))
+    seconds = record.known("latency_s", record.latency_s)
+    time = "unknown" if seconds is None else f"{seconds:.1f}"
+    events = "".join(f"; {name} {n}" for name, n in record.counts.items())
+    return (
+        f"cost      {calls} calls (path {amount(path)}), {searches} searches, {tokens} tokens, "
+        f"{cost} $, {time} s{events}"
     )

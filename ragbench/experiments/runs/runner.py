@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import dspy
@@ -43,7 +44,7 @@ from ragbench.experiments.store import (
     Store,
     is_run,
     locked,
-    read_records,
+    put_price,
     write_json,
 )
 from ragbench.experiments.watch import SILENT, Watch
@@ -117,7 +118,7 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
     folder, stopped = config.folder(), ""
     with locked(folder):
         card = card_for(folder, run_context)
-        finished = read_records(folder).finished
+        finished = _finished(folder, card)
         todo = [e for e in run_context.examples if e.qid not in finished]
         if todo:
             run_context.check_lms()
@@ -128,9 +129,6 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
         watch.start(run_context.title if title is None else title, len(todo), done)
         if todo:
             stopped = _answer(run_context, todo, card, watch)
-        elif RunFolder(folder).card.price != card.price:
-            with Store(folder, card) as store:
-                store.run()
         opened = RunFolder(folder)
         if not is_run(folder):  # a limit may have let nothing begin
             return Evaluation.of(opened, card=card, stopped_by=stopped)
@@ -141,6 +139,14 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
             return whole
         chosen = whole.records.only(qid for qid in whole.records if qid in asked)
         return Evaluation.of(opened, chosen, stopped_by=stopped)
+
+
+def _finished(folder: Path, card: RunCard) -> frozenset[str]:
+    """The questions that came to their end; a price that is new holds for them from now on."""
+    run = RunFolder(folder)
+    if run.reader.exists and run.card.price != card.price:
+        put_price(folder, card)
+    return run.records.finished
 
 
 def _answer(

@@ -18,5 +18,11 @@ from ragbench.experiments.store.files import (
 )
 from ragbench.experiments.store.reader import Reader, state_of
 from ragbench.experiments.store.records import StoredRecords
-from ragbench.experiments.store.run_folder import RunFolder, billed_calls, read_card, read_records
+from ragbench.experiments.store.run_folder import (
+    RunFolder,
+    billed_calls,
+    put_price,
+    read_card,
+    read_records,
+)
 from ragbench.experiments.store.schema import CARD, DATABASE, PREPARATION

@@ -14,6 +14,7 @@ from typing import Any
 from ragbench.errors import RunError
 from ragbench.experiments.store.calls import read_calls
 from ragbench.experiments.store.card import RunCard, card_in
+from ragbench.experiments.store.database import Store
 from ragbench.experiments.store.reader import Reader, unpacked
 from ragbench.experiments.store.records import StoredRecords, find_records
 from ragbench.experiments.store.schema import DATABASE, digest_of
@@ -27,13 +28,18 @@ _log = get(__name__)
 class RunFolder:
     """The run in the folder `path`; where there is none, it has no records and no card.
 
+    Args:
+        path: The folder.
+        card: The card to go by, in place of the one in the folder.
+
     Attributes:
         path: The folder.
         reader: The open database.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, card: RunCard | None = None) -> None:
         self.path = path
+        self._card = card
         self.reader = Reader(path / DATABASE)
 
     @cached_property
@@ -43,7 +49,7 @@ class RunFolder:
         Raises:
             RunError: it is no run folder or cannot be read, or `card.json` is of another run.
         """
-        return card_in(self.path, self.reader)
+        return self._card or card_in(self.path, self.reader)
 
     @cached_property
     def records(self) -> StoredRecords:
@@ -60,7 +66,7 @@ class RunFolder:
         """`call` at the price of this run, if it is of its main LM and the card has a price."""
         if self._pricing is None or call.model != self.card.model:
             return call
-        return self._pricing.fill(call)
+        return self._pricing.apply(call)
 
     def lost_calls(self) -> list[Call]:
         """Calls of questions that are in no record: the run was killed, or goes on."""
@@ -122,6 +128,16 @@ class RunFolder:
             if digest == digest_of(qid, value):
                 scores[qid] = json.loads(value)["scores"]
         return scores
+
+
+def put_price(folder: Path, card: RunCard) -> None:
+    """Put `card` into the run in `folder`, and what its answers cost by the price of `card`."""
+    run = RunFolder(folder, card)
+    costs = {}
+    for qid, record in run.records.items():
+        costs[qid] = record.known("cost_usd", record.ledger.as_if.cost_usd)
+    with Store(folder, card) as store:
+        store.write_costs(costs)
 
 
 def read_records(folder: Path) -> StoredRecords:
