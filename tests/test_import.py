@@ -1,6 +1,8 @@
 """Predictions of another system are a run like ours: scored, compared, in the same table."""
 
+import csv
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import DataError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.importing import import_run
+from ragbench.metrics import get_metric
 from ragbench.record import Record
 
 Command = Callable[..., tuple[int, str, str]]
@@ -79,7 +82,58 @@ def test_what_is_not_known_is_not_zero(command: Command) -> None:
     imported(other, name="worse", file="worse.json")
     compared = rb.compare(rb.open_run("runs/other"), rb.open_run("runs/worse"))
     assert compared.scores["em"].difference == -1.0
-    assert not compared.costs
+    assert set(compared.costs.values()) == {None}
+
+
+@pytest.mark.parametrize("own_first", [True, False])
+def test_an_import_of_answers_alone_is_compared_with_a_run_of_ones_own(
+    command: Command, own_first: bool
+) -> None:
+    imported([{"id": q["id"], "answer": q["answer"]} for q in QUESTIONS])
+    rows = [{"id": q["id"], "answer": "no", "passages": q["gold"], "cost_usd": 0.5, "calls": 2}
+            for q in QUESTIONS]  # fmt: skip
+    imported(rows, name="own", file="own.json")
+    runs = ["runs/own", "runs/other"] if own_first else ["runs/other", "runs/own"]
+    code, out, err = command("compare", *runs, "--format", "json")
+    assert code == 0, err
+    scores, costs = json.loads(out)
+    assert [row["metric"] for row in scores["rows"]] == ["em", "f1"], "no evidence of the import"
+    assert {row["difference"] for row in costs["rows"]} == {None}
+    code, out, err = command("recommend", *runs)
+    assert "is not known" in out
+    assert "none is cheaper" not in out
+    assert "0.0000" not in out
+    command("export", "runs/other", "--to", "jsonl", "-o", "x.jsonl")
+    command("export", "runs/other", "--to", "csv", "-o", "x.csv")
+    first = next(csv.DictReader(Path("x.csv").read_text().splitlines()))
+    names = ("calls", "tokens", "cost_usd", "latency_s", "searches", "critical_path_calls")
+    assert {first[name] for name in (*names, "billed_cost_usd")} == {""}
+    _, out, _ = command("show", "run", "runs/other", "q0")
+    cost = next(line for line in out.splitlines() if line.startswith("cost"))
+    assert "0" not in cost
+    database = sqlite3.connect("runs/other/run.db")
+    columns = "calls, tokens, cost_usd, latency_s"
+    assert set(database.execute(f"SELECT {columns} FROM answers")) == {(None,) * 4}
+    database.close()
+
+
+def test_what_one_prediction_leaves_out_is_unknown_for_all_and_known_for_the_others(
+    command: Command,
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": q["id"], "answer": q["answer"], "calls": 10**8, "cost_usd": 0.25} for q in QUESTIONS
+    ]
+    del rows[2]["cost_usd"]
+    records = imported(rows)
+    cost = rb.open_run("runs/other").evaluation
+    assert [get_metric("cost_usd").score(record) for record in records] == [
+        0.25, 0.25, None, 0.25, 0.25
+    ]  # fmt: skip
+    assert cost.summary.as_if.calls == 5 * 10**8
+    assert cost.summary.as_if.cost_usd is None
+    _, out, _ = command("summarize", "runs/other", "--format", "json")
+    row = json.loads(out)[0]["rows"][0]
+    assert (row["calls"], row["cost_usd"]) == (1e8, None)
 
 
 OFFICIAL = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}}

@@ -30,6 +30,7 @@ from ragbench.record import (
 from tests.experiments.scored_runs import answered
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.metrics.records import call, failure
+from tests.runs import query
 
 Ran = Callable[..., Evaluation]
 
@@ -181,3 +182,23 @@ def test_a_price_given_later_holds_for_what_was_asked(paid: Paid, server: FakeSe
         assert found.summary.as_if.cost_usd == pytest.approx(4 * 0.0012)
     assert priced.summary.billed.cost_usd == pytest.approx(4 * 0.0012 - 3 * 0.0006)
     assert cached.summary.billed.cost_usd == 0
+
+
+def test_the_price_of_a_run_holds_for_its_replies_from_the_cache_and_in_its_database(
+    paid: Paid, server: FakeServer
+) -> None:
+    server.script = lambda hit: caching(replace(hit, number=hit.number + 1))
+    sums = "SELECT round(sum(cost_usd), 9) FROM answers"
+    paid("run")
+    for out, price, usd in (
+        ("dear", "in=100,out=200", 4 * 0.12),
+        ("run", "in=100,out=200", 4 * 0.12),
+        ("run", "in=1,out=2", 4 * 0.0012),
+        ("unpriced", None, None),
+    ):
+        found = paid(out, price=price)
+        expected = None if usd is None else pytest.approx(usd)
+        assert found.summary.as_if.cost_usd == reopen(found.folder).summary.as_if.cost_usd
+        assert found.summary.as_if.cost_usd == expected
+        assert query(found.folder, sums) == [(expected,)]
+    assert len(server.hits) == 4
