@@ -23,7 +23,13 @@ from ragbench.context import current, use
 from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments import artifacts, estimates, store
-from ragbench.experiments.config import CompileConfig, RunConfig, compiled_digest, plain_name
+from ragbench.experiments.config import (
+    CompileConfig,
+    RunConfig,
+    compiled_digest,
+    plain_name,
+    server_of,
+)
 from ragbench.experiments.runs.context import (
     RunContext,
     asks_servers,
@@ -164,6 +170,8 @@ def folder_name(config: RunConfig, settings: CompileConfig) -> str:
     optimizer = optimizers.OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
     asked = settings.model_dump(mode="json", exclude={"out"})
     asked["opt_set"] = optimizer.knobs.model_dump(mode="json")
+    for name in ("teacher", "prompt_lm"):
+        asked[name] = server_of(asked[name]) if asked[name] else None
     program = plain_name(config.program)
     stem = config.name(asked).removeprefix(f"{program}-")
     return f"{program}-{settings.optimizer}-{stem}".replace("-train-", "-")

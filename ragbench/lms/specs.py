@@ -52,6 +52,7 @@ _OTHER_KEYS: dict[str, tuple[str, ...]] = {
 SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 #: What a `.env` file may set: keys.
 _FROM_DOTENV = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")
+_AT_ADDRESS = re.compile(r"@(?=https?://)", re.IGNORECASE)
 _SECRET = re.compile(r"key|token|secret|passw|pwd|sig|auth|cred", re.I)
 _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
 
@@ -115,10 +116,12 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
         raise LMSetupError(
             f"malformed LM spec {text!r}; give {_FORMS}, such as openai/gpt-4.1-mini"
         )
-    model, at, address = model.partition("@http")
-    if at and api_base:
-        raise LMSetupError(f"{text!r} names its server; leave out api_base {api_base!r}")
-    api_base = f"http{address}" if at else api_base
+    named = _AT_ADDRESS.search(model)
+    if named:
+        if api_base:
+            raise LMSetupError(f"{text!r} names its server; leave out api_base {api_base!r}")
+        api_base = model[named.end() :]
+        model = model[: named.start()]
     if provider not in PROVIDERS:
         _check_other(provider, model)
     # LiteLLM and others read it by themselves; the cache would not tell two servers apart.
@@ -160,7 +163,9 @@ def _local(name: str) -> LocalSpec:
 
 
 def checked_address(address: str, name: str) -> str:
-    """`address` of a server without a slash at its end; blank as it is. `name` is for messages.
+    """`address` of a server in one spelling, see `normalised`; blank as it is.
+
+    `name` is for messages.
 
     Raises:
         LMSetupError: it is no http address, or holds a password or a key, which would be kept.
@@ -181,7 +186,19 @@ def checked_address(address: str, name: str) -> str:
         raise LMSetupError(
             f"{name} holds a password or a key; give the key by its environment variable"
         )
-    return address.rstrip("/")
+    return normalised(address)
+
+
+def normalised(address: str) -> str:
+    """`address` in lower-case scheme and host, without their usual port and slashes at the end."""
+    url = urlsplit(address)
+    host = url.hostname or ""
+    if ":" in host:  # IPv6
+        host = f"[{host}]"
+    if url.port not in (None, {"http": 80, "https": 443}.get(url.scheme)):
+        host = f"{host}:{url.port}"
+    query = f"?{url.query}" if url.query else ""
+    return f"{url.scheme}://{host}{url.path.rstrip('/')}{query}"
 
 
 def place_of(address: str) -> str:

@@ -12,8 +12,10 @@ from ragbench.data import DataSpec, load_dataset
 from ragbench.data.base import DATASETS
 from ragbench.errors import ConfigError, KnobError
 from ragbench.experiments.artifacts import load_artefact, question_hash
+from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import (
     SHIPPED_FOLDER,
+    CompileConfig,
     RunConfig,
     config_text,
     load_config,
@@ -178,6 +180,47 @@ def test_what_resolves_the_same_is_one_run_and_otherwise_another() -> None:
     lm = {"lm": "anthropic/claude-3-5-haiku-latest"}  # the adapter of `auto` is the LM's
     adapters = [make_config({**lm, **more}).folder() for more in ({}, {"adapter": "chat"})]
     assert adapters[0] == adapters[1] != make_config({**lm, "adapter": "json"}).folder()
+
+
+A, B = "http://127.0.0.1:8001/v1", "http://127.0.0.1:8002/v1"
+
+
+def test_the_address_of_a_server_counts_wherever_it_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def identity(**given: Any) -> dict[str, Any]:
+        return make_config({"program": "lookahead", "lm": "openai/m", **given}).identity()
+
+    def places(address: str) -> list[dict[str, Any]]:
+        """Every place for the address of a server."""
+        dense = {"retriever": "dense", "retriever_set": {"embedder": "openai/e"}}
+        hybrid = f"dense(embedder=openai/e,api_base={address})"
+        return [
+            {"lm_for": {"plan": f"openai/m@{address}"}},
+            {"set": {"rerank": address}},
+            {**dense, "retriever_set": {"embedder": "openai/e", "api_base": address}},
+            {"retriever": "hybrid", "retriever_set": {"dense": hybrid}},
+            {"retriever": "http", "retriever_set": {"url": address}},
+            {"retriever": "rerank", "retriever_set": {"reranker": address}},
+            {"program": "a_rag", "set": {"embedder": "openai/e", "embedder_base": address}},
+        ]
+
+    for at_a, at_b, odd in zip(places(A), places(B), places(A.upper()[:4] + A[4:]), strict=True):
+        assert identity(**at_a) != identity(**at_b), at_a
+        assert identity(**at_a) == identity(**odd), odd
+    asked = identity(lm=f"openai/m@{A}")
+    for lm, api_base in (("openai/m", A), ("openai/m", f"{A}/"), (f"openai/m@{A}/", None)):
+        assert identity(lm=lm, api_base=api_base) == asked
+    host = "http://models.example"
+    assert identity(api_base=f"{host}/v1") == identity(api_base="HTTP://Models.Example:80/v1/")
+    assert identity(api_base=f"{host}/v1") != identity(api_base=f"{host}/v2")
+    assert len({json.dumps(i) for i in (asked, identity(), identity(lm=f"openai/m@{B}"))}) == 3
+    assert make_config(json.loads(json.dumps(asked))).identity() == asked
+    monkeypatch.setenv("OPENAI_BASE_URL", A)
+    assert identity() == asked
+    settings = [CompileConfig(teacher=f"openai/t@{at}") for at in (A, f"{A}/", B)]
+    names = [folder_name(make_config({"lm": "openai/m"}), each) for each in settings]
+    assert names[0] == names[1] != names[2]
 
 
 def test_a_file_counts_by_its_content_and_must_be_readable(tmp_path: Path) -> None:

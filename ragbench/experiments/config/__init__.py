@@ -22,6 +22,7 @@ from ragbench.experiments.config.identity import (
     compiled_folder,
     file_within,
     plain_name,
+    server_of,
     shipped_programs,
 )
 from ragbench.experiments.config.model import (

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
@@ -21,6 +22,7 @@ from ragbench.errors import ConfigError, LMSetupError, RagbenchError
 from ragbench.knobs import resolve
 
 _HASHED = "sha256:"
+_ADDRESS = re.compile(r"https?://[^\s,()]+", re.IGNORECASE)
 #: The compiled programs that come with the package (`--compiled shipped`) were bootstrapped by
 #: `ragbench compile` on the training questions of the embedded synthetic set.
 SHIPPED = "shipped"
@@ -52,9 +54,11 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     settled = resolve(RETRIEVERS.get(name).Settings, name, settings)
     identity |= {"retriever": name, "retriever_set": settled.model_dump(mode="json")}
     identity["retriever_source"] = retriever_digest(name)
-    identity["lm"] = _lm(identity["lm"])
-    identity["lm_for"] = {role: _lm(spec) for role, spec in identity["lm_for"].items()}
-    identity["api_base"] = (identity["api_base"] or "").rstrip("/")
+    identity["lm"], _, named = server_of(identity["lm"], identity["api_base"]).partition("@http")
+    identity["api_base"] = f"http{named}" if named else ""
+    identity["lm_for"] = {role: server_of(spec) for role, spec in identity["lm_for"].items()}
+    for name in ("set", "retriever_set"):  # embedders, rerankers and retrievers at addresses
+        identity[name] = {key: _with_addresses(value) for key, value in identity[name].items()}
     identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
     if identity["compiled"] is not None:
         identity["compiled"] = _hashed(identity["compiled"], compiled_digest)
@@ -89,19 +93,33 @@ def plain_name(text: str) -> str:
     return re.sub(r"[^\w.]+", "_", text).strip("_")
 
 
-def _lm(spec: str) -> str:
+def server_of(spec: str, api_base: str | None = None) -> str:
+    """The LM spec `spec` with the address of its server, wherever that is given.
+
+    It may be named in the spec (`NAME@URL`), be `api_base`, or stand in the environment.
+    """
     from ragbench.lms.local import LocalSpec
     from ragbench.lms.specs import parse_spec
 
-    if spec.startswith(handed_over.PREFIX):
-        return spec
     try:
-        parsed = parse_spec(spec)
+        parsed = parse_spec(spec, api_base=api_base)
     except LMSetupError:  # which the run says before it asks anything
-        return spec
+        return f"{spec}@{api_base}" if api_base else spec
     if isinstance(parsed, LocalSpec):
         return f"local:{parsed.gguf or parsed.name}"
-    return f"{parsed.provider}/{parsed.model}"
+    place = f"@{parsed.api_base}" if parsed.api_base else ""
+    return f"{parsed.provider}/{parsed.model}{place}"
+
+
+def _with_addresses(value: Any) -> Any:
+    """`value` with each address in it in one spelling, where it is a text."""
+    from ragbench.lms.specs import normalised
+
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    with suppress(ValueError):  # which the run says before it asks anything
+        return _ADDRESS.sub(lambda found: normalised(found[0]), value)
+    return value
 
 
 @lru_cache(maxsize=64)
