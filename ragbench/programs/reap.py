@@ -165,7 +165,7 @@ class REAP(RAGProgram[REAPKnobs]):
             if self.knobs.read_passages:
                 notes = self.shown(trace.passages)
         shown = {"notes": list(dict.fromkeys(notes))}
-        answer = trace.answer(self.synthesize, last=True, **shown, instruction="")
+        answer = trace.answer(self.synthesize, last=True, **shown)
         told = [
             {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
             for fact in done.facts

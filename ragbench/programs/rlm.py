@@ -20,7 +20,7 @@ from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import AnswerFromContext, RecursiveDecompose, SynthesizeAnswer, TreeNode
+from ragbench.signatures import AnswerFromContext, CombineNotes, RecursiveDecompose, TreeNode
 from ragbench.words import question_key
 
 #: What a split says of its combination where none is needed.
@@ -36,6 +36,7 @@ class RLMKnobs(ProgramKnobs):
     )
     max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
     max_children: int = Field(5, ge=2, le=20, description="sub-questions of one node")
+    memo: bool = Field(True, description="answer a question that was asked before from memory")
     sequential_children: bool = Field(True, description="in order where one uses another's answer")
 
 
@@ -86,7 +87,7 @@ class RLM(RAGProgram[RLMKnobs]):
         super().__init__(retriever, **knobs)
         self.decompose = predict(RecursiveDecompose)
         self.read = predict(AnswerFromContext)
-        self.combine = predict(SynthesizeAnswer)
+        self.combine = predict(CombineNotes)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         searches = max(trace.budget.max_retrievals, 1)  # every node searches once
@@ -104,7 +105,7 @@ class RLM(RAGProgram[RLMKnobs]):
         if branch.depth and (not key or key in branch.ancestors):  # once placeholders are filled
             trace.count("cycle_refused")
             return branch.solved("", 0)
-        if key in memo:
+        if self.knobs.memo and key in memo:
             trace.count("memo_hit")
             return branch.solved(memo[key], 0)
         passages = trace.search(branch.question, k=self.knobs.k)

@@ -161,6 +161,14 @@ class SynthesizeAnswer(dspy.Signature):
 
     notes: list[str] = dspy.InputField(desc="what was found out")
     question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc=BRIEF)
+
+
+class CombineNotes(dspy.Signature):
+    """Answer the question from the notes."""
+
+    notes: list[str] = dspy.InputField(desc="what was found out")
+    question: str = dspy.InputField()
     instruction: str = dspy.InputField(desc="how to combine the notes; may be empty")
     answer: str = dspy.OutputField(desc=BRIEF)
 

@@ -66,17 +66,19 @@ class IsRel(dspy.Signature):
     confidence: float = dspy.OutputField(desc=SURE)
 
 
-# CRAG's evaluator (Yan et al. 2024, arXiv:2401.15884): correct, ambiguous or incorrect.
-class GradePassage(dspy.Signature):
-    """Grade how much the passage holds of what the question asks."""
+# All passages of a search at once: that one leads to another shows only beside it.
+class SelectPassages(dspy.Signature):
+    """Keep the numbered passages that state a fact which the answer to the question needs."""
 
+    context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
-    passage: str = dspy.InputField()
-    grade: Support = dspy.OutputField(
-        desc="full: it answers the question by itself; partial: it states one fact of several that "
-        "the answer needs; none: it states nothing that the answer needs"
-    )
-    confidence: float = dspy.OutputField(desc=SURE)
+    keep: list[int] = dspy.OutputField(desc="numbers of the passages; empty if none")
+
+
+class GradePassages(SelectPassages):
+    """Keep the numbered passages that state a fact which the answer to the question needs."""
+
+    enough: bool = dspy.OutputField(desc="whether those kept together answer the question")
 
 
 class IsSup(dspy.Signature):

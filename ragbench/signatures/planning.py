@@ -124,7 +124,8 @@ class RecursiveDecompose(dspy.Signature):
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty unless direct")
     sub_questions: list[str] = dspy.OutputField(
         desc="for decompose: questions that together give the answer, of one fact each if "
-        "max_parts allows; a later one may use {1}, {2} for the answers of earlier ones; else empty"
+        "max_parts allows; each is searched and read alone; a later one may use {1}, {2} for the "
+        "answers of earlier ones; else empty"
     )
     combine: str = dspy.OutputField(
         desc="for decompose: how the answers combine, with the facts of the passages needed for "

@@ -18,7 +18,7 @@ QUERY_KINDS: Mapping[QueryMode, str] = {
 #: What one query is that refines the question.
 QUERY_ACTIONS: Mapping[QueryAction, str] = {
     "rewrite": "the whole question in the words of a page that answers it",
-    "decompose": "one fact alone: the first that the passages lack and the answer needs",
+    "decompose": "one fact alone that the answer needs and no passage here states",
     "disambiguate": "one name of the question alone, to learn who or what is meant",
 }
 
@@ -51,6 +51,16 @@ class RewriteQuery(dspy.Signature):
     query: str = dspy.OutputField(
         desc="no sentence: the names that matter, those that the passages reveal too, and what is "
         "asked about them"
+    )
+
+
+# As published, where the keywords are those of the question alone.
+class KeywordQuery(dspy.Signature):
+    """Write the keywords to search for an answer to the question."""
+
+    question: str = dspy.InputField()
+    query: str = dspy.OutputField(
+        desc="no sentence: the names that matter, and what is asked about them"
     )
 
 

@@ -124,7 +124,9 @@ class RecallFacts(dspy.Signature):
     """State from memory the facts that the question needs."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(desc="one short statement each, as far as it is remembered")
+    facts: list[str] = dspy.OutputField(
+        desc="one short statement each, as far as it is remembered; empty if nothing is"
+    )
 
 
 class RecallPassage(dspy.Signature):
@@ -132,4 +134,4 @@ class RecallPassage(dspy.Signature):
 
     question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="what must be known")
-    passage: str = dspy.OutputField(desc="about 100 words")
+    passage: str = dspy.OutputField(desc="about 100 words; empty if nothing is remembered")

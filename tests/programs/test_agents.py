@@ -133,25 +133,53 @@ def gap(*questions: str) -> dict[str, Any]:
     return {"drop": [], "unanswered": ["the county of Harwick"], "follow_ups": list(questions)}
 
 
-def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before() -> None:
-    which = "Which county is Harwick of Salt Road in?"
-    replies = {
-        "CitedAnswer": [cited("Harwick", ("She was born in Harwick.", [1]))],
-        "CitedPart": [cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")],
-        "AuditClaims": [gap(which), gap("How many live there?"), NOTHING],
-        "RefineAnswer": [*DUNMOOR, *DUNMOOR],
-    }
-    prediction, lm = audited(replies)
-    part, audit = shown(lm, "CitedPart", 0), shown(lm, "AuditClaims", 1)
-    kept = step(prediction, "filter").pids
+WHICH = "Which county is Harwick of Salt Road in?"
+BORN_THERE = ("She was born in Harwick.", [1])
+
+
+def gaps(audits: list[Any], parts: int, **more: Any) -> Any:
+    """A run whose audits name these gaps, of which so many are answered and worked in."""
+    answers = [cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")][:parts]
+    replies = {"CitedAnswer": [cited("Harwick", BORN_THERE)], "CitedPart": answers}
+    return audited({**replies, "AuditClaims": audits, "RefineAnswer": DUNMOOR * parts}, **more)
+
+
+def test_the_gaps_of_the_one_audit_are_worked_in_from_new_passages() -> None:
+    prediction, lm = gaps([gap(WHICH, "How many inhabitants has Eastmere?")], 2)
+    part, kept = shown(lm, "CitedPart", 0), step(prediction, "filter").pids
     assert not any(f"] {pid} |" in part["context"] for pid in kept)
     assert "Harwick is a town" in part["context"]
-    assert part["question"].startswith(f"{which} (needed for: {COUNTY})")
-    assert "[2] Harwick is in Dunmoor. [2]" in audit["claims"]
-    assert "[2] Harwick | " in audit["context"]
+    assert part["question"].startswith(f"{WHICH} (needed for: {COUNTY})")
     last = shown(lm, "RefineAnswer")["notes"]
-    assert '"Which county is Harwick of Salt Road in: Dunmoor", "How many live there: 900"' in last
+    assert f'"{WHICH[:-1]}: Dunmoor", "How many inhabitants has Eastmere: 900"' in last
     assert "She was born in Harwick." in last
+
+
+def test_a_follow_up_without_new_passages_is_not_answered() -> None:
+    judged = {"AnswerIfStated": [{"answer": "Harwick"}] * 5, "HoldsAnswer": [holds(0.9)] * 5}
+    replies = {"CitedAnswer": [cited("Dunmoor", BORN_THERE)], "AuditClaims": [gap(WHICH)]}
+    check(RAGentA, {**judged, **replies}, k=5, n=3, **ASKED)
+
+
+def test_bridge_reads_known_passages_again_and_audits_after_each_follow_up() -> None:
+    audits = [gap(WHICH), gap("How many inhabitants has Eastmere?"), NOTHING]
+    prediction, lm = gaps(audits, 2, variant="bridge")
+    searched = [search for search in prediction.searches if search.query == WHICH]
+    for pid, _ in searched[0].hits:
+        assert f"] {pid} |" in shown(lm, "CitedPart", 0)["context"]
+    audit = shown(lm, "AuditClaims", 1)
+    assert "[2] Harwick is in Dunmoor." in audit["claims"]
+
+
+def test_a_passage_with_an_empty_answer_is_dropped_without_a_judge() -> None:
+    answers = [{"answer": ""}, {"answer": "not stated"}]
+    replies: dict[str, Any] = {"AnswerIfStated": answers, "CitedAnswer": [cited("Dunmoor")]}
+    prediction, _ = check(RAGentA, {**replies, "AuditClaims": [NOTHING]}, k=2, **ASKED)
+    assert len(step(prediction, "filter").pids) == 2  # all, where none gives an answer
+    replies = {**replies, "HoldsAnswer": [holds(0.9)], "AuditClaims": [NOTHING]}
+    replies["AnswerIfStated"] = [{"answer": ""}, {"answer": "Harwick"}]
+    prediction, _ = check(RAGentA, replies, k=2, **ASKED)
+    assert len(step(prediction, "filter").pids) == 1
 
 
 # -- ra_isf
@@ -165,16 +193,17 @@ def marks(*relevant: bool) -> list[dict[str, Any]]:
     return [{"relevance": ("irrelevant", "relevant")[r], "confidence": 1.0} for r in relevant]
 
 
-def test_relevant_passages_alone_are_read() -> None:
+def test_relevant_passages_alone_are_read_and_end_in_an_answer() -> None:
     replies = {"RetrievalDecision": [SEARCH], "IsRel": marks(True, False)}
-    replies["AnswerIfStated"] = [HARWICK]
-    check(RAISF, replies, calls=4, path=3, hides=["[2]"], k=2)
+    replies["AnswerFromContext"] = [HARWICK]
+    _, lm = check(RAISF, replies, calls=4, path=3, hides=["[2]"], k=2)
+    assert not any("confidence" in asked.fields for asked in lm.asked)
 
 
-def test_passages_that_do_not_state_the_answer_leave_it_to_the_parts() -> None:
+def test_bridge_judges_all_passages_in_one_call_and_splits_what_they_do_not_state() -> None:
     replies = {
         "RetrievalDecision": [SEARCH, MEMORY, SEARCH],
-        "IsRel": marks(True, True),
+        "SelectPassages": [{"keep": [1, 7]}, {"keep": [1]}],
         "SplitQuestion": [PARTS],
         "DirectAnswer": [{"answer": "Orla Venn"}],
         "AnswerIfStated": [{"answer": ""}, HARWICK],
@@ -182,7 +211,17 @@ def test_passages_that_do_not_state_the_answer_leave_it_to_the_parts() -> None:
     }
     # Each part as it was asked.
     sees = ["Who wrote Salt Road? Orla Venn", "Where was Orla Venn born? Harwick"]
-    check(RAISF, replies, searched=[TOWN, "Where was Orla Venn born?"], sees=sees, k=1)
+    searched = [TOWN, "Where was Orla Venn born?"]
+    check(RAISF, replies, searched=searched, sees=sees, k=2, variant="bridge")
+
+
+def test_the_passages_of_a_question_are_judged_once() -> None:
+    first, second = "Where is Harwick?", "Who is Tam Quill?"
+    splits = [[first, second], [second], [], []]
+    replies: dict[str, Any] = {"IsRel": marks(False, False, False), "AnswerFromContext": [HARWICK]}
+    replies["SplitQuestion"] = [{"sub_questions": parts} for parts in splits]
+    knobs = {"k": 1, "max_depth": 3, "self_knowledge": False}
+    check(RAISF, replies, stop="no_progress", **knobs)
 
 
 @pytest.mark.parametrize(

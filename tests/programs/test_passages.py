@@ -156,14 +156,20 @@ def test_per_passage_answers_from_the_relevant_passages_and_counts_probabilities
 SECOND = "Eastmere county"
 
 
-def grade(grade: str, confidence: float = 1.0) -> dict[str, Any]:
-    return {"grade": grade, "confidence": confidence}
+def grade(relevance: str, confidence: float = 1.0) -> dict[str, Any]:
+    return {"relevance": relevance, "confidence": confidence}
+
+
+YES, NO = "relevant", "irrelevant"
 
 
 def corrected(grades: list[Any], *strips: list[int], query: str = "", **more: Any) -> Any:
     """A run of these grades, strips kept and keywords, which answers Harwick, and its action."""
-    replies = {"GradePassage": grades, "SelectStrips": [{"keep": kept} for kept in strips]}
-    replies["RewriteQuery"] = [{"query": query}] if query else []
+    together = more.get("variant") == "bridge"
+    replies = {"SelectStrips": [{"keep": kept} for kept in strips]}
+    replies["GradePassages" if together else "IsRel"] = grades
+    written: Any = [{"query": query}] if query else []
+    replies["RewriteQuery" if together else "KeywordQuery"] = written
     given = {"k": len(grades), "external_k": 1, **more}
     prediction, lm = check(CRAG, {**replies, "AnswerFromContext": HARWICK}, **given)
     return prediction, lm, step(prediction, "evaluate").observation
@@ -178,37 +184,55 @@ def test_strips_are_of_three_sentences_or_fifty_words() -> None:
     assert [len(strip.split()) for strip in strips_of(long, "words")] == [50, 50, 20]
 
 
-def test_a_full_passage_is_correct_and_an_irrelevant_one_costs_no_selection() -> None:
-    grades = [grade("full"), grade("none")]
-    prediction, _, action = corrected(grades, [1], searched=[TOWN], hides=["[2]"])
+def test_one_relevant_passage_is_correct_and_all_are_refined() -> None:
+    grades = [grade(YES), grade(NO)]
+    prediction, lm, action = corrected(grades, [1], [], searched=[TOWN], hides=["[2]"])
     assert action == "correct"
     # Both passages are graded at once, so either may get the first reply.
     assert sorted(step(prediction, "evaluate").notes["scores"]) == [-1.0, 1.0]
+    assert "known" not in shown(lm, "SelectStrips")
 
 
-def test_none_good_discards_them_and_searches_the_keywords() -> None:
+def test_none_good_discards_them_and_searches_the_keywords_of_the_question_alone() -> None:
     seen: Any = {"sees": ["Eastmere is a town"], "searched": [TOWN, SECOND]}
-    _, lm, _ = corrected([grade("none", 0.95)] * 2, [1], query=SECOND, **seen)
+    _, lm, _ = corrected([grade(NO, 0.97)] * 2, [1], query=SECOND, **seen)
     assert "Salt Road" not in shown(lm, "AnswerFromContext")["context"]
+    assert list(shown(lm, "KeywordQuery")) == ["question"]
 
 
-def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewriter() -> None:
-    grades = [grade("partial", 0.95)]
-    prediction, lm, action = corrected(grades, [1], [1], query=SECOND, sees=["[2] Eastmere"])
-    first = f"[1] {step(prediction, 'evaluate').pids[0]}"
-    assert first in shown(lm, "RewriteQuery")["context"]
-    assert first in shown(lm, "SelectStrips")["known"]
-    assert first in lm.asked[-1].inputs["context"]
-    assert action == "ambiguous"
+def test_an_unsure_grade_is_ambiguous_and_both_are_read() -> None:
+    grades = [grade(NO, 0.9)]
+    prediction, _, action = corrected(grades, [1], [1], query=SECOND, sees=["[2] Eastmere"])
+    assert (action, len(prediction.searches)) == ("ambiguous", 2)
+
+
+@pytest.mark.parametrize(
+    ("keep", "enough", "action"),
+    [([1, 9], True, "correct"), ([1], False, "ambiguous"), ([], True, "incorrect")],
+)
+def test_bridge_grades_all_in_one_call_and_builds_on_what_was_kept(
+    keep: list[int], enough: bool, action: str
+) -> None:
+    more = action != "correct"
+    strips = [[1]] * (bool(keep) + more)
+    query = SECOND if more else ""
+    graded = [{"keep": keep, "enough": enough}]
+    prediction, lm, done = corrected(graded, *strips, query=query, variant="bridge")
+    assert done == action
+    if action == "ambiguous":
+        first = f"[1] {step(prediction, 'evaluate').pids[0]}"
+        assert first in shown(lm, "RewriteQuery")["context"]
+        assert first in shown(lm, "SelectStrips")["known"]
+        assert first in lm.asked[-1].inputs["context"]
 
 
 @pytest.mark.parametrize("only", ["correct", "incorrect", "ambiguous"])
 def test_an_action_can_be_fixed_and_a_second_source_left_out(only: str) -> None:
     knobs: Any = {"only": only, "refine": False, "rewrite": False}
-    prediction, _, action = corrected([grade("partial")], **knobs)
+    prediction, _, action = corrected([grade(NO, 0.9)], **knobs)
     assert (action, len(prediction.searches)) == (only, 1 if only == "correct" else 2)
     if only == "incorrect":
-        corrected([grade("partial")], external="none", hides=["[1]"], **knobs)
+        corrected([grade(NO, 0.9)], external="none", hides=["[1]"], **knobs)
 
 
 def test_a_reranker_can_be_the_evaluator() -> None:
@@ -261,7 +285,7 @@ def test_a_rehearsal_embeds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_remembered_and_no_alignment_leave_the_passages() -> None:
-    nothing: Any = {"RecallFacts": [{"facts": []}], "RecallPassage": [{"passage": " "}]}
+    nothing: Any = {"RecallFacts": [{"facts": []}]}
     answer = {"AnswerFaithfully": HARWICK}
     _, lm = check(FaithfulRAG, {**nothing, **answer}, counts={"nothing_remembered": 1})
     assert lm.asked[-1].inputs["notes"] == "[]"
@@ -293,16 +317,27 @@ def refined(answers: dict[str, dict[str, Any]], **knobs: Any) -> Any:
     return ask(RQRAG(shelf(), k=1, **knobs), script, TOWN)
 
 
-def test_each_action_grows_a_node_and_the_surest_answer_is_kept() -> None:
+def test_each_action_grows_a_node_from_a_root_that_has_read_nothing() -> None:
     answers = {"Harwick": sure("Harwick", 0.9), "Tam Quill": sure("Eastmere", 0.5)}
     prediction, lm, ledger = refined(answers, actions=PAIR)
     assert ended(prediction) == ("Harwick", "answered")
+    assert sorted(queries(prediction)) == [TOWNS, "Tam Quill writer"]
+    assert (len(ledger.calls), ledger.path.calls) == (2 * 2, 2)
+    assert shown(lm, "RefineQuery")["context"] == "[]"
+    heat = {asked.signature: asked.request.config.temperature for asked in lm.asked}
+    assert heat == {"RefineQuery": 1.0, "AnswerWithConfidence": 0.0}
+
+
+def test_bridge_searches_the_question_first_and_a_sure_node_grows_no_further() -> None:
+    answers = {"Harwick": sure("Harwick", 0.9), "Tam Quill": sure("Eastmere", 0.5)}
+    prediction, lm, _ = refined(answers, actions=PAIR, variant="bridge")
     assert sorted(queries(prediction)) == [TOWNS, "Tam Quill writer", TOWN]
-    assert (len(ledger.calls), ledger.path.calls) == (1 + 2 * 2, 3)
     root = prediction.searches[0].hits[0][0]  # what was found above is read again below
     answering = [a for a in lm.asked if a.signature == "AnswerWithConfidence"]
     assert all(f"[1] {root} |" in a.inputs["context"] for a in answering)
     assert prediction.passages[1].pid == "Harwick"
+    prediction, lm, _ = refined({root: sure("Harwick", 1.0)}, actions=PAIR, variant="bridge")
+    assert (prediction.answer, len(lm.asked)) == ("Harwick", 1)
 
 
 @pytest.mark.parametrize(("select", "wanted"), [("confidence", "Harwick"), ("vote", "Eastmere")])
@@ -312,7 +347,7 @@ def test_a_vote_sums_the_confidence_of_equal_answers(select: str, wanted: str) -
     assert prediction.answer.removeprefix("the ") == wanted
 
 
-@pytest.mark.parametrize(("width", "calls"), [(0, 1 + 2 * (2 + 4)), (1, 1 + 2 * (2 + 2))])
+@pytest.mark.parametrize(("width", "calls"), [(0, 2 * (2 + 4)), (1, 2 * (2 + 2))])
 def test_a_beam_bounds_the_nodes_that_grow(width: int, calls: int) -> None:
     answers = {"Harwick": sure("Harwick", 0.9), "Tam Quill": sure("no", 0.5)}
     _, lm, _ = refined(answers, depth=2, actions=PAIR, beam_width=width)

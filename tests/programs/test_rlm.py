@@ -32,7 +32,7 @@ def recurse(*decisions: dict[str, Any], read: str = "", combined: Any = (), **mo
     replies = {
         "RecursiveDecompose": list(decisions),
         "AnswerFromContext": [{"answer": read}] if read else [],
-        "SynthesizeAnswer": [{"answer": answer} for answer in combined],
+        "CombineNotes": [{"answer": answer} for answer in combined],
     }
     return check(RLM, replies, **{"question": COUNTY, "answer": "Dunmoor", **more})
 

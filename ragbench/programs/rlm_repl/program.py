@@ -24,7 +24,7 @@ from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, StopReaso
 from ragbench.programs.core.program import CallKind
 from ragbench.programs.core.trace import role_lm
 from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox, rules
-from ragbench.retrievers import Retriever
+from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerFromCode, WriteCode
 
 #: The calls that the model's code makes.
@@ -32,21 +32,22 @@ SUB = CallKind("llm_query", "llm_query", "sub")
 #: Turns in a row without new code, after which the loop is given up.
 _PATIENCE = 3
 _SNIPPET_CHARS = 200
+#: Characters of a prompt of `llm_query`, as its authors tell their model of the sub-LM's room. A
+#: model with less of it refuses, which the code is told.
+_PROMPT_CHARS = 500_000
 _FENCED = re.compile(r"```(?:\w+)?\n(.*?)```", re.DOTALL)
 
 
 class RLMReplKnobs(ProgramKnobs):
     """Knobs of `rlm_repl`."""
 
-    max_calls: int = Field(71, ge=1, le=10_000, description="LM calls per question at the most")
-    max_turns: int = Field(20, ge=1, le=100, description="blocks of code")
+    max_calls: int = Field(81, ge=1, le=10_000, description="LM calls per question at the most")
+    max_turns: int = Field(30, ge=1, le=100, description="blocks of code")
     max_sub_calls: int = Field(50, ge=0, le=1000, description="llm_query calls")
     max_variable: int = Field(2000, ge=1, description="passages in the variable (corpus)")
     output_chars: int = Field(
         10_000, ge=100, le=1_000_000, description="characters shown of what a block prints"
     )
-    code_seconds: float = Field(5.0, gt=0, le=600, description="running time of a block")
-    code_memory_mb: int = Field(256, ge=8, le=65_536, description="memory of the sandbox")
 
 
 @PROGRAMS.register("rlm_repl")
@@ -54,7 +55,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
     """Explore the passages with code, then submit the answer."""
 
     name, family, paper = "rlm_repl", "rlm", "arXiv:2512.24601"
-    calls = "turns (<= 20) + llm_query (<= 50) + 1 if forced"
+    calls = "turns (<= 30) + llm_query (<= 50) + 1 if forced"
     autonomy = core.Autonomy("partly", "yes", "yes")
     variants = {"corpus": {}, "tools": {}}  # noqa: RUF012
 
@@ -68,14 +69,10 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         knobs, turns = self.knobs, list[str]()
-        context, described = self._variable(trace)
+        passages, context, described = self._variable(trace)
         trace.step("plan", observation=described)
-        limits = Limits(
-            seconds=knobs.code_seconds,
-            memory_mb=knobs.code_memory_mb,
-            output_chars=knobs.output_chars,
-        )
-        calls = _Functions(trace, knobs)
+        limits = Limits(output_chars=knobs.output_chars, argument_chars=2 * _PROMPT_CHARS)
+        calls = _Functions(trace, knobs, passages)
         functions: list[Callable[..., Any]] = [calls.llm_query, calls.llm_query_batched]
         if knobs.variant == "tools":
             functions += [calls.search, calls.read]
@@ -85,7 +82,8 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             f"{f.__doc__}"
             for f in functions
         ]
-        variables = f"context: a list of {described}"
+        size = sum(map(len, context))
+        variables = f"context: a list of {described}; {size:,} characters in all"
         environment = [variables, rules(limits), *told]
         answer: str
         reason: StopReason
@@ -137,7 +135,11 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             submitted = result.output if isinstance(result, FinalOutput) else result
             shown = str(submitted or "(nothing was printed)")
             trace.step("code", input=code, thought=str(reply.reasoning or ""), observation=shown)
-            turns.append(f"Turn {len(turns) + 1}. {reply.reasoning}\n{code}\nshowed:\n{shown}")
+            calls_left = f"(llm_query calls left: {calls.left})"
+            turns.append(
+                f"Turn {len(turns) + 1}. {reply.reasoning}\n{code}\nshowed:\n{shown}\n{calls_left}"
+            )
+            trace.show({"showed": shown}, among=calls.passages)
             if isinstance(result, FinalOutput):
                 value = submitted.get("answer") if isinstance(submitted, dict) else submitted
                 answer = "" if value is None else str(value).strip()
@@ -145,40 +147,43 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 return answer, "answered" if answer else "no_progress"
         return "", "max_steps"
 
-    def _variable(self, trace: Trace) -> tuple[list[str], str]:
-        """The passages that the code sees, and what is said of them."""
+    def _variable(self, trace: Trace) -> tuple[list[Passage], list[str], str]:
+        """The passages that the code sees, as it sees them, and what is said of them."""
         corpus, knobs = trace.retriever.corpus, self.knobs
         tools = knobs.variant == "tools"
         if not tools and len(corpus) <= knobs.max_variable:
-            shown = [str(passage) for passage in corpus]
-            return shown, f"{len(shown)} passages, all that there are, each as 'title | text'"
-        try:
-            first = trace.search(trace.question, k=knobs.k if tools else knobs.max_variable)
-        except core.BudgetSpentError:
-            first = []
-        if tools:
-            shown = [f"{passage.pid} | {passage}" for passage in first]
-            found = "passages that a search for the question found, best first"
-            return shown, f"{len(shown)} {found}, each as 'pid | text'"
-        trace.count("corpus_cut")
-        pids = {passage.pid for passage in first}
-        others = (passage for passage in corpus if passage.pid not in pids)
-        shown = [str(passage) for passage in [*first, *others][: knobs.max_variable]]
-        part = f"{len(shown)} of {len(corpus)} passages, those nearest to the question first"
-        return shown, f"{part}, each as 'title | text'"
+            passages = list(corpus)
+            described = f"{len(passages)} passages, all that there are"
+        else:
+            try:
+                k = knobs.k if tools else knobs.max_variable
+                passages = trace.search(trace.question, k=k)
+            except core.BudgetSpentError:
+                passages = []
+            described = f"{len(passages)} passages that a search for the question found, best first"
+        if not tools and len(passages) < min(len(corpus), knobs.max_variable):
+            found = {passage.pid for passage in passages}
+            passages += [passage for passage in corpus if passage.pid not in found]
+        if not tools and len(corpus) > knobs.max_variable:
+            trace.count("corpus_cut")
+            passages = passages[: knobs.max_variable]
+            part = f"{len(passages)} of {len(corpus)} passages"
+            described = f"{part}, those nearest to the question first"
+        shown = [f"{passage.pid} | {passage}" for passage in passages]
+        return passages, shown, f"{described}, each as 'pid | title | text'"
 
 
 class _Functions:
     """The functions that the code of one question can call; their docstrings are shown to it."""
 
-    def __init__(self, trace: Trace, knobs: RLMReplKnobs) -> None:
-        self.trace = trace
-        self.prompt_chars, self.left = 4 * knobs.context_tokens, knobs.max_sub_calls
+    def __init__(self, trace: Trace, knobs: RLMReplKnobs, passages: Sequence[Passage]) -> None:
+        self.trace, self.passages = trace, passages
+        self.left = knobs.max_sub_calls
         #: What the provider raised in a call of the code, which may have caught it.
         self.provider_error: dspy.LMError | None = None
 
     def llm_query(self, prompt: str) -> str:
-        """Ask a language model, which sees the prompt alone."""
+        """Ask a language model, which sees the prompt alone, of 500,000 characters at the most."""
         self._take(1)
         return self._ask(prompt)
 
@@ -203,7 +208,7 @@ class _Functions:
     def read(self, pid: str) -> str:
         """Give the full text of a passage that a search found."""
         passage = next((p for p in self.trace.passages if p.pid == pid), None)
-        self.trace.step("read", input=pid, pids=(passage.pid,) if passage else ())
+        self.trace.step("read", input=pid, of=[passage] if passage else [])
         if passage is None:
             raise ValueError(f"no passage {pid[:80]!r} was found yet")
         return str(passage)
@@ -214,8 +219,9 @@ class _Functions:
         self.left -= n
 
     def _ask(self, prompt: str) -> str:
-        if len(prompt) > self.prompt_chars:
-            raise ValueError(f"a prompt has at most {self.prompt_chars} characters")
+        if len(prompt) > _PROMPT_CHARS:
+            raise ValueError(f"a prompt has at most {_PROMPT_CHARS:,} characters")
+        self.trace.show({"prompt": prompt}, among=self.passages)
         try:
             self.trace.budget.spend_call()
             lm = role_lm(SUB.role)

@@ -6,14 +6,16 @@ none reaches `lower` it is *incorrect*: they are discarded and the question, rew
 is searched elsewhere. Anything else is *ambiguous*: both.
 
 The paper's evaluator is a fine-tuned T5, whose thresholds mean nothing for another; here an LM says
-whether a passage answers in full, in part or not at all (the score is the probability of full less
-that of none, so that a part is ambiguous). In place of the web the same corpus is searched. Strips
-are selected by one call per passage; what was kept is shown to the rewriter and the next selection.
+whether each passage is relevant (the score is the probability of that less that of its opposite).
+In place of the web the same corpus is searched. Strips are selected by one call per passage.
+
+`bridge` is not published: one call grades all passages of the search together, and what was kept is
+shown to the rewriter and to the second selection, so that a second hop can be searched for.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import dspy
 from pydantic import Field
@@ -25,7 +27,14 @@ from ragbench.programs.core.confidence import Weighing, ask_probabilities, grade
 from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerank import make_reranker
-from ragbench.signatures import AnswerFromContext, GradePassage, RewriteQuery, SelectStrips
+from ragbench.signatures import (
+    AnswerFromContext,
+    GradePassages,
+    IsRel,
+    KeywordQuery,
+    RewriteQuery,
+    SelectStrips,
+)
 
 
 class CRAGKnobs(ProgramKnobs):
@@ -37,7 +46,7 @@ class CRAGKnobs(ProgramKnobs):
         "verbal", description="where the LM's probabilities of the grades come from"
     )
     upper: float = Field(0.5, ge=-1, le=1, description="one score this high: correct")
-    lower: float = Field(-0.5, ge=-1, le=1, description="no score this high: incorrect")
+    lower: float = Field(-0.915, ge=-1, le=1, description="no score this high: incorrect")
     strip: Literal["sentences", "words", "passage"] = Field(
         "sentences", description="strips of 3 sentences, of 50 words, or whole passages"
     )
@@ -48,6 +57,9 @@ class CRAGKnobs(ProgramKnobs):
     )
     external_k: int = Field(5, ge=1, le=100, description="passages of the second search")
     rewrite: bool = Field(True, description="search elsewhere with keywords, else the question")
+    together: bool = Field(
+        False, description="grade all passages in one call, and build on what was kept of them"
+    )
     only: Literal["", "correct", "incorrect", "ambiguous"] = Field(
         "", description="always take this action"
     )
@@ -58,40 +70,67 @@ class CRAG(RAGProgram[CRAGKnobs]):
     """Grade the passages, correct the search if they fall short, then answer."""
 
     name, family, paper = "crag", "workflow", "arXiv:2401.15884"
-    calls = "1 + k grades + a selection per passage refined; 1 more to rewrite unless correct"
+    calls = (
+        "1 + k grades (bridge: 1) + a selection per passage refined; 1 more to rewrite unless "
+        "correct"
+    )
+    variants = {"official": {}, "bridge": {"together": True}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
-        if self.knobs.evaluator == "lm":
-            self.grade = grader(GradePassage, self.knobs.confidence_source)
+        together = self.knobs.together
+        if together:
+            self.grade_all = predict(GradePassages)
+        elif self.knobs.evaluator == "lm":
+            self.grade = grader(IsRel, self.knobs.confidence_source)
         if self.knobs.refine:
-            self.select = predict(SelectStrips)
+            strips = SelectStrips if together else SelectStrips.delete("known")
+            self.select = predict(strips, like=SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
-            self.rewrite = predict(RewriteQuery)
+            self.rewrite = predict(RewriteQuery if together else KeywordQuery)
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         knobs = self.knobs
         passages = trace.search(trace.question, k=knobs.k)
-        scores = self._scores(trace, passages)
-        best = max(scores, default=-1.0)
-        action = "correct" if best >= knobs.upper else "ambiguous"
-        action = knobs.only or (action if best >= knobs.lower else "incorrect")
-        notes = {"scores": [round(score, 4) for score in scores]}
-        trace.step("evaluate", observation=action, of=passages, notes=notes)
+        action, good = self._evaluated(trace, passages)
         kept: list[Passage] = []
         if action != "incorrect":
-            # An action that is forced by `only` refines what there is.
-            least = knobs.lower if best >= knobs.lower else -1.0
-            good = [p for p, score in zip(passages, scores, strict=False) if score >= least]
             kept = self._refined(trace, good, []) or good
         if action != "correct" and knobs.external == "corpus":
             known = {passage.pid for passage in kept}
             found = [p for p in self._elsewhere(trace, kept) if p.pid not in known]
             kept = [*kept, *self._refined(trace, found, kept)]
         return trace.prediction(self.answer_from(trace, self.answer, kept), "answered")
+
+    def _evaluated(self, trace: Trace, passages: list[Passage]) -> tuple[str, list[Passage]]:
+        """What is to be done, and the passages that are refined for it."""
+        knobs = self.knobs
+        if knobs.together:
+            reply = trace.ask(
+                self.grade_all,
+                otherwise={"keep": [], "enough": False},
+                context=self.shown(passages),
+            )
+            numbers = sorted({n for n in reply.keep if 0 < n <= len(passages)})
+            good = [passages[n - 1] for n in numbers]
+            action = "correct" if reply.enough else "ambiguous"
+            if not good:
+                action = "incorrect"
+            action = knobs.only or action
+            trace.step("evaluate", observation=action, of=good)
+            return action, good or passages
+        scores = self._scores(trace, passages)
+        best = max(scores, default=-1.0)
+        action = "correct" if best >= knobs.upper else "ambiguous"
+        if best < knobs.lower:
+            action = "incorrect"
+        action = knobs.only or action
+        notes = {"scores": [round(score, 4) for score in scores]}
+        trace.step("evaluate", observation=action, of=passages, notes=notes)
+        return action, passages
 
     def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
         """How much each of `passages` holds of what is asked, in [-1, 1]."""
@@ -102,10 +141,12 @@ class CRAG(RAGProgram[CRAGKnobs]):
         return [min(max(float(score), -1.0), 1.0) for score in scores]
 
     def _score(self, trace: Trace, passage: Passage) -> float:
-        grades, source = ("full", "partial", "none"), self.knobs.confidence_source
+        labels, source = ("relevant", "irrelevant"), self.knobs.confidence_source
         shown = render_one(passage, max_tokens=self.knobs.context_tokens)
-        said = ask_probabilities(trace, self.grade, "grade", grades, source=source, passage=shown)
-        return 0.0 if said is None else said["full"] - said["none"]
+        said = ask_probabilities(
+            trace, self.grade, "relevance", labels, source=source, passage=shown
+        )
+        return 0.0 if said is None else said["relevant"] - said["irrelevant"]
 
     def _refined(
         self, trace: Trace, passages: Sequence[Passage], known: Sequence[Passage]
@@ -127,11 +168,12 @@ class CRAG(RAGProgram[CRAGKnobs]):
     def _selected(self, trace: Trace, passage: Passage, known: Sequence[Passage]) -> list[str]:
         strips = strips_of(passage, self.knobs.strip)
         titled = [replace(passage, text=strip, sentences=()) for strip in strips]
+        beside: dict[str, Any] = {"known": self.shown(known)} if self.knobs.together else {}
         reply = trace.ask(
             self.select,
             otherwise={"keep": list(range(1, len(strips) + 1))},
-            known=self.shown(known),
             candidates=[f"[{n}] {strip}" for n, strip in enumerate(titled, start=1)],
+            **beside,
         )
         kept = [strips[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(strips)]
         trace.step("refine", observation="\n".join(kept), pids=(passage.pid,))
@@ -140,8 +182,8 @@ class CRAG(RAGProgram[CRAGKnobs]):
     def _elsewhere(self, trace: Trace, kept: Sequence[Passage]) -> list[Passage]:
         query = trace.question
         if self.knobs.rewrite:
-            context = self.shown(kept)
-            reply = trace.ask(self.rewrite, otherwise={"query": ""}, context=context)
+            beside: dict[str, Any] = {"context": self.shown(kept)} if self.knobs.together else {}
+            reply = trace.ask(self.rewrite, otherwise={"query": ""}, **beside)
             query = " ".join(str(reply.query).split()) or query
         passages = trace.search(query, k=self.knobs.external_k)
         trace.step("search", input=query, of=passages)

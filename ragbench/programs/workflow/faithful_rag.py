@@ -77,8 +77,10 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     def _remembered(self, trace: Trace) -> list[str]:
         reply = trace.ask(self.recall, otherwise={"facts": []})
         needed = core.distinct(reply.facts)
-        reply = trace.ask(self.imagine, otherwise={"passage": ""}, facts=needed)
-        passage = str(reply.passage or "").strip()
+        passage = ""
+        if needed or reply.get("parse_fallback"):
+            reply = trace.ask(self.imagine, otherwise={"passage": ""}, facts=needed)
+            passage = str(reply.passage or "").strip()
         trace.step("recall", thought="\n".join(needed), observation=passage)
         if not passage:
             trace.count("nothing_remembered")

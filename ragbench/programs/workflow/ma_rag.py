@@ -47,8 +47,9 @@ class Done:
     @property
     def line(self) -> str:
         """The step as later calls see it; one that failed with all that was noted for it."""
-        if self.success:
-            return f"{self.task.rstrip(' ?')}: {self.answer} (rated {self.rating} of 10)"
+        if self.success:  # the notes say which of several things of a name was meant
+            noted = f"; {' '.join(self.notes)}" if self.notes else ""
+            return f"{self.task.rstrip(' ?')}: {self.answer} (rated {self.rating} of 10){noted}"
         found = f"; found: {' '.join(self.notes)}" if self.notes else ""
         return f"{self.task.rstrip(' ?')}: unknown{found}"
 
@@ -87,7 +88,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         except core.BudgetSpentError:
             reason = "budget"
         notes = [step.line for step in done]
-        answer = trace.answer(self.summarize, last=True, notes=notes, instruction="")
+        answer = trace.answer(self.summarize, last=True, notes=notes)
         tasks = [{"id": f"s{n}", "question": step} for n, step in enumerate(plan, start=1)]
         return trace.prediction(answer, reason, plan=tasks)
 

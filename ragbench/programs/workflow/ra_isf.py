@@ -1,10 +1,13 @@
 """RA-ISF: answer from memory, from relevant passages, or from sub-questions, in that order.
 
 Liu et al. 2024 (arXiv:2403.06840). Each question is asked whether the model knows it; if not, it is
-searched and each passage judged; relevant ones answer it. Where none is relevant, or they do not
-state the answer, the question is split, each sub-question goes the same way, and their answers are
-combined. Below `max_depth` splits a question stays unknown (the published code passes the depth on
-unchanged, so that nothing ends its recursion). Where nothing was answered, all passages are read.
+searched and each passage judged; relevant ones answer it. Where none is relevant, the question is
+split, each sub-question goes the same way, and their answers are combined. Below `max_depth` splits
+a question stays unknown (the published code passes the depth on unchanged, so that nothing ends its
+recursion). Where nothing was answered, all passages are read.
+
+`bridge` is not published: one call judges all passages of a search together, and a question whose
+relevant passages do not state the answer is split too.
 """
 
 from collections.abc import Sequence
@@ -20,12 +23,18 @@ from ragbench.programs.core.text import with_answers
 from ragbench.retrievers import Passage, Retriever
 from ragbench.words import question_key
 
+#: Question -> those of its passages that were judged relevant.
+Judged = dict[str, Sequence[Passage]]
+
 
 class RAISFKnobs(ProgramKnobs):
     """Knobs of `ra_isf`."""
 
     max_depth: int = Field(3, ge=0, le=10, description="splits above a question at the most")
     max_parts: int = Field(2, ge=2, le=10, description="sub-questions of one question")
+    together: bool = Field(
+        False, description="judge all passages in one call; split where they lack the answer too"
+    )
     self_knowledge: bool = Field(True, description="ask whether memory will do; else always search")
 
 
@@ -36,21 +45,27 @@ class RAISF(RAGProgram[RAISFKnobs]):
     name, family, paper = "ra_isf", "workflow", "arXiv:2403.06840"
     calls = "2 from memory; 2 + k from passages; else 3 + k + those of the parts (<= max_calls)"
     autonomy = core.Autonomy("no", "partly", "partly")
+    variants = {"official": {}, "bridge": {"together": True}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.self_knowledge:
-            self.decide = predict(signatures.RetrievalDecision)
+            gate = signatures.RetrievalDecision
+            self.decide = predict(gate.delete("confidence"), like=gate)
             self.direct = predict(signatures.DirectAnswer)
-        self.judge = predict(signatures.IsRel)
-        self.read = predict(signatures.AnswerIfStated)
+        if self.knobs.together:
+            self.judge = predict(signatures.SelectPassages)
+            self.read = predict(signatures.AnswerIfStated)
+        else:
+            self.judge = predict(signatures.IsRel.delete("confidence"), like=signatures.IsRel)
+            self.read = predict(signatures.AnswerFromContext)
         if self.knobs.max_depth:
             self.split = predict(signatures.SplitQuestion)
             self.combine = predict(signatures.CombineAnswers)
         self.guess = predict(signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        answer = self._resolved(trace, trace.question, ())
+        answer = self._resolved(trace, {}, trace.question, ())
         if not is_answer(answer):
             trace.count("nothing_answered")
             return trace.prediction(self.force(trace), "no_progress")
@@ -59,19 +74,25 @@ class RAISF(RAGProgram[RAISFKnobs]):
     def force(self, trace: Trace) -> str:
         return self.answer_from(trace, self.guess, trace.passages)
 
-    def _resolved(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
-        """The answer to `question`; blank where it stays unknown."""
+    def _resolved(self, trace: Trace, judged: Judged, question: str, above: tuple[str, ...]) -> str:
+        """The answer to `question`; blank where it stays unknown.
+
+        `judged` has the relevant passages of each question that was asked before.
+        """
         if self._known(trace, question):
             return trace.answer(self.direct, question=question)
-        passages = trace.search(question, k=self.knobs.k)
-        if relevant := self._relevant(trace, question, passages):
+        key = question_key(question)
+        if key not in judged:
+            passages = trace.search(question, k=self.knobs.k)
+            judged[key] = self._relevant(trace, question, passages)
+        if relevant := judged[key]:
             context = self.shown(relevant)
             answer = trace.answer(self.read, context=context, question=question)
-            if is_answer(answer):
+            if is_answer(answer) or not self.knobs.together:
                 return answer
         if len(above) >= self.knobs.max_depth:
             return ""
-        return self._from_parts(trace, question, (*above, question_key(question)))
+        return self._from_parts(trace, judged, question, (*above, key))
 
     def _known(self, trace: Trace, question: str) -> bool:
         if not self.knobs.self_knowledge:
@@ -86,18 +107,28 @@ class RAISF(RAGProgram[RAISFKnobs]):
         if not passages:
             return []
 
-        def relevant(passage: Passage) -> bool:
-            shown = render_one(passage, max_tokens=self.knobs.context_tokens)
-            sure = {"relevance": "relevant"}
-            reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
-            return bool(reply.relevance == "relevant")
-
-        marks = trace.fan_out(relevant, passages)
-        kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
+        if self.knobs.together:
+            every = list(range(1, len(passages) + 1))
+            context = self.shown(passages)
+            reply = trace.ask(
+                self.judge, otherwise={"keep": every}, question=question, context=context
+            )
+            kept = [passages[n - 1] for n in every if n in reply.keep]
+        else:
+            marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
+            kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
         trace.step("judge", input=question, of=kept)
         return kept
 
-    def _from_parts(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
+    def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
+        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
+        sure = {"relevance": "relevant"}
+        reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
+        return bool(reply.relevance == "relevant")
+
+    def _from_parts(
+        self, trace: Trace, judged: Judged, question: str, above: tuple[str, ...]
+    ) -> str:
         most = self.knobs.max_parts
         reply = trace.ask(
             self.split, otherwise={"sub_questions": []}, question=question, max_parts=most
@@ -111,7 +142,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         notes = []
         for n, part in parts.items():
             asked = with_answers(part, parts, answers, trace.count)
-            answers[n] = self._resolved(trace, asked, above) if asked else ""
+            answers[n] = self._resolved(trace, judged, asked, above) if asked else ""
             notes.append(f"{asked or part} {answers[n] or 'unknown'}")
         if not any(map(is_answer, answers.values())):
             return ""

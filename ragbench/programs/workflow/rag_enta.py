@@ -5,7 +5,11 @@ sure it is that the answer holds, as log p(yes) - log p(no), and passages of les
 standard deviations are dropped; agent 3 writes claims with citations and an answer; agent 4 drops
 claims that do not bear on the question and names what is unanswered, for which more is searched,
 answered and worked in. An answer whose claims were dropped is written again from those left, since
-a short answer has no claims to cut. The audit is one call, made again after each gap.
+a short answer has no claims to cut. The audit is one call. A passage whose answer is empty is
+dropped without a judge: there is nothing to judge.
+
+`bridge` is not published: a follow-up reads all that its search finds, the passages known before
+too, and the draft is audited again after each.
 """
 
 import math
@@ -26,6 +30,8 @@ from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage, Retriever
 from ragbench.words import question_key
 
+#: Follow-up questions at the most.
+_MAX_FOLLOW_UPS = 3
 #: A stated certainty of 0 or 1 counts as this much less.
 _LEAST = 0.001
 
@@ -37,8 +43,10 @@ class RAGentAKnobs(ProgramKnobs):
     max_calls: int = Field(60, ge=1, le=10_000, description="LM calls per question at the most")
     n: float = Field(0.5, ge=-3, le=3, description="deviations below the mean that are kept")
     confidence_source: Weighing = Field("verbal", description="source of probabilities")
-    max_follow_ups: int = Field(3, ge=0, le=20, description="follow-up questions at the most")
-    refuse: bool = Field(False, description="no answer where the audit drops all claims")
+    known_again: bool = Field(
+        False, description="a follow-up reads known passages too, and is audited"
+    )
+    refuse: bool = Field(True, description="no answer where the audit drops all claims")
 
 
 class Claim(NamedTuple):
@@ -73,7 +81,11 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
     name, family, paper = "rag_enta", "workflow", "arXiv:2506.16988"
     calls = "2 k + 2 + 3 per follow-up question, 1 more where claims are dropped"
     autonomy = core.Autonomy("partly", "yes", "partly")
-    variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
+    variants = {  # noqa: RUF012
+        "official": {},
+        "arag": {"k": 5},
+        "bridge": {"known_again": True, "refuse": False},
+    }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -101,13 +113,19 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         seen = {p.pid: p for p in (*kept, *trace.passages)}
         return trace.prediction(draft.answer, reason, passages=list(seen.values()))
 
-    def _score(self, trace: Trace, passage: Passage) -> float:
-        """Agents 1 and 2 on one passage: the log-odds that the answer from it alone holds."""
+    def _score(self, trace: Trace, passage: Passage) -> float | None:
+        """Agents 1 and 2 on one passage: the log-odds that the answer from it alone holds.
+
+        None where the passage gives no answer.
+        """
         context = self.shown([passage])
         reply = trace.ask(self.answer_each, otherwise={"answer": ""}, context=context)
         answer = str(reply.answer or "").strip()
+        if not is_answer(answer):
+            trace.step("judge", observation=answer, pids=(passage.pid,))
+            return None
         shown = render_one(passage, max_tokens=self.knobs.context_tokens)
-        judged = {"passage": shown, "answer": answer or "not stated"}
+        judged = {"passage": shown, "answer": answer}
         labels, source = (True, False), self.knobs.confidence_source
         said = ask_probabilities(trace, self.judge, "holds", labels, source=source, **judged)
         likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
@@ -117,13 +135,19 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         return score
 
     def _kept(
-        self, trace: Trace, passages: Sequence[Passage], scores: Sequence[float]
+        self, trace: Trace, passages: Sequence[Passage], scores: Sequence[float | None]
     ) -> list[Passage]:
         """The passages that pass, best first; all where none does."""
-        if not scores:
-            return []
-        least = fmean(scores) - self.knobs.n * pstdev(scores)
-        best = sorted(zip(passages, scores, strict=False), key=lambda pair: -pair[1])  # stable
+        judged = []
+        for passage, score in zip(passages, scores, strict=False):
+            if score is not None:
+                judged.append((passage, score))
+        if not judged:
+            trace.step("filter", of=passages)
+            return list(passages)
+        known = [score for _, score in judged]
+        least = fmean(known) - self.knobs.n * pstdev(known)
+        best = sorted(judged, key=lambda pair: -pair[1])  # stable
         # A difference in the last digit is none: equal scores all pass.
         kept = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
         trace.step("filter", of=kept, notes={"threshold": round(least, 4)})
@@ -148,26 +172,38 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         return answer, claims
 
     def _complete(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> None:
-        """Audit `draft`, and again after each follow-up question worked into it."""
+        """Audit `draft`, and work the answers to follow-up questions into it."""
         known, asked = list(kept), set[str]()
         gaps = self._audited(trace, draft, kept)
-        while len(asked) < self.knobs.max_follow_ups:
+        while len(asked) < _MAX_FOLLOW_UPS:
             gap = next((gap for gap in gaps if question_key(gap) not in asked), None)
             if gap is None:
                 break
             asked.add(question_key(gap))
-            # Passages that the judge rejected may come back, but no known ones.
-            pids = {passage.pid for passage in known}
-            found = trace.search(gap, k=self.knobs.k + len(known))
-            found = [passage for passage in found if passage.pid not in pids][: self.knobs.k]
-            known += found
+            found = self._found(trace, gap, known)
+            if not found:
+                continue
             question = f"{gap} (needed for: {trace.question})"
             answer, claims = self._cited(trace, self.cite_part, question, found)
             if is_answer(answer):
                 draft.claims += claims
                 draft.notes.append(f"{gap.rstrip(' ?')}: {answer}")
                 draft.answer = self._integrated(trace, draft, found)
-                gaps = self._audited(trace, draft, kept)
+                if self.knobs.known_again:
+                    gaps = self._audited(trace, draft, kept)
+
+    def _found(self, trace: Trace, gap: str, known: list[Passage]) -> list[Passage]:
+        """What a search for `gap` adds to `known`; where these are read again, all that it finds.
+
+        Passages that the judge rejected may come back.
+        """
+        if self.knobs.known_again:
+            return trace.search(gap, k=self.knobs.k)
+        pids = {passage.pid for passage in known}
+        found = trace.search(gap, k=self.knobs.k + len(known))
+        found = [passage for passage in found if passage.pid not in pids][: self.knobs.k]
+        known += found
+        return found
 
     def _audited(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> list[str]:
         """Agent 4: drop claims that do not bear on the question; the follow-up questions."""
@@ -186,7 +222,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         draft.claims = left
         if dropped and left:
             notes = [*draft.lines(), *draft.notes]
-            draft.answer = trace.answer(self.rewrite, notes=notes, instruction="")
+            draft.answer = trace.answer(self.rewrite, notes=notes)
         elif dropped:
             trace.count("all_claims_dropped")
             draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer

@@ -1,9 +1,12 @@
 """RQ-RAG: a tree of refined queries, an answer at every node, and the best of them.
 
-Chan et al. 2024 (arXiv:2404.00610). The root searches the question. From each node every action
-(rewrite, decompose, disambiguate) writes one query, which is searched, and what is found is added
-to what the path has read; every node answers from all of that. The most confident answer is kept,
-or the one with the largest sum of confidence.
+Chan et al. 2024 (arXiv:2404.00610). From each node every action (rewrite, decompose, disambiguate)
+writes one query, sampled at temperature 1, which is searched, and what is found is added to what
+the path has read; every node answers from all of that. The most confident answer is kept, or the
+one with the largest sum of confidence. The root has read nothing.
+
+`bridge` is not published: the root searches the question itself, so that queries can be about what
+its passages name, and a node that is sure of its answer grows no further.
 """
 
 from collections import defaultdict
@@ -35,6 +38,11 @@ class RQRAGKnobs(ProgramKnobs):
     select: Literal["confidence", "vote"] = Field(
         "confidence", description="the surest answer, or the largest sum over equal answers"
     )
+    search_root: bool = Field(False, description="search the question at the root, for all paths")
+    sure: float = Field(
+        0.0, ge=0, le=1, description="confidence from which a node grows no further; 0: all grow"
+    )
+    temperature: float = Field(1.0, ge=0, le=2, description="of the queries")
     confidence_source: Literal["verbal", "logprob"] = Field(
         "verbal", description="as stated, or the mean probability of the answer's tokens"
     )
@@ -55,12 +63,16 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
     """Refine the question in several ways, answer from what each finds, and keep the best."""
 
     name, family, paper = "rq_rag", "workflow", "arXiv:2404.00610"
-    calls = "1 + 2 per node: 7 at depth 1, 25 at depth 2"
+    calls = "2 per node: 6 at depth 1, 24 at depth 2; bridge: 1 more for the root"
+    variants = {  # noqa: RUF012
+        "official": {},
+        "bridge": {"search_root": True, "sure": 0.95, "temperature": 0.0},
+    }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.depth:
-            self.refine = predict(RefineQuery)
+            self.refine = predict(RefineQuery, temperature=self.knobs.temperature)
         if self.knobs.confidence_source == "logprob":
             bare = AnswerWithConfidence.delete("confidence")
             self.answer = predict(bare, like=AnswerWithConfidence, logprobs=True)
@@ -71,11 +83,19 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         nodes: list[Node] = []
         reason: core.StopReason = "answered"
         try:
-            found = trace.search(trace.question, k=self.knobs.k)
-            level = [self._answered(trace, Node(passages=tuple(found)))]
-            nodes += level
+            level = [Node()]
+            if self.knobs.search_root or not self.knobs.depth:
+                found = trace.search(trace.question, k=self.knobs.k)
+                level = [self._answered(trace, Node(passages=tuple(found)))]
+                nodes += level
             for _ in range(self.knobs.depth):
-                level = self._grown(trace, [(n, a) for n in level for a in self.knobs.actions])
+                jobs = []
+                for node in level:
+                    if not 0 < self.knobs.sure <= node.confidence:
+                        jobs += [(node, action) for action in self.knobs.actions]
+                if not jobs:
+                    break
+                level = self._grown(trace, jobs)
                 nodes += level
                 level = sorted(level, key=lambda node: -node.confidence)  # stable
                 level = level[: self.knobs.beam_width or None]
