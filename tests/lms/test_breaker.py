@@ -79,7 +79,7 @@ def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
         (lm15.AuthError("revoked", status=401), 1, LMSetupError, 2),
         (lm15.BillingError("no money", status=402), 1, LMUnavailableError, 4),
         (lm15.RateLimitError("later", status=429, retry_after=7200), 1, LMUnavailableError, 4),
-        (FORBIDDEN, IN_A_ROW, LMSetupError, 2),  # one may be of a filtered prompt
+        (FORBIDDEN, 3, LMSetupError, 2),  # one may be of a filtered prompt
     ],
 )
 def test_what_cannot_heal_ends_it(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from ragbench.lms.calls.limits import (
     stopped_by,
 )
 from ragbench.lms.calls.rate import RateLimit
+from ragbench.lms.calls.refusals import is_of_prompt, means_of
 from ragbench.logs import get
 from ragbench.record import FailedAttempts
 from ragbench.redact import redact
@@ -214,6 +216,8 @@ class Breaker:
         self._changed = threading.Condition()
         self._failed = 0
         self._prompts: set[int] = set()
+        #: Words of the last refusal, and the prompts that were refused so one after the other.
+        self._refused: dict[str, set[int]] = {}
         #: Since when calls wait; None while they pass.
         self.opened_at: float | None = None
         self._rejected_since: float | None = None
@@ -247,8 +251,9 @@ class Breaker:
             ends = None
             if error is None:
                 self._rejected_since = None
+                self._refused.clear()
             else:
-                ends = self._lasting(error, now)
+                ends = self._lasting(error, now) or self._refuses_all(error, attempt.prompt)
             if down and not ends:
                 ends = self._outage(error, attempt.prompt, now)
             if ends:
@@ -268,8 +273,7 @@ class Breaker:
         question was cut off and did not fail.
         """
         if self.broken is not None and stopped_by():
-            refused = (lm15.AuthError, lm15.BillingError, lm15.RateLimitError)
-            return _shows_outage(error) or isinstance(error, refused)
+            return isinstance(error, LM15Error) and not is_of_prompt(error)
         return self.opened_at is not None and _shows_outage(error)
 
     def _lasting(self, error: Exception | None, now: float) -> RagbenchError | None:
@@ -280,6 +284,8 @@ class Breaker:
         self._rejected_since = since if rejected else None
         if isinstance(error, lm15.AuthError) and not _forbidden(error):
             where = f" in {self._key}" if self._key else ""
+            if means_of(error) == "account":
+                return LMSetupError(f"{self.model} refuses this account: {reason(error)}")
             return LMSetupError(
                 f"{self.model} refuses the key: {reason(error)}; give one that it takes{where}"
             )
@@ -294,6 +300,26 @@ class Breaker:
         else:
             return None
         return LMUnavailableError(f"{self.model} {why}")
+
+    def _refuses_all(self, error: Exception, prompt: int) -> RagbenchError | None:
+        """What ends a command whose different prompts are all refused in the same words.
+
+        It is for words that the table of refusals does not know: of a prompt they would differ.
+        """
+        status = getattr(error, "status", None) or 0
+        if not 400 <= status < 500 or isinstance(error, TRANSIENT) or is_of_prompt(error):
+            return None
+        words = re.sub(r"\d+", "0", reason(error))
+        prompts = self._refused.pop(words, set())
+        self._refused.clear()
+        prompts.add(prompt)
+        self._refused[words] = prompts
+        if len(prompts) < PROMPTS:
+            return None
+        return LMSetupError(
+            f"{self.model} refused {len(prompts)} different prompts in the same words: "
+            f"{reason(error)}; mend what it names, and the same command continues"
+        )
 
     def _outage(self, error: Exception | None, prompt: int, now: float) -> RagbenchError | None:
         """Open after enough failures in a row; what ends it, once it was open for too long."""
@@ -330,7 +356,7 @@ def _shows_outage(error: BaseException | None) -> bool:
 def _forbidden(error: BaseException | None) -> bool:
     # Of single prompts, too: some gateways answer a filtered one with 403.
     status = getattr(error, "status", None) or 0
-    refused = isinstance(error, lm15.AuthError) and status == 403
+    refused = isinstance(error, lm15.AuthError) and status == 403 and not means_of(error)
     return refused or 300 <= status < 400 or isinstance(error, lm15.UnsupportedModelError)
 
 

@@ -6,7 +6,6 @@ reply with HTTP 200 that is no completion is an error of the server.
 """
 
 import json
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,13 +24,12 @@ from dspy.lm15 import (
 
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls.http import HttpClient, HttpReply, request_of
+from ragbench.lms.calls.refusals import classed
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
 from ragbench.redact import without_keys
 
 CHECK_TIMEOUT_S = 5.0
 _LIST_BYTES = 4 * 2**20
-# llama.cpp, vLLM and others say it in words, with the code of any other bad request.
-_OVERFLOW = re.compile(r"context (size|length|window)|exceed_context_size|maximum context", re.I)
 #: Characters of a server's message that are kept.
 _MESSAGE = 1000
 #: A server that counts more tokens than this counts nothing: the longest prompts have 10 million.
@@ -91,7 +89,10 @@ class Wire:
             lm15.LM15Error: there is none.
         """
         self._local.usage = None
+        self._local.body = ""
         reply = self._send(request)
+        if reply.status >= 400:
+            self._local.body = reply.body[:_MESSAGE].decode("utf-8", "replace")
         try:
             body = json.loads(reply.body)
         except (ValueError, RecursionError):
@@ -111,6 +112,7 @@ class Wire:
             dspy.lm15.LM15Error: it failed.
         """
         self._local.usage = None
+        self._local.body = ""
         try:
             try:
                 response: Response = router.complete(request)
@@ -118,7 +120,8 @@ class Wire:
                 why = f"unreadable reply: {type(error).__name__}: {error}"
                 raise lm15.ServerError(why) from error
             except lm15.ProviderError as error:
-                raise _classed(error) from error
+                said = self._local.body
+                raise _classed(error, provider=self.provider, body=said) from error
             return replace(response, usage=self._local.usage or Usage())
         except lm15.LM15Error as error:
             # A server may quote anything, also the key that it was sent.
@@ -210,20 +213,12 @@ def listed_models(base: str, key: str | None) -> list[str]:
         http.close()
 
 
-def _classed(error: lm15.ProviderError) -> lm15.LM15Error:
+def _classed(error: lm15.ProviderError, *, provider: str, body: str) -> lm15.LM15Error:
     """`error` as what it means, where a server's code does not say it."""
-    kind: Any = None
-    if isinstance(error, lm15.InvalidRequestError):
-        if not isinstance(error, lm15.ContextLengthError) and _OVERFLOW.search(error.message):
-            kind = lm15.ContextLengthError
-    elif type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
+    if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
         # A success whose body is no answer: half a document, or the HTML page of a proxy.
-        kind = lm15.ServerError
-    if kind is None:
-        return error
-    names = ("provider", "provider_code", "status", "request_id", "retry_after")
-    made: lm15.LM15Error = kind(error.message, **{name: getattr(error, name) for name in names})
-    return made
+        return lm15.ServerError(error.message, status=error.status)
+    return classed(error, provider=provider, body=body)
 
 
 def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:

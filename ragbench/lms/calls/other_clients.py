@@ -26,6 +26,7 @@ from ragbench.errors import LMSetupError
 from ragbench.lms.calls.client import Client, Wire, credible, openai_compatible
 from ragbench.lms.calls.http import HttpClient, HttpRequest
 from ragbench.lms.calls.limits import Scope
+from ragbench.lms.calls.refusals import classed
 from ragbench.lms.local import LocalServer
 from ragbench.lms.specs import HostedSpec
 from ragbench.stopping import POLL_S
@@ -109,11 +110,27 @@ class GivenClient(Client):
         try:
             answered = lm(replace(request, model=lm.model))
         except dspy.LMError as error:
-            cause = error.__cause__
-            raise cause if isinstance(cause, LM15Error) else ServerError(str(error)) from error
+            raise _classed(error, self.provider) from error
         if not isinstance(answered, Response):
             return _response(answered, request)
         return replace(answered, usage=_whole(answered.usage, self.provider))
+
+
+def _classed(error: dspy.LMError, provider: str) -> LM15Error:
+    """What an error of DSPy means; one that names no status is of the server."""
+    cause: BaseException | None = error
+    status = None
+    while cause is not None:
+        if isinstance(cause, LM15Error):
+            return classed(cause, provider=provider)
+        status = status or getattr(cause, "status", None) or getattr(cause, "status_code", None)
+        cause = cause.__cause__
+    if type(status) is not int or status < 400:
+        return ServerError(str(error))
+    kind: type[LM15Error] = ServerError
+    if status < 500:
+        kind = lm15.InvalidRequestError
+    return classed(kind(str(error), status=status), provider=provider)
 
 
 def _whole(usage: Usage, provider: str) -> Usage:

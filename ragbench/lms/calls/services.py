@@ -16,6 +16,7 @@ from ragbench.lms.calls.caller import PATIENCE_S, TRANSIENT, Answered, Breaker, 
 from ragbench.lms.calls.http import HttpClient, HttpRequest, request_of
 from ragbench.lms.calls.limits import Amount, Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
+from ragbench.lms.calls.refusals import classed
 from ragbench.lms.specs import key_in
 from ragbench.record import Call
 from ragbench.tokens import estimate_tokens
@@ -104,7 +105,8 @@ class ServerCalls:
         reply = self._http.send(request)
         if reply.status >= 400:
             body = self._error_body(reply.body).decode("utf-8", "replace")
-            error: LM15Error = _chat().normalize_error(reply.status, body)
+            refused: LM15Error = _chat().normalize_error(reply.status, body)
+            error = classed(refused, provider=self._server.provider, body=body)
             after = next((v for n, v in reply.headers if n.lower() == "retry-after"), "")
             if error.retry_after is None and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", after):
                 error.retry_after = float(after)
