@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from ragbench.experiments.recommend import held_out, shows_gain
+from ragbench.experiments.routers import held_out, shows_gain
 from ragbench.metrics import Comparison, Method, compare_scores
 
 Floats = NDArray[np.float64]

@@ -280,13 +280,19 @@ def verdict(
         return run_verdict(config, compile_config, request, on_message=on_message)
 
 
-def recommend(*runs: Run | str | Path, metric: str = "f1", common: bool = False) -> Advice:
-    """Which of the programs of `runs` to use: the cheapest not shown worse than the best mean."""
+def recommend(
+    *runs: Run | str | Path, metric: str = "f1", common: bool = False, worth: float = 0.05
+) -> Advice:
+    """Which of the programs of `runs` to use: the cheapest that is shown as good as the best mean.
+
+    As good is less than `worth` below it, the least gain that pays for a dearer program.
+    """
     from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.tables import label_runs
 
     evaluations = [open_run(run).evaluation for run in runs]
-    return advise(evaluations, metric, labels=label_runs(evaluations), common=common)
+    labels = label_runs(evaluations)
+    return advise(evaluations, metric, labels=labels, common=common, worth=worth)
 
 
 def open_run(folder: Run | str | Path) -> Run:

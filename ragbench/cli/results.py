@@ -121,31 +121,41 @@ def compare_command(
         help="Metric of accuracy to choose by.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Use only the questions that all of the runs have.")  # fmt: skip
+@option("--worth", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
+        group="Search",
+        help="The least gain in the metric that pays for a dearer program.")  # fmt: skip
 @option("--router", is_flag=True, group="Search",
         help="Also learn a router: a program chosen by a question's wording.")  # fmt: skip
 @option("-o", "--output", type=PATH, group="Output",
         help="Policy file to write, for `ragbench eval --policy`; needs --router.")  # fmt: skip
 @output_options
 def recommend_command(
-    runs: tuple[Path, ...], metric: str, common: bool, router: bool, output: Path | None
+    runs: tuple[Path, ...],
+    metric: str,
+    common: bool,
+    worth: float,
+    router: bool,
+    output: Path | None,
 ) -> None:
-    """Say which of the programs of RUNS to use: the cheapest not shown worse than the best mean.
+    """Say which of the programs of RUNS to use: the cheapest shown as good as the best mean.
 
-    The best mean is tested against every cheaper program over the same questions. With --router, a
-    short rule is learned as well, which picks a program by what a question looks like; it is tested
-    on questions that it was not learned from, and recommended where it is shown to gain. Calls no
-    LM.
+    A cheaper program is advised where it is shown to be less than --worth below the best; where the
+    questions do not tell, that is said, and how many would. With --router, a short rule is learned
+    as well, which picks a program by what a question looks like; it is tested on questions that it
+    was not learned from, and recommended where it is shown to gain. Calls no LM.
     """
     from ragbench.experiments.artifacts import write_policy
-    from ragbench.experiments.recommend import advise, learn_router, make_policy
+    from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.comparison import print_advice
     from ragbench.experiments.report.tables import label_runs
+    from ragbench.experiments.routers import learn_router, make_policy
     from ragbench.experiments.runs.summary import reopen
 
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")
     evaluations = [reopen(run) for run in runs]
-    advice = advise(evaluations, metric, labels=label_runs(evaluations), common=common)
+    labels = label_runs(evaluations)
+    advice = advise(evaluations, metric, labels=labels, common=common, worth=worth)
     learned = learn_router(advice) if router else None
     print_advice(advice, learned)
     if output is not None and learned is not None:

@@ -26,11 +26,14 @@ from ragbench.metrics.judged import (
 )
 from ragbench.metrics.retrieval import all_recall, ndcg, recall, reciprocal_rank, union
 from ragbench.metrics.stats.comparison import (
+    FEW_CLUSTERS,
     LEAST_PILOT,
     Comparison,
     Method,
     compare_scores,
     correct,
+    holm,
+    with_extremes,
 )
 from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS,
@@ -43,5 +46,6 @@ from ragbench.metrics.stats.estimates import (
     paired_interval,
 )
 from ragbench.metrics.stats.looking import PriceOfLooking, price_of_looking
+from ragbench.metrics.stats.power import ALPHA
 from ragbench.metrics.support import evidence_kind, gold_triples, support_kind
 from ragbench.metrics.text import is_refusal, normalise_answer, tokens

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def make_runs(
         records = [
             answered(
                 f"q{i}", "Norway" if rng.random() < chance(i % 3 == 0) else "Sweden",
-                question=question(i), gold_pids=[f"g{i}"], ledger=ledger,
+                question=question(i), extra={"cluster": f"c{i}"}, ledger=ledger,
             )
             for i in range(n)
         ]  # fmt: skip
@@ -63,24 +64,134 @@ def question(number: int) -> str:
     return f"Which river is longer, the Alpha{number} or the Beta{number}?"
 
 
-def test_the_cheapest_not_shown_worse_is_named_in_whatever_order(tmp_path: Path) -> None:
+def table_row(out: str, program: str) -> str:
+    return next(line for line in out.splitlines() if line.startswith(f"| {program} "))
+
+
+def fixed(right: dict[str, int]) -> dict[str, Chance]:
+    """Chances of 1 or 0: the first so many questions are right; a call for each question."""
+    chances: dict[str, Chance] = {}
+    for name, count in right.items():
+        counter = itertools.count()
+        chances[name] = lambda _, c=counter, n=count: float(next(c) < n)  # type: ignore[misc]
+    return chances
+
+
+def test_advice_is_the_same_in_whatever_order(tmp_path: Path) -> None:
     tokens = {"vanilla": 990, "ircot": 490, "react": 90}
     runs = make_runs(tmp_path / "runs", 60, ALIKE, tokens)
     advised = [advise(list(order)) for order in itertools.permutations(runs)]
-    assert {each.use.label for each in advised} == {"react"}
     turned = [
         make_run(tmp_path / run.folder.name, [*run.records.values()][::-1], **run.card.model_dump())
         for run in runs
     ]
     advised.append(advise([reopen(folder) for folder in turned]))
     assert len({tuple(each.sentences()) for each in advised}) == 1
-    best, difference = advised[0].best, advised[0].difference
+    best = advised[0].best
     assert best.mean == max(arm.mean for arm in advised[0].arms)
-    assert difference.difference == pytest.approx(best.mean - advised[0].use.mean)
-    better: dict[str, Chance] = {"vanilla": lambda _: 0.3, "ircot": lambda _: 0.9}
-    dearer = advise(make_runs(tmp_path / "dear", 100, better, {"vanilla": 90, "ircot": 990}))
-    assert (dearer.use.label, dearer.difference) == ("ircot", None)
-    assert "shown better than every cheaper program" in dearer.sentences()[0]
+    for arm in advised[0].arms:
+        if arm is not best:
+            assert arm.below_best.difference == pytest.approx(arm.mean - best.mean)
+
+
+@pytest.mark.parametrize(
+    ("n", "right", "dear", "said"),
+    [
+        # Four questions show nothing, whichever program is the cheapest.
+        (4, {"vanilla": 1, "ircot": 4}, "ircot", "undecided: ircot has the best mean, and vanilla"),
+        (4, {"vanilla": 1, "ircot": 4}, "vanilla", "undecided: 4 questions are too few"),
+        # Unlike enough, or so alike that the dearer one is not worth it.
+        (100, {"vanilla": 30, "ircot": 90}, "ircot", "use ircot: the best mean, and shown better"),
+        (100, {"vanilla": 30, "ircot": 90}, "vanilla", "use ircot: the best mean, and none is ch"),
+        (400, {"vanilla": 200, "ircot": 201}, "ircot", "use vanilla: the cheapest shown less than"),
+        (60, {"vanilla": 30, "ircot": 34}, "ircot", "undecided: ircot has the best mean, and van"),
+    ],
+)
+def test_a_cheaper_program_is_advised_only_where_it_is_shown_as_good(
+    n: int, right: dict[str, int], dear: str, said: str, tmp_path: Path, command: Any
+) -> None:
+    tokens = dict.fromkeys(right, 90) | {dear: 990}
+    folders = [run.folder for run in make_runs(tmp_path / "runs", n, fixed(right), tokens)]
+    out = command("recommend", *folders, "--metric", "em")[1]
+    assert out.startswith(said)
+    assert f"{n} questions, all shared" in out
+    if said.startswith("undecided") and n > 10:
+        assert re.search(r"to tell ircot from vanilla: about \d+ questions would tell", out)
+    elif n < 10:
+        assert not re.search(r"about [\d,]+ questions", out)
+    if "shown better" in said:
+        assert table_row(out, "vanilla").rstrip(" |").endswith("cheaper, shown worse")
+        assert "| -0.600 [-0.6" in table_row(out, "vanilla")
+
+
+def test_what_is_worth_it_is_for_the_person_to_say(tmp_path: Path, command: Any) -> None:
+    right = {"vanilla": 70, "ircot": 90}
+    tokens = {"vanilla": 90, "ircot": 990}
+    folders = [run.folder for run in make_runs(tmp_path / "runs", 100, fixed(right), tokens)]
+    assert "use ircot: the best mean" in command("recommend", *folders, "--metric", "em")[1]
+    large = command("recommend", *folders, "--metric", "em", "--worth", "0.5")[1]
+    assert large.startswith("use vanilla: the cheapest shown less than 0.5 below the best mean")
+    assert command("recommend", *folders, "--worth", "0")[0] == 2
+
+
+def test_a_run_over_three_questions_does_not_change_the_advice(
+    tmp_path: Path, command: Any
+) -> None:
+    right = {"vanilla": 30, "ircot": 90}
+    tokens = {"vanilla": 90, "ircot": 990, "react": 10}
+    folders = [run.folder for run in make_runs(tmp_path / "runs", 100, fixed(right), tokens)]
+    alone = command("recommend", *folders)[1]
+    few = [run.folder for run in make_runs(tmp_path / "few", 3, fixed({"react": 3}), tokens)]
+    out = command("recommend", *folders, *few)[1]
+    assert out.splitlines()[0] == alone.splitlines()[0]
+    assert "100 questions, all shared" in out
+    assert "left out: react, which has 3 of 100 questions" in out
+    assert "left out: react" in command("recommend", folders[0], *few)[2]
+
+
+def test_no_program_is_advised_whose_right_answers_lack_their_evidence(
+    tmp_path: Path, command: Any
+) -> None:
+    folders = []
+    for name, pids, correct, tokens in (
+        ("direct", (), 95, 10), ("vanilla", ("p1", "p2"), 60, 90), ("ircot", ("p1", "p2"), 90, 990)
+    ):  # fmt: skip
+        spent = call(model="scripted/answerer", prompt_tokens=tokens, cost_usd=tokens / 1e6)
+        rows = []
+        for n in range(100):
+            answer = "Norway" if n < correct else "Chad"
+            ledger = {"calls": [spent], "path": {"calls": 1, "latency_s": 0.5}}
+            extra = {"cluster": f"c{n}"}
+            rows.append(answered(f"q{n}", answer, pids=pids, ledger=ledger, extra=extra))
+        identity = {**CARD["identity"], "program": name}
+        folders.append(make_run(tmp_path / name, rows, identity=identity))
+    out = command("recommend", *folders)[1]
+    assert out.startswith("use ircot: the best mean, and shown better than every cheaper program")
+    assert "95 of 95 right answers lack their evidence" in table_row(out, "direct")
+    alone = command("recommend", folders[0], make_run(tmp_path / "again", rows, identity={
+        **CARD["identity"], "program": "react"}))[1]  # fmt: skip
+    assert "use direct" not in alone
+
+
+def test_every_word_is_of_one_family(tmp_path: Path) -> None:
+    tokens = {"vanilla": 90, "ircot": 490, "react": 990}
+    right = {"vanilla": 50, "ircot": 62, "react": 75}
+    runs = make_runs(tmp_path / "runs", 100, fixed(right), tokens)
+    family = advise(runs, "em").family
+    programs = [standing.runs[0].card.program for standing in family.standings]
+    best, baseline = programs.index("react"), programs.index("vanilla")
+    assert (family.best, family.baseline, family.tests) == (best, baseline, 3)
+    for standing in family.standings:
+        for c in (standing.to_best, standing.to_baseline):
+            if c is not None:
+                words = c.verdict.startswith(("better", "worse"))
+                assert words == c.corrected_interval.excludes_zero() == (c.p_adjusted <= 0.05)
+                assert c.corrected_interval.level >= 0.95
+                assert c.interval.level == 0.95
+    back = family.standings[best].to_baseline
+    forth = family.standings[baseline].to_best
+    assert (back.difference, back.p_adjusted) == (-forth.difference, forth.p_adjusted)
+    assert (back.verdict, forth.verdict) == ("better", "worse")
 
 
 def test_a_router_is_recommended_only_where_it_gains(tmp_path: Path, command: Any) -> None:

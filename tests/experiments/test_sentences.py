@@ -167,6 +167,29 @@ def test_evidence_stands_beside_em(tmp_path: Path, printed: Any) -> None:
     assert "--dataset synthetic --setting pooled" in printed(found, blind)
 
 
+@pytest.mark.parametrize(("unscored", "shown"), [(0, True), (2, True), (30, False)])
+def test_missing_scores_are_taken_at_both_extremes(
+    unscored: int, shown: bool, tmp_path: Path, printed: Any
+) -> None:
+    """A judge scored all of A, and of B what it found right."""
+    name = "judge"
+    one = make_judged(tmp_path / "a", name, [0.0, 1.0] * 30)
+    other = make_judged(tmp_path / "b", name, [1.0] * (60 - unscored) + [None] * unscored)
+    out = printed(one, other, "--metric", name)
+    assert (f"{name}: B is better" in out) == shown
+    if not shown:
+        assert "30 questions have a score in one run alone" in out
+
+
+def make_judged(folder: Path, name: str, scores: Sequence[float | None]) -> Path:
+    rows = []
+    for n, score in enumerate(scores):
+        stored = {} if score is None else {name: score}
+        extra = {"cluster": f"c{n}"}
+        rows.append(answered(f"q{n:03}", "Norway", scores=stored, extra=extra))
+    return make_run(folder, rows)
+
+
 @pytest.mark.parametrize(
     ("n", "digest", "said"),
     [(3, "1", "different data: digest '0' and '1'"), (4, "0", "0 only in .*a, 1 only in .*b;")],

@@ -11,7 +11,7 @@ from ragbench.errors import CompareError
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation, failed
 from ragbench.experiments.score import judge_of
-from ragbench.metrics import Comparison, Method, compare_scores, correct, get_metric
+from ragbench.metrics import Comparison, Method, compare_scores, correct, get_metric, with_extremes
 from ragbench.record import Record
 
 #: The runs of one arm, over the same questions.
@@ -32,12 +32,47 @@ MEASURES: Mapping[str, Callable[[Record], float | None]] = {
 def compare_arms(
     a: Arm, b: Arm, metric: str, qids: Sequence[str], method: Method | None = None
 ) -> Comparison:
-    """Arm `b` against arm `a` over those of `qids` that have the metric in every run."""
+    """Arm `b` against arm `a` over `qids`, those of which that have the metric in some run.
+
+    Where some runs alone have a score of a question, no verdict is given but what holds both with
+    the worst and with the best score for the missing ones.
+    """
     kind = get_metric(metric)
-    return compare_scores(
-        *columns(a, b, metric, qids), higher_is_better=kind.higher_is_better,
-        score_range=kind.score_range, method=method,
-    )  # fmt: skip
+
+    def compared(before: Column, after: Column) -> Comparison:
+        return compare_scores(
+            before, after, higher_is_better=kind.higher_is_better, score_range=kind.score_range,
+            method=method,
+        )  # fmt: skip
+
+    before, after = columns(a, b, metric, qids)
+    complete = compared(before, after)
+    missing = _partly_scored(a, b, metric, qids)
+    if not missing:
+        return complete
+    if kind.score_range is None:
+        return with_extremes(complete, [replace(complete, interval=None)], len(missing))
+    extremes = []
+    for ends in (kind.score_range, kind.score_range[::-1]):
+        filled_before, filled_after = dict(before), dict(after)
+        for qid, row in missing.items():
+            filled_before[qid] = [ends[0] if x is None else x for x in row[: len(a)]]
+            filled_after[qid] = [ends[1] if x is None else x for x in row[len(a) :]]
+        extremes.append(compared(filled_before, filled_after))
+    return with_extremes(complete, extremes, len(missing))
+
+
+def _partly_scored(
+    a: Arm, b: Arm, metric: str, qids: Sequence[str]
+) -> dict[str, list[float | None]]:
+    """The questions of `qids` that some of the runs have a score of and some have not."""
+    sides = [run.records.only(qids).column(get_metric(metric).score) for run in (*a, *b)]
+    missing: dict[str, list[float | None]] = {}
+    for qid in qids:
+        row = [side[qid] for side in sides]
+        if None in row and any(score is not None for score in row):
+            missing[qid] = row
+    return missing
 
 
 def _have(metric: str, runs: Iterable[Evaluation], qids: Sequence[str]) -> bool:

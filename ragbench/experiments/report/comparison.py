@@ -8,7 +8,7 @@ from typing import Any
 from ragbench.experiments.compare.paired import EVIDENCE, RunComparison
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Look, Verdict
-from ragbench.experiments.recommend import Advice, RouterAdvice
+from ragbench.experiments.recommend import Advice
 from ragbench.experiments.report.table import (
     Column,
     Table,
@@ -18,6 +18,7 @@ from ragbench.experiments.report.table import (
     with_interval,
 )
 from ragbench.experiments.report.tables import evidence_lines, label_runs, measured, money
+from ragbench.experiments.routers import RouterAdvice
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison, PriceOfLooking
 from ragbench.programs.routing import leaves
@@ -138,30 +139,45 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
 def print_advice(advice: Advice, router: RouterAdvice | None = None) -> None:
     """Print the advice first, then the programs it is of, and what a router would come to."""
     say(*advice.sentences(), *(router.sentences() if router else ()))
-    rows = [
-        {
-            "program": arm.label,
-            **with_interval(advice.metric, arm.mean, arm.interval),
-            **arm.spending,
-            "advice": "use" if arm is advice.use else "",
-        }
-        for arm in advice.arms
-    ]
-    columns = (
-        Column("program"),
-        Column(advice.metric, kind="score", interval=True),
-        Column("cost_usd", "cost $", "usd", drop=1),
-        Column("tokens", kind="amount", drop=2),
-        Column("calls", kind="amount", drop=3),
-        Column("advice"),
-    )
-    print_table(Table("programs", columns, rows, f"over {len(advice.questions)} questions"))
+    print_table(advice_table(advice))
     if router is not None:
         oracle = "" if router.oracle is None else f"; the best program of each: {router.oracle:.3f}"
         say(f"the rule, from the questions that it was learned from{oracle}")
         for met, leaf in leaves(router.learned):
             label = advice.arms[leaf.program].label
             say(f"  {' and '.join(met) or 'any question'}: {label} ({leaf.n} questions)")
+
+
+def advice_table(advice: Advice) -> Table:
+    """A row for each program: how far below the best, how sure that is, its price, and why."""
+    rows = []
+    for arm in advice.arms:
+        c = arm.below_best
+        evidence = None if not arm.right else 1 - arm.without_evidence / arm.right
+        row = {
+            "program": arm.label,
+            **with_interval(advice.metric, arm.mean, arm.interval),
+            **with_interval("below_best", *((c.difference, c.interval) if c else (None, None))),
+            "p": None if c is None else c.p_adjusted,
+            **arm.spending,
+            "evidence": evidence,
+            "why": arm.why,
+        }
+        if arm.spending["cost_usd"] is not None:
+            row["cost_usd"] = 1000 * arm.spending["cost_usd"]
+        rows.append(row)
+    columns = (
+        Column("program"),
+        Column(advice.metric, kind="score", interval=True),
+        Column("below_best", "below the best", "gain", interval=True),
+        Column("p", "p (Holm)", "score", drop=2),
+        Column("cost_usd", "$/1,000", "usd", drop=3),
+        Column("tokens", kind="amount", drop=4),
+        Column("calls", kind="amount", drop=5),
+        Column("evidence", "right with evidence", "share", drop=1),
+        Column("why"),
+    )
+    return Table("programs", columns, rows, f"over {len(advice.questions)} questions")
 
 
 def print_verdict(verdict: Verdict) -> None:

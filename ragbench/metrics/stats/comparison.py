@@ -47,7 +47,12 @@ class Comparison:
     interval holds, `seeds_needed` how many seeds (of `n_needed` questions) where questions alone
     would not. All are corrected for the family as p is.
     `interval_a` and `interval_b` are of the arms' means, seeds included. `estimate` is what the
-    interval comes from unless it `bets`. None: cannot be said.
+    interval comes from unless it `bets`. `corrected_interval` is at the level that Holm's
+    correction leaves it in its family: it excludes 0 just where the verdict says better or worse.
+    Where `unscored` questions have a score in some of the runs alone, `extremes` are the estimates
+    with the worst and with the best score for the missing ones; interval and p-values are those
+    that hold for both, and `n`, means and `difference` are of the scored ones.
+    None: cannot be said.
     """
 
     n: int
@@ -74,6 +79,61 @@ class Comparison:
     bets: bool = False
     seeds: int = 1
     clusters: int | None = None
+    corrected_interval: Interval | None = None
+    unscored: int = 0
+    extremes: tuple[MeanEstimate, ...] = ()
+
+    def at(self, level: float) -> Interval | None:
+        """The interval at `level` in (0, 1); that of 95 % where it bets."""
+        if self.bets or self.interval is None:
+            return self.interval
+        return _hull([estimate.interval(level) for estimate in self._estimates()])
+
+    def reversed(self) -> "Comparison":
+        """The same test with A and B exchanged: A minus B."""
+        turned = replace(
+            self,
+            mean_a=self.mean_b,
+            mean_b=self.mean_a,
+            difference=-self.difference,
+            interval=_mirrored(self.interval),
+            corrected_interval=_mirrored(self.corrected_interval),
+            interval_a=self.interval_b,
+            interval_b=self.interval_a,
+            estimate=self.estimate and replace(self.estimate, centre=-self.estimate.centre),
+            extremes=tuple(replace(each, centre=-each.centre) for each in self.extremes),
+        )
+        return replace(turned, verdict=verdict(turned))
+
+    def p_behind(self, worth: float) -> float:
+        """The p-value of B being worse than A by `worth` or more, for claims that it is not.
+
+        It is at most 0.05 just where the end of the 95 % interval on the worse side is nearer.
+        """
+        if self.bets or self.interval is None:
+            return 1.0
+        if not self.higher_is_better:
+            mirrored = [replace(each, centre=-each.centre) for each in self._estimates()]
+            return max(estimate.p_at_most(-worth) for estimate in mirrored)
+        return max(estimate.p_at_most(-worth) for estimate in self._estimates())
+
+    def planned(self, family: int = 1) -> PlannedTest | None:
+        """The same test on new questions, one of `family`; None where no interval can be given."""
+        if self.estimate is None:
+            return None
+        return PlannedTest(
+            alpha=ALPHA / family,
+            reach=self.score_range[1] - self.score_range[0] if self.score_range else None,
+            design_effect=self.estimate.design_effect,
+            cluster_size=self.estimate.cluster_size,
+            seed_variance=self.estimate.of_seeds * self.seeds,
+            seeds=self.seeds,
+        )
+
+    def _estimates(self) -> Sequence[MeanEstimate]:
+        if self.extremes:
+            return self.extremes
+        return [self.estimate] if self.estimate else []
 
 
 @dataclass(frozen=True)
@@ -162,10 +222,57 @@ def correct(family: Sequence[Comparison], *, alpha: float = ALPHA) -> list[Compa
     """
     different = holm([c.p for c in family])
     equivalent = holm([c.p_equivalent for c in family])
-    return [
-        _judged(replace(c, p_adjusted=p, p_equivalent_adjusted=q), alpha=alpha, family=len(family))
-        for c, p, q in zip(family, different, equivalent, strict=True)
-    ]
+    open_tests = sum(p > alpha for p in different)
+    corrected = []
+    for c, p, p_equivalent in zip(family, different, equivalent, strict=True):
+        if p > alpha:
+            share = 1 / open_tests
+        elif p > 0:
+            share = c.p / p
+        else:
+            share = 1 / len(family)
+        adjusted = replace(
+            c,
+            p_adjusted=p,
+            p_equivalent_adjusted=p_equivalent,
+            corrected_interval=c.at(1 - alpha * share),
+        )
+        corrected.append(_judged(adjusted, alpha=alpha, family=len(family)))
+    return corrected
+
+
+def with_extremes(
+    complete: Comparison, extremes: Sequence[Comparison], unscored: int
+) -> Comparison:
+    """`complete`, of the scored questions, with what holds for both `extremes` of `unscored`."""
+    estimates = tuple(c.estimate for c in extremes if c.estimate is not None)
+    intervals = [c.interval for c in extremes if c.interval is not None]
+    interval = _hull(intervals) if len(intervals) == len(extremes) else None
+    p = 1.0
+    if interval is not None and interval.excludes_zero():
+        p = max(c.p for c in extremes)
+    bounded = replace(
+        complete,
+        interval=interval,
+        p=p,
+        p_equivalent=max(c.p_equivalent for c in extremes),
+        unscored=unscored,
+        extremes=estimates,
+    )
+    return _judged(bounded, alpha=ALPHA, family=1)
+
+
+def _mirrored(interval: Interval | None) -> Interval | None:
+    return None if interval is None else Interval(-interval.high, -interval.low, interval.level)
+
+
+def _hull(intervals: Sequence[Interval]) -> Interval | None:
+    """The least interval that holds all of `intervals`."""
+    if not intervals:
+        return None
+    low = min(interval.low for interval in intervals)
+    high = max(interval.high for interval in intervals)
+    return Interval(low, high, intervals[0].level)
 
 
 def verdict(comparison: Comparison, *, alpha: float = ALPHA) -> str:
@@ -187,6 +294,11 @@ def _why_nothing_is_shown(c: Comparison) -> str:
         return "all questions share a gold passage, so no interval can be given; ask about others"
     if abs(c.difference) < 1e-9:
         return "the two score the same"
+    if c.unscored:
+        return (
+            f"{c.unscored} questions have a score in one run alone, and what the others would "
+            "score could turn it; `ragbench score` fills what a judge gives"
+        )
     if c.n < LEAST_PILOT:
         return "too few questions to say how many would be needed"
     if c.clusters is not None and c.clusters <= FEW_CLUSTERS:
@@ -256,15 +368,9 @@ def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:
     """`comparison` with its verdict, and what would show more of it."""
     c = comparison
     judged = replace(c, n_needed=None, n_least=None, seeds_needed=None, minimum_detectable=None)
-    if c.estimate and c.sd and c.interval and not c.bets:  # power is known of the t test alone
-        test = PlannedTest(
-            alpha=alpha / family,
-            reach=c.score_range[1] - c.score_range[0] if c.score_range else None,
-            design_effect=c.estimate.design_effect,
-            cluster_size=c.estimate.cluster_size,
-            seed_variance=c.estimate.of_seeds * c.seeds,
-            seeds=c.seeds,
-        )
+    test = c.planned(family)
+    # Power is known of the t test alone, and of no difference that missing scores may turn.
+    if test and c.sd and c.interval and not c.bets and not c.unscored:
         least = test.detectable(c.sd**2, c.difference, c.n)
         judged = _with_needed(replace(judged, minimum_detectable=least), test)
     return replace(judged, verdict=verdict(judged, alpha=alpha))

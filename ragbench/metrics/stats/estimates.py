@@ -94,6 +94,12 @@ class MeanEstimate:
             return 0.0
         return 2 * t_tail(off / self.standard_error, self.df)
 
+    def p_at_most(self, null: float) -> float:
+        """The p-value of the mean being `null` or less; doubled, as that of `p_beyond`."""
+        if self.standard_error < 1e-12:
+            return float(self.centre <= null)
+        return min(1.0, 2 * t_tail((self.centre - null) / self.standard_error, self.df))
+
     def p_beyond(self, margin: float) -> float:
         """The p-value of the mean lying outside ±`margin`, by two one-sided tests.
 

@@ -277,7 +277,8 @@ def _advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) ->
         found = advise([board.runs[at] for at in some], metric, labels=names, common=True)
     except (CompareError, ConfigError):  # one run, other data, or no measure of accuracy
         return {}
-    use, best = (some[names.index(arm.label)] for arm in (found.use, found.best))
+    best = some[names.index(found.best.label)]
+    use = None if found.use is None else some[names.index(found.use.label)]
     return {"use": use, "best": best, "sentences": found.sentences()}
 
 

@@ -57,7 +57,9 @@ function showAdvice() {
   const price = (run) => (priced() ? `$${dollars(run.cost_usd * 1000)}` : `${amount(run.tokens * 1000)} tokens`);
   const [use, ...more] = found.sentences || [];
   const lines = more.map((sentence) => node("p", { class: "quiet" }, sentence));
-  if (use) {
+  if (use && !known(found.use)) {
+    lines.unshift(line("UNDECIDED", use.replace(/^undecided: /, "")));
+  } else if (use) {
     const other = found.use === found.best ? "" : ` against ${price(data.runs[found.best])}`;
     lines.unshift(line("USE", `${use.replace(/^use /, "")}; 1,000 questions: ${price(data.runs[found.use])}${other}`));
   } else if (data.runs.length < 2) {
