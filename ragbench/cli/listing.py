@@ -152,8 +152,20 @@ def _program(name: str) -> Iterator[str]:
         changed = ", ".join(f"{knob}={value}" for knob, value in changes.items())
         yield f"variant {variant}: {changed or 'the defaults below'}"
         yield from _roles(program, variant)
+    yield from _departures(name)
     yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
     yield from _knobs(program.Knobs, variants=list(program.variants))
+
+
+def _departures(name: str) -> Iterator[str]:
+    from ragbench.programs.core.departures import sources
+
+    if name not in sources():
+        return
+    source = sources()[name]
+    yield f"source: {source.source}"
+    for departure in source.departures:
+        yield f"  departs: {departure.line()}"
 
 
 def _roles(program: Any, variant: str) -> Iterator[str]:

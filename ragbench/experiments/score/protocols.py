@@ -6,7 +6,7 @@ the scores from a run's records and lists every deviation of the run that can be
 cannot be seen from a record is listed as not checked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from ragbench import metrics
 from ragbench.data import default_view
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.store import RunCard
+from ragbench.programs.core.departures import sources
 from ragbench.record import Record
 
 #: all: every question, failed and missing ones as 0. not_blank: the predictions that are not blank;
@@ -108,6 +109,7 @@ def apply(
         *_of_run(protocol, card, records),
         *_of_attribution(protocol, records),
         *(_of_judge(protocol, card, judges) if protocol.judge else ()),
+        *_of_program(card),
         *protocol.always,
     ]
     return {
@@ -145,6 +147,14 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
 
 def _either(values: Sequence[Any]) -> str:
     return " or ".join(map(str, values))
+
+
+def _of_program(card: RunCard) -> Iterator[str]:
+    """What the program of the run does otherwise than its source, with the knobs of the run."""
+    source = sources().get(str(card.identity.get("program")))
+    for departure in source.departures if source else ():
+        if departure.holds(card.knobs):
+            yield f"program: {departure.line()}"
 
 
 def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Iterable[str]:

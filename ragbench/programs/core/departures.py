@@ -1,0 +1,93 @@
+"""What each program does otherwise than its source, as data: `departures.yaml` beside the programs.
+
+The documentation, `ragbench show program` and the deviations that a protocol prints are made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+_FILE = Path(__file__).parents[1] / "departures.yaml"
+
+
+@dataclass(frozen=True)
+class Departure:
+    """What a source does, where it says so, and what is done here since version `since`.
+
+    `undo` are the knobs, as `name=value`, with which it is done as in the source; empty for none.
+    `variants` are those that depart so; empty for all.
+    """
+
+    theirs: str
+    where: str
+    ours: str
+    undo: str = ""
+    since: str = "0.1.0"
+    variants: tuple[str, ...] = ()
+
+    @property
+    def knobs(self) -> dict[str, Any]:
+        """The knobs that undo it, with their values."""
+        values: dict[str, Any] = {}
+        for setting in self.undo.split():
+            name, _, value = setting.partition("=")
+            values[name] = yaml.safe_load(value)
+        return values
+
+    def holds(self, knobs: Mapping[str, Any]) -> bool:
+        """Whether a run with `knobs` departs so."""
+        if self.variants and knobs.get("variant") not in self.variants:
+            return False
+        undone = self.knobs
+        if not undone:
+            return True
+        return any(_plain(knobs.get(name)) != value for name, value in undone.items())
+
+    def line(self) -> str:
+        """The departure in one sentence."""
+        undo = f"; undone by {self.undo}" if self.undo else ""
+        of = f" (of {', '.join(self.variants)})" if self.variants else ""
+        return f"{self.theirs} ({self.where}); here: {self.ours}{undo}{of}"
+
+
+def _plain(value: Any) -> Any:
+    """A knob as the file has it: no guards at all are `false`."""
+    return False if value in ((), []) else value
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was read of a program's source, and the departures from it."""
+
+    source: str
+    departures: tuple[Departure, ...] = ()
+
+    def markdown(self) -> Iterator[str]:
+        """Lines of the documentation."""
+        yield f"Source: {self.source}."
+        yield ""
+        if not self.departures:
+            yield "No departure."
+            return
+        yield "| its source | where | here | undone by |"
+        yield "|---|---|---|---|"
+        for departure in self.departures:
+            undo = f"`{departure.undo}`" if departure.undo else ""
+            yield f"| {departure.theirs} | {departure.where} | {departure.ours} | {undo} |"
+
+
+@lru_cache(maxsize=1)
+def sources() -> Mapping[str, Source]:
+    """The source of each program that ships, by its name."""
+    read: dict[str, Source] = {}
+    for name, entry in yaml.safe_load(_FILE.read_text("utf-8")).items():
+        departures = TypeAdapter(tuple[Departure, ...]).validate_python(entry.get("departures", ()))
+        read[name] = Source(entry["source"], departures)
+    return read

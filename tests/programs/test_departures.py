@@ -1,0 +1,49 @@
+"""Every program says what its source does otherwise; `python -m tests.programs.test_departures`
+writes docs/programs.md anew from that."""
+
+from pathlib import Path
+
+import pytest
+
+from ragbench.programs import PROGRAMS
+from ragbench.programs.core.departures import sources
+
+DOCS = Path(__file__).parents[2] / "docs/programs.md"
+HEADING = "## Sources and departures\n"
+
+
+def section() -> str:
+    """The section of docs/programs.md that is made of the departures."""
+    lines = [
+        HEADING,
+        "Made from `ragbench/programs/departures.yaml`. `ragbench show program NAME` prints the",
+        "same, and a protocol prints those that hold for a run with its knobs.",
+        "",
+    ]
+    for name, source in sources().items():
+        lines += [f"### {name}", "", *source.markdown(), ""]
+    return "\n".join(lines)
+
+
+def test_every_program_has_its_source_and_the_docs_are_made_from_it() -> None:
+    assert set(sources()) == {name for name, _ in PROGRAMS}
+    text = DOCS.read_text("utf-8")
+    assert text[text.index(HEADING) :] == section()
+
+
+@pytest.mark.parametrize("name", sources())
+def test_what_undoes_a_departure_are_knobs_of_the_program(name: str) -> None:
+    program = PROGRAMS.get(name)
+    for departure in sources()[name].departures:
+        assert set(departure.variants) <= set(program.variants)
+        variant = {"variant": departure.variants[0]} if departure.variants else {}
+        usual = program.resolve_knobs(variant).model_dump()
+        assert departure.holds(usual), "it is undone by default"
+        if departure.undo:
+            undone = program.resolve_knobs({**variant, **departure.knobs}).model_dump()
+            assert not departure.holds(undone)
+
+
+if __name__ == "__main__":
+    written = DOCS.read_text("utf-8").partition(HEADING)[0].rstrip() + "\n\n"
+    DOCS.write_text(written + section(), "utf-8")
