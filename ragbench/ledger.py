@@ -39,6 +39,19 @@ class PendingCalls(list[int]):
         return taken
 
 
+@dataclass
+class Meter:
+    """Counts calls and tokens of what runs while it is a part of the context."""
+
+    calls: int = 0
+    tokens: int = 0
+
+    def add(self, call: Call) -> None:
+        """Count `call`."""
+        self.calls += call.kind in LM_KINDS
+        self.tokens += call.prompt_tokens + call.completion_tokens
+
+
 class OpenLedger(Ledger):
     """The ledger of something that is under way.
 
@@ -62,13 +75,15 @@ class OpenLedger(Ledger):
         took = 0.0 if call.cached else call.latency_s
         started = time.perf_counter() - self._begun - took
         call = replace(call, started_s=round(max(0.0, started), 6))
+        context = current()
         with self._lock:
             place = len(self.calls)
             self.calls.append(call)
             self._last[threading.get_ident()] = place
+            if (meter := context.get(Meter)) is not None:
+                meter.add(call)
         if self._also:
             self._also(call)
-        context = current()
         if (pending := context.get(PendingCalls)) is not None:
             pending.append(place)
         path = context.get(CriticalPath) or self.path

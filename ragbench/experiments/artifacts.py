@@ -2,6 +2,8 @@
 
     program.json    DSPy's state: instructions and demonstrations per predictor
     sidecar.json    program, knobs, signatures, data, optimizer, seeds, LMs, versions, cost, scores
+    candidates.jsonl, candidates/N
+                    what was tried: scores, and each as a folder like this one, `FOLDER@N`
     work/           the optimizer's log and the journal of calls
 
 DSPy matches a state to a program by position and checks nothing, so a state of other fields loads
@@ -94,6 +96,14 @@ class Sidecar(Part):
     versions: dict[str, str]
     scores: dict[str, Any]
     cost: dict[str, Any]
+    #: What is said of the outcome, in a word; see `compile.Outcome`.
+    outcome: str = ""
+    #: Why replies of the prompt LM were left out, one text each.
+    left_out: list[str] = Field(default_factory=list)
+    #: Predictors whose instruction holds an answer of a training question, where it did not before.
+    leak: int = 0
+    #: Number of the candidate that this is; see `candidates.jsonl`.
+    candidate: int | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -175,8 +185,9 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
     for name, predictor in predictors.items():
         _load_state(folder / PROGRAM, name, predictor, state[name])
     name = str(sidecar.optimizer.get("name", ""))
-    if name in OPTIMIZERS.names():  # it may keep more beside the state, such as a bank of examples
-        OPTIMIZERS.get(name).attach(program, folder)
+    if sidecar.files and name in OPTIMIZERS.names():  # more beside the state, such as a bank
+        files = {file: read_object(folder / file) for file in sidecar.files}
+        OPTIMIZERS.get(name).attach(program, files)
     return sidecar
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
@@ -22,9 +21,21 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import Side
+from ragbench.optimizers.arguments import knobs_of, shown
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.students import LMDownError, finish, guarded, make_student
-from ragbench.optimizers.task import NEVER, Budget, Needs, Scores, SearchResult, Size, Task
+from ragbench.optimizers.tally import Tally
+from ragbench.optimizers.task import (
+    NEVER,
+    Budget,
+    Candidate,
+    Needs,
+    Scores,
+    SearchResult,
+    Size,
+    Task,
+)
+from ragbench.optimizers.writing import WriterLM, make_writer, writing
 from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
 
@@ -45,6 +56,9 @@ class Optimizer(ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     source: ClassVar[str] = ""
+    #: What it is shown, and what it changes, for the table in docs/compiling.md.
+    sees: ClassVar[str] = ""
+    changes: ClassVar[str] = ""
     #: The budget in words, as `estimate` computes it: T and V are training and validation
     #: questions, P the program's predictors; knobs go by their names.
     formula: ClassVar[str]
@@ -52,28 +66,60 @@ class Optimizer(ABC):
     Knobs: ClassVar[type[OptimizerKnobs]] = OptimizerKnobs
     #: Preset -> the defaults it changes; a given knob wins over both.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: DSPy's name of an argument -> the knob that it is.
+    renamed: ClassVar[Mapping[str, str]] = {}
+    #: DSPy's optimizer, whose further arguments are knobs; none are where it is None.
+    dspy_class: ClassVar[type[Any] | None] = None
+    #: Whether it ships what it made at a tie on validation; else the plain program is kept.
+    keeps_ties: ClassVar[bool] = False
+    #: Runs of a program that one run of what it makes is.
+    runs_each: int = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        made = cls.__dict__.get("dspy_class")
+        if made is not None:
+            functions = (made.__init__, made.compile)
+            cls.Knobs = knobs_of(cls.Knobs, functions, without={*cls.renamed, "auto"})
 
     def __init__(self, preset: str = "light", **knobs: Any) -> None:
         if preset not in PRESETS:
             raise UnknownNameError("preset", preset, PRESETS)
         self.preset = preset
         defaults = self.presets.get(preset, {})
-        self.knobs: Any = resolve(self.Knobs, f"optimizer {self.name}", knobs, defaults)
+        own: dict[str, Any] = {}
+        for name, value in knobs.items():
+            knob = self.renamed.get(name, name)
+            if knob in own:
+                raise ConfigError(f"optimizer {self.name}: {name} is {knob}; give one of them")
+            own[knob] = value
+        self.knobs: Any = resolve(self.Knobs, f"optimizer {self.name}", own, defaults)
 
     @abstractmethod
-    def estimate(self, size: Size) -> Budget:
-        """What `compile` will spend at `size`, the final validation not included."""
+    def estimate(self, size: Size) -> Budget | None:
+        """What `compile` will spend at `size`, the final validation not included.
+
+        None where no formula says it.
+        """
 
     @abstractmethod
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The best program found, starting from `student`, and what else was tried.
+        """The best program found, starting from `student`.
 
         DSPy's settings hold the number of workers and let no number of errors end it.
         """
 
     @classmethod  # noqa: B027
-    def attach(cls, program: RAGProgram, folder: Path) -> None:
-        """Give a loaded `program` what the optimizer kept beside its state; by default nothing."""
+    def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
+        """Give `program` what the optimizer keeps beside its state; by default nothing.
+
+        `files` are the JSON files of the result by name.
+        """
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the result, JSON-ready: name, preset and knobs."""
+        return {"name": self.name, "preset": self.preset, "knobs": shown(self.knobs)}
 
     def check(self, size: Size) -> None:
         """Raise ConfigError for too few questions, MissingExtraError without the package."""
@@ -96,22 +142,66 @@ class Optimizer(ABC):
             ConfigError: there are too few questions.
         """
         self.check(Size(len(program.predictors()), len(task.train), len(task.val)))
-        student = make_student(program, demo_tokens=self.knobs.demo_context_tokens)
-        with _working_on(task):
+        tally = Tally(for_optimizer(task.val), task.on_run)
+        tokens = self.knobs.demo_context_tokens
+        student = make_student(program, demo_tokens=tokens, tally=tally)
+        writer = make_writer(task.writer)
+        task = replace(task, prompt_lm=writer, tally=tally)
+        with _working_on(task), dspy.context(adapter=writing(current_adapter())):
             try:
                 result = self.search(student, task)
             except (LMInvalidRequestError, AdapterParseError) as error:
                 raise RunError(
                     f"optimizer {self.name} got a reply it cannot use ({type(error).__name__}: "
-                    f"{_one_line(error)}); give a stronger --prompt-lm, or fewer candidates by "
-                    "--opt-set"
+                    f"{_one_line(error)}); give a stronger --prompt-lm"
                 ) from error
-        ranked = sorted(result.candidates, key=lambda candidate: -(candidate.score or 0.0))
-        candidates = [replace(one, program=finish(one.program)) for one in ranked]
-        return replace(result, program=finish(result.program), candidates=candidates)
+        finished = finish(result.program)
+        self.attach(finished, result.files)
+        candidates = []
+        for tried in tally.tried.values():
+            plain = finish(tried.program)
+            candidates.append(Candidate(plain, tally.scores(tried), tried.calls, tried.tokens))
+        candidates.sort(key=lambda candidate: (-candidate.is_whole, -candidate.score))
+        left_out = writer.left_out if isinstance(writer, WriterLM) else []
+        return replace(result, program=finished, candidates=candidates, left_out=left_out)
 
 
-OPTIMIZERS: Registry[type[Optimizer]] = Registry("optimizer", package="ragbench.optimizers")
+def current_adapter() -> dspy.Adapter:
+    """The adapter of DSPy's settings, or the one that DSPy takes without."""
+    adapter = dspy.settings.adapter
+    return adapter if isinstance(adapter, dspy.Adapter) else dspy.ChatAdapter()
+
+
+class Optimizers(Registry[type[Optimizer]]):
+    """Optimizers by name: registered ones, `FILE.py:Class`, and chains such as `A -> B`.
+
+    What is registered, or named, may be a class of DSPy's `Teleprompter`.
+    """
+
+    def get(self, name: str) -> type[Optimizer]:
+        """The optimizer called `name`.
+
+        Raises:
+            UnknownNameError: there is none; the message has the near names.
+            ConfigError: what the name says is no optimizer.
+        """
+        from ragbench.optimizers.chain import ARROW, chain_of
+        from ragbench.optimizers.external import optimizer_of
+
+        if ARROW in name:
+            return chain_of(name)
+        return optimizer_of(super().get(name), name)
+
+    def __iter__(self) -> Iterator[tuple[str, type[Optimizer]]]:
+        for name in self.names():
+            yield name, self.get(name)
+
+
+OPTIMIZERS = Optimizers(
+    "optimizer",
+    package="ragbench.optimizers",
+    outside="ragbench.optimizers.external:load_optimizer",
+)
 
 
 def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) -> Scores:

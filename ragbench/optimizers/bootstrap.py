@@ -9,10 +9,17 @@ import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.students import is_whole
-from ragbench.optimizers.task import Budget, Candidate, Needs, SearchResult, Size, Task, tried_in
+from ragbench.optimizers.demonstrations import is_whole
+from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
+
+#: DSPy's names of what is asked of a bootstrap, and ours.
+SHOT_NAMES = {
+    "max_bootstrapped_demos": "bootstrapped",
+    "max_labeled_demos": "labeled",
+    "max_rounds": "rounds",
+}
 
 
 class LabeledKnobs(OptimizerKnobs):
@@ -27,6 +34,9 @@ class Labeled(Optimizer):
 
     name = "labeled"
     description = "questions and answers as demonstrations, chosen by seed; no LM call"
+    sees = "no call of a prompt model"
+    changes = "demonstrations"
+    renamed = {"k": "labeled"}  # noqa: RUF012
     formula = "no program run"
     Knobs = LabeledKnobs
     presets = {"medium": {"labeled": 16}, "heavy": {"labeled": 32}}  # noqa: RUF012
@@ -36,7 +46,12 @@ class Labeled(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         few_shot = dspy.LabeledFewShot(k=self.knobs.labeled)
-        return SearchResult(few_shot.compile(student, trainset=task.trainset, sample=False))
+        labelled = few_shot.compile(student, trainset=task.trainset, sample=False)
+        without = []
+        for name, predictor in labelled.named_predictors():
+            if not any(is_whole(demo, predictor.signature) for demo in predictor.demos):
+                without.append(name)
+        return SearchResult(labelled, notes={"no_demonstrations_for": without})
 
 
 class DemoKnobs(OptimizerKnobs):
@@ -59,6 +74,9 @@ class Bootstrap(Optimizer):
     name = "bootstrap"
     description = "demonstrations from training questions that the program answers exactly"
     source = "arXiv:2310.03714"
+    sees = "no call of a prompt model"
+    changes = "demonstrations"
+    renamed = SHOT_NAMES
     formula = "between min(bootstrapped, T) and T x rounds program runs"
     needs = Needs(teacher=True)
     Knobs = BootstrapKnobs
@@ -89,6 +107,9 @@ class RandomSearch(Optimizer):
     name = "random_search"
     description = "several bootstraps, zero-shot and labelled demonstrations; the best of them"
     source = "arXiv:2310.03714"
+    sees = "no call of a prompt model"
+    changes = "demonstrations"
+    renamed = SHOT_NAMES | {"num_candidate_programs": "candidates"}
     formula = (
         "(candidates + 3) x V program runs, and (candidates + 1) bootstraps of at most "
         "T x rounds runs each"
@@ -110,8 +131,7 @@ class RandomSearch(Optimizer):
         search = dspy.BootstrapFewShotWithRandomSearch(
             num_candidate_programs=self.knobs.candidates, **shot_arguments(self.knobs, task)
         )
-        best = search.compile(student, trainset=task.trainset, valset=task.valset)
-        return SearchResult(best, tried_in(best))
+        return SearchResult(search.compile(student, trainset=task.trainset, valset=task.valset))
 
 
 class OptunaKnobs(BootstrapKnobs):
@@ -131,6 +151,9 @@ class Optuna(Optimizer):
 
     name = "optuna"
     description = "one demonstration per predictor, chosen by TPE from a bootstrap on validation"
+    sees = "no call of a prompt model"
+    changes = "demonstrations"
+    renamed = SHOT_NAMES | {"num_candidate_programs": "trials"}
     formula = "trials x V program runs, and one bootstrap of at most T x rounds runs"
     needs = Needs(teacher=True, package="optuna")
     Knobs = OptunaKnobs
@@ -152,7 +175,7 @@ class Optuna(Optimizer):
             for name, full in bank
         }
         evaluate = dspy.Evaluate(devset=task.valset, metric=task.metric)
-        tried: list[Candidate] = []
+        tried: list[RAGProgram] = []
 
         def score(trial: Any) -> float:
             program = cast(RAGProgram, student.reset_copy())
@@ -160,15 +183,13 @@ class Optuna(Optimizer):
                 if demos := choices[name]:
                     index = trial.suggest_int(f"demo_index_for_{name}", 0, len(demos) - 1)
                     predictor.demos = [demos[index]]
-            result = evaluate(program)
-            each = tuple(float(row[2]) for row in result.results)
-            tried.append(Candidate(program, result.score / 100, f"trial {trial.number}", each))
-            return float(result.score)
+            tried.append(program)
+            return float(evaluate(program).score)
 
         sampler = optuna.samplers.TPESampler(seed=task.seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.optimize(score, n_trials=self.knobs.trials)
-        return SearchResult(tried[study.best_trial.number].program, tried)
+        return SearchResult(tried[study.best_trial.number])
 
 
 def shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
@@ -184,5 +205,5 @@ def shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
 
 def bootstrap_runs(knobs: Any, n_train: int, *, least: int | None = None) -> Range:
     """Program runs of one bootstrap that ends at `least` successes, by default `bootstrapped`."""
-    wanted = knobs.bootstrapped if least is None else least
-    return Range(min(wanted, n_train), n_train * getattr(knobs, "rounds", 1))
+    ends_at = knobs.bootstrapped if least is None else least
+    return Range(min(ends_at, n_train), n_train * getattr(knobs, "rounds", 1))

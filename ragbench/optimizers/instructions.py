@@ -1,21 +1,19 @@
 """Instructions that a prompt model writes, some with demonstrations beside them."""
 
 import logging
-import math
 import random
 import shutil
-from typing import Any, cast
+from typing import Any
 
 import dspy
 from dspy import AdapterParseError, LMError
 from pydantic import Field
 
 from ragbench.errors import ConfigError
+from ragbench.optimizers.arguments import passed_to
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
-from ragbench.optimizers.bootstrap import BootstrapKnobs, DemoKnobs, bootstrap_runs, shot_arguments
-from ragbench.optimizers.dspy_patches import lenient_proposals
-from ragbench.optimizers.scoring import feedback_metric
-from ragbench.optimizers.task import Budget, Candidate, Needs, SearchResult, Size, Task, tried_in
+from ragbench.optimizers.bootstrap import SHOT_NAMES, BootstrapKnobs, bootstrap_runs, shot_arguments
+from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -41,6 +39,9 @@ class COPRO(Optimizer):
     name = "copro"
     description = "instructions by a prompt model that sees earlier ones with their scores"
     source = "arXiv:2310.03714"
+    sees = "earlier instructions with their scores"
+    changes = "instructions"
+    renamed = {"init_temperature": "temperature"}  # noqa: RUF012
     formula = (
         "V x breadth x depth program runs for one predictor, else at most "
         "V x P x breadth x depth (depth + 1) / 2; P x (breadth x depth - 1) prompt calls"
@@ -70,8 +71,7 @@ class COPRO(Optimizer):
             init_temperature=self.knobs.temperature,
         )
         silent = {"display_progress": False}
-        best = search.compile(student, trainset=task.valset, eval_kwargs=silent)
-        return SearchResult(best, tried_in(best))
+        return SearchResult(search.compile(student, trainset=task.valset, eval_kwargs=silent))
 
 
 class GEPAKnobs(OptimizerKnobs):
@@ -79,6 +79,9 @@ class GEPAKnobs(OptimizerKnobs):
 
     candidates: int = Field(6, ge=2, le=100, description="sets the budget by DSPy's formula")
     runs: int = Field(0, ge=0, le=100_000, description="program runs; 0 for DSPy's formula")
+    max_full_evals: int = Field(
+        0, ge=0, le=10_000, description="the same as runs, in times of T + V; 0 for none"
+    )
     minibatch: int = Field(3, ge=1, le=100, description="questions reflected on at once")
 
 
@@ -89,6 +92,8 @@ class GEPA(Optimizer):
     name = "gepa"
     description = "instructions rewritten by a prompt model that reads what went wrong"
     source = "arXiv:2507.19457"
+    sees = "training questions with inputs, replies and feedback, which has gold answers and titles"
+    changes = "instructions"
     formula = (
         "runs (by default DSPy's formula over P, V and candidates) program runs, which the last "
         "step may pass by V + 2 minibatches; at most one prompt call per (minibatch) runs"
@@ -96,10 +101,19 @@ class GEPA(Optimizer):
     needs = Needs(prompt_lm=True)
     Knobs = GEPAKnobs
     presets = {"medium": {"candidates": 12}, "heavy": {"candidates": 18}}  # noqa: RUF012
+    renamed = {  # noqa: RUF012
+        "max_metric_calls": "runs", "reflection_minibatch_size": "minibatch",
+    }  # fmt: skip
+    dspy_class = dspy.GEPA
 
     def runs(self, size: Size) -> int:
+        """Program runs: those given, or those of DSPy's formula."""
+        if self.knobs.runs and self.knobs.max_full_evals:
+            raise ConfigError("optimizer gepa: runs and max_full_evals are two budgets; give one")
         if self.knobs.runs:
             return int(self.knobs.runs)
+        if self.knobs.max_full_evals:
+            return int(self.knobs.max_full_evals * (size.n_train + size.n_val))
         formula: Any = dspy.GEPA.auto_budget
         return int(formula(None, size.n_predictors, self.knobs.candidates, size.n_val))
 
@@ -114,120 +128,19 @@ class GEPA(Optimizer):
         folder = task.log_folder / "gepa"
         # Its log does not hold the state of its random numbers: after a kill the cache replays all.
         shutil.rmtree(folder, ignore_errors=True)
+        size = Size(len(student.predictors()), len(task.train), len(task.val))
+        arguments = {
+            "reflection_lm": task.writer,
+            "reflection_minibatch_size": self.knobs.minibatch,
+            "log_dir": str(folder),
+            "track_stats": True,
+            **passed_to(dspy.GEPA.__init__, self.knobs),
+        }
         search = dspy.GEPA(
-            metric=feedback_metric(task.scorer, task.train),
-            max_metric_calls=self.runs(Size(len(student.predictors()), 0, len(task.val))),
-            reflection_minibatch_size=self.knobs.minibatch,
-            reflection_lm=task.writer,
-            log_dir=str(folder),
-            track_stats=True,
-            seed=task.seed,
+            task.full_metric, max_metric_calls=self.runs(size), seed=task.seed, **arguments
         )
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
-        results = best.detailed_results
-        scored = zip(results.candidates, results.val_aggregate_scores, strict=True)
-        tried = [
-            Candidate(program, float(score), f"candidate {i}")
-            for i, (program, score) in enumerate(scored)
-        ]
-        return SearchResult(best, tried, notes={"program_runs": results.total_metric_calls})
-
-
-class MIPROKnobs(DemoKnobs):
-    """Knobs of `mipro`."""
-
-    candidates: int = Field(6, ge=2, le=50, description="sets of demonstrations")
-    instructions: int = Field(3, ge=1, le=50, description="instructions per predictor")
-    trials: int = Field(0, ge=0, le=1000, description="combinations tried; 0 for DSPy's formula")
-    minibatch: int = Field(35, ge=1, le=1000, description="questions a trial scores, if V > 50")
-
-
-#: Above this many validation questions, trials of MIPRO score a sample of them.
-_MINIBATCH_ABOVE = 50
-_FULL_EVERY = 5
-
-
-@OPTIMIZERS.register("mipro")
-class MIPRO(Optimizer):
-    """`dspy.MIPROv2` with its `auto` settings written out as knobs."""
-
-    name = "mipro"
-    description = "instructions by a prompt model and bootstrapped demonstrations, chosen by TPE"
-    source = "arXiv:2406.11695"
-    formula = (
-        "(trials + 1) x V program runs, or V + trials x minibatch + a full validation every "
-        "fifth trial if V > 50; candidates - 2 bootstraps of at most T runs each; "
-        "P x instructions x (1 to 3) + a summary of the data as prompt calls; "
-        "trials = max(4 P log2(candidates), 1.5 candidates)"
-    )
-    needs = Needs(prompt_lm=True, teacher=True, package="optuna")
-    Knobs = MIPROKnobs
-    presets = {  # noqa: RUF012
-        "medium": {"candidates": 12, "instructions": 6},
-        "heavy": {"candidates": 18, "instructions": 9},
-    }
-
-    def trials(self, n_predictors: int) -> int:
-        n = self.knobs.candidates
-        return int(self.knobs.trials or max(4 * n_predictors * math.log2(n), 1.5 * n))
-
-    def estimate(self, size: Size) -> Budget:
-        sets = max(self.knobs.candidates - 2, 0)
-        shuffled = bootstrap_runs(self.knobs, size.n_train, least=1).times(max(sets - 1, 0))
-        first = bootstrap_runs(self.knobs, size.n_train) if sets else Range()
-        proposals = size.n_predictors * min(self.knobs.instructions, self.knobs.candidates)
-        batches = math.ceil(size.n_train / 10) - 1
-        trials = self.trials(size.n_predictors)
-        scored = Range.exactly((trials + 1) * size.n_val)
-        if size.n_val > _MINIBATCH_ABOVE:
-            base = size.n_val + trials * min(self.knobs.minibatch, size.n_val)
-            full = trials // _FULL_EVERY
-            scored = Range(base + full * size.n_val, base + (full + 1) * size.n_val)
-        return Budget(
-            teacher_runs=first + shuffled,
-            student_runs=scored,
-            prompt_calls=Range(proposals + 2, proposals * 3 + 2 + min(batches, 9)),
-        )
-
-    def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        knobs, valset = self.knobs, task.valset
-        search = _MIPRO(
-            metric=task.metric,
-            prompt_model=task.writer,
-            task_model=task.lm,
-            teacher_settings=task.teacher_settings,
-            max_bootstrapped_demos=knobs.bootstrapped,
-            max_labeled_demos=knobs.labeled,
-            auto=None,
-            num_candidates=knobs.candidates,
-            seed=task.seed,  # not to compile, which takes a seed of 0 for none and uses 9
-            log_dir=str(task.log_folder / "mipro"),
-        )
-        search.num_instruct_candidates = knobs.instructions
-        best = search.compile(
-            student,
-            trainset=task.trainset,
-            valset=valset,
-            num_trials=self.trials(len(student.predictors())),
-            minibatch=len(valset) > _MINIBATCH_ABOVE,
-            minibatch_size=min(knobs.minibatch, len(valset)),
-            minibatch_full_eval_steps=_FULL_EVERY,
-        )
-        return SearchResult(best, tried_in(best), notes={"lost_proposals": search.lost})
-
-
-class _MIPRO(dspy.MIPROv2):
-    """DSPy's, with the proposals that failed left out and counted."""
-
-    lost = 0
-
-    def _propose_instructions(self, *args: Any, **kwargs: Any) -> Any:
-        with lenient_proposals(self._leave_out):
-            return super()._propose_instructions(*args, **kwargs)
-
-    def _leave_out(self, error: Exception) -> None:
-        logger.warning("a proposal is left out: %s", error)
-        self.lost += 1
+        return SearchResult(best, notes={"program_runs": best.detailed_results.total_metric_calls})
 
 
 class SIMBAKnobs(OptimizerKnobs):
@@ -249,6 +162,13 @@ class SIMBA(Optimizer):
     name = "simba"
     description = "rules a prompt model draws from good and bad attempts, and demonstrations"
     source = "dspy.SIMBA"
+    sees = "two runs of a training question with all calls, its gold answers and feedback"
+    changes = "both"
+    renamed = {  # noqa: RUF012
+        "bsize": "minibatch", "num_candidates": "candidates", "max_steps": "steps",
+        "max_demos": "demos",
+    }  # fmt: skip
+    dspy_class = dspy.SIMBA
     formula = (
         "steps x minibatch x (candidates to 2 candidates + 1) + "
         "(1 to min(steps, candidates) + 1) x (T + V) program runs; "
@@ -287,21 +207,19 @@ class SIMBA(Optimizer):
             # SIMBA writes a rollout id into the teacher that it is given.
             settings["lm"] = settings["lm"].copy()
         search = dspy.SIMBA(
-            metric=task.metric,
+            metric=task.full_metric,
             bsize=self.knobs.minibatch,
             num_candidates=self.knobs.candidates,
             max_steps=self.knobs.steps,
             max_demos=self.knobs.demos,
             prompt_model=task.writer,
             teacher_settings=settings or None,
+            **passed_to(dspy.SIMBA.__init__, self.knobs),
         )
         best = search.compile(student, trainset=task.trainset, seed=task.seed)
-        tried = [
-            Candidate(c.program, measured.mean, f"training {c.score:.3f}", measured.scores)
-            for c in tried_in(best, scale=1.0)
-            for measured in [measure(c.program, task.val, task)]
-        ]
-        return SearchResult(max(tried, key=lambda c: c.score or 0.0).program, tried)
+        winners = [row["program"] for row in best.candidate_programs]
+        means = [measure(program, task.val, task).mean for program in winners]
+        return SearchResult(winners[means.index(max(means))])
 
 
 class InferRulesKnobs(BootstrapKnobs):
@@ -319,6 +237,9 @@ class InferRules(Optimizer):
     name = "infer_rules"
     description = "rules that a prompt model reads out of training answers, over a bootstrap"
     source = "dspy.InferRules"
+    sees = "training questions with their answers, and demonstrations"
+    changes = "both"
+    renamed = SHOT_NAMES | {"num_candidates": "candidates", "num_rules": "rules"}
     formula = (
         "candidates x V program runs, one bootstrap of at most T x rounds runs; "
         "candidates x P prompt calls, more where a prompt does not fit"
@@ -341,8 +262,7 @@ class InferRules(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         search = _InferRules(task, self.knobs)
-        best = search.compile(student, trainset=task.trainset, valset=task.valset)
-        return SearchResult(best, search.tried)
+        return SearchResult(search.compile(student, trainset=task.trainset, valset=task.valset))
 
 
 class _InferRules(dspy.InferRules):
@@ -353,7 +273,6 @@ class _InferRules(dspy.InferRules):
             num_candidates=knobs.candidates, num_rules=knobs.rules, **shot_arguments(knobs, task)
         )
         self.shown = knobs.shown
-        self.tried: list[Candidate] = []
         self.rules_induction_program.teacher_settings = {"lm": task.writer}
         self.rules_induction_program.rng = random.Random(task.seed)
 
@@ -375,9 +294,3 @@ class _InferRules(dspy.InferRules):
                 logger.warning("no rules from %d examples: %s", len(demos), error)
                 demos = demos[: len(demos) // 2]
         return ""
-
-    def evaluate_program(self, program: Any, dataset: Any) -> float:
-        score = float(super().evaluate_program(program, dataset))
-        note = f"rules {len(self.tried) + 1}"
-        self.tried.append(Candidate(cast(RAGProgram, program.deepcopy()), score / 100, note))
-        return score

@@ -6,11 +6,9 @@ that is saved as JSON beside the program, and a question is shown the demonstrat
 neighbours. Nearness is the cosine of TF-IDF weights of words, so that loading needs no model.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import dspy
@@ -18,7 +16,7 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.students import fit_demos
+from ragbench.optimizers.demonstrations import fit_demos
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -42,6 +40,8 @@ class KNN(Optimizer):
     description = "for each question, demonstrations of the training questions nearest to it"
     source = "dspy.KNNFewShot, with a bank instead of a bootstrap per question"
     formula = "T to T x rounds program runs"
+    sees = "no call of a prompt model"
+    changes = "demonstrations"
     needs = Needs(teacher=True)
     Knobs = KNNKnobs
     presets = {"medium": {"k": 4, "rounds": 2}, "heavy": {"k": 6, "rounds": 3}}  # noqa: RUF012
@@ -63,7 +63,6 @@ class KNN(Optimizer):
             )
         content = {"k": self.knobs.k, "entries": entries}
         program = cast(RAGProgram, student.reset_copy())
-        use_bank(program, content)
         return SearchResult(program, files={BANK: content}, notes={"bank": len(entries)})
 
     def _right_answer(self, student: RAGProgram, example: dspy.Example, task: Task) -> Any:
@@ -83,13 +82,13 @@ class KNN(Optimizer):
         return {name: demos for name, demos in fitted.items() if demos}
 
     @classmethod
-    def attach(cls, program: RAGProgram, folder: Path) -> None:
-        """Give a loaded `program` the bank in `folder`."""
+    def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
+        """Give `program` the bank among `files`."""
         try:
-            use_bank(program, json.loads((folder / BANK).read_text("utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            use_bank(program, files[BANK])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
-            raise RunError(f"cannot use {folder / BANK} ({reason}); compile again") from None
+            raise RunError(f"cannot use {BANK} ({reason}); compile again") from None
 
 
 def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:

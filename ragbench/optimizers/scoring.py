@@ -3,12 +3,13 @@
 DSPy's conventions differ by optimizer and are easily misread. A bootstrapping optimizer calls
 `metric(example, prediction, trace)` and keeps whatever is truthy, so that an F1 of 0.1, or a
 `Prediction(score=0.0)`, would turn a failure into a demonstration. A searching one calls
-`metric(example, prediction)` and averages. GEPA wants five positional arguments and a text.
+`metric(example, prediction)` and averages. GEPA wants five positional arguments and a text, and
+SIMBA shows its prompt model whatever else a metric returns.
 
 A metric of one's own is any callable that DSPy's optimizers take, named `package.module:function`
-or `path/to/file.py:function`. It is called as `metric(example, prediction, trace=None)`; the
-example has `question`, `answer` and `answers`. Its score is a number whose best value is 1, a bool,
-or a prediction with a `score`.
+or `path/to/file.py:function`. It is called with as many as it takes of `example, prediction, trace,
+pred_name, pred_trace`; the example has `question`, `answer` and `answers`. Its score is a number
+whose best value is 1, a bool, or a prediction with a `score` and perhaps a `feedback`.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ import dspy
 
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, token_f1
+from ragbench.optimizers.students import run_of
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.user_code import contained, load_object
 from ragbench.words import question_key
@@ -54,19 +56,68 @@ def answer_of(prediction: Any) -> str:
     return "" if answer == NO_ANSWER else answer
 
 
-def search_metric(scorer: Scorer) -> Callable[..., Any]:
-    """For optimizers that bootstrap and search: a strict bool under a trace, else the score.
+class Judgement(dspy.Prediction):
+    """A score with feedback; true where it is the best there is.
+
+    A `dspy.Prediction` of no more than a score is true whatever it is, and would make a failure a
+    demonstration. It is summed and compared by its score.
+    """
+
+    def __bool__(self) -> bool:
+        return bool(self._best)
+
+
+#: Called with each run that was scored, and its score.
+OnScore = Callable[[Any, float], None]
+
+
+def full_metric(
+    scorer: Scorer, gold: Sequence[dspy.Example] = (), note: OnScore | None = None
+) -> Callable[..., Judgement]:
+    """The metric in its full form: five arguments, and a `Judgement` with feedback.
+
+    `gold` are the full training examples: what they know of support is named in the feedback, and
+    is in no example that the program or a demonstration could show. One's own metric is asked for
+    its feedback first.
+    """
+    known = {question_key(example.question): example for example in gold}
+
+    def metric(
+        example: dspy.Example,
+        prediction: Any,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> Judgement:
+        whole, run = prediction, run_of(prediction)
+        if run is not None:
+            whole = run.prediction
+        full = known.get(question_key(example.question), example)
+        text = ""
+        if isinstance(scorer, OwnMetric):
+            score, best_so, text = scorer.judge(example, whole, trace, pred_name, pred_trace)
+        else:
+            score, best_so = scorer(example, whole), is_exact(example, whole)
+        if run is not None and note is not None and pred_name is None:
+            note(run, score)
+        judged = Judgement(score=score, feedback=text or feedback(full, whole))
+        judged._best = best_so
+        return judged
+
+    return metric
+
+
+def search_metric(scorer: Scorer, note: OnScore | None = None) -> Callable[..., Any]:
+    """For DSPy's that bootstrap and search: a strict bool under a trace, else the score.
 
     With a trace it is True only for an exact match, or for what a metric of one's own calls best;
     without, it is the score as a float.
     """
-    own = inspect.unwrap(scorer)
-    best_of = own.is_best if isinstance(own, OwnMetric) else is_exact
+    full = full_metric(scorer, note=note)
 
     def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
-        if trace is not None:
-            return best_of(example, prediction, trace)
-        return float(scorer(example, prediction))
+        judged = full(example, prediction, trace)
+        return float(judged) if trace is None else bool(judged)
 
     return metric
 
@@ -75,22 +126,6 @@ def is_exact(example: dspy.Example, prediction: Any, trace: Any = None) -> bool:
     """Whether the answer matches a gold answer exactly, once normalised; a blank one never does."""
     answer = answer_of(prediction)
     return bool(answer) and bool(best(exact_match, answer, example.answers))
-
-
-def feedback_metric(scorer: Scorer, gold: Sequence[dspy.Example] = ()) -> Callable[..., Any]:
-    """For GEPA: `Prediction(score, feedback)` from five positional arguments.
-
-    `gold` are the full training examples: what they know of support is named in the feedback, and
-    is in no example that the program or a demonstration could show.
-    """
-    known = {question_key(example.question): example for example in gold}
-
-    def metric(example: dspy.Example, prediction: Any, *_: object) -> dspy.Prediction:
-        full = known.get(question_key(example.question), example)
-        score = float(scorer(example, prediction))
-        return dspy.Prediction(score=score, feedback=feedback(full, prediction))
-
-    return metric
 
 
 def feedback(example: dspy.Example, prediction: Any) -> str:
@@ -125,25 +160,39 @@ class OwnMetric:
         self._function: Callable[..., Any] = load_object(spec, "--metric")
         if not callable(self._function):
             raise ConfigError(f"--metric {spec} is no function")
+        self._taken = _positional(self._function)
 
     def __call__(self, example: dspy.Example, prediction: Any) -> float:
-        return _number(self._said(example, prediction))
+        return self.judge(example, prediction)[0]
 
-    def is_best(self, example: dspy.Example, prediction: Any, trace: Any) -> bool:
-        """Whether the prediction may become a demonstration: what the function says, or 1."""
-        said = self._said(example, prediction, trace)
-        return said if isinstance(said, bool) else _number(said) >= 1.0
+    def judge(
+        self,
+        example: dspy.Example,
+        prediction: Any,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> tuple[float, bool, str]:
+        """Score, whether the prediction may become a demonstration, and feedback ("" for none).
 
-    def _said(self, *given: Any) -> Any:
+        The function is given as many of the five arguments as it takes.
+        """
+        arguments = (example, prediction, trace, pred_name, pred_trace)
         with contained(f"--metric {self.spec}"):
-            return self._function(*given)
+            reply = self._function(*arguments[: self._taken])
+        score = _number(reply)
+        best_so = score >= 1.0
+        if isinstance(reply, bool):
+            best_so = reply
+        text = reply.get("feedback") if isinstance(reply, dspy.Prediction) else None
+        return score, best_so, str(text or "")
 
     def check(self, example: dspy.Example) -> None:
         """Raise ConfigError unless it scores the gold answer of `example`; asks no LM."""
         prediction = dspy.Prediction(answer=example.answers[0], passages=[])
         try:
             score = self(example, prediction)
-            self.is_best(example, prediction, [])
+            self.judge(example, prediction, [])
         except Exception as error:  # whatever a stranger's function raises
             raise ConfigError(
                 f"--metric {self.spec} fails on a gold answer: {type(error).__name__}: {error}; it "
@@ -160,6 +209,20 @@ class OwnMetric:
         except (OSError, TypeError):  # of a notebook, or an object with a `__call__`
             source = repr(self._function).encode()
         return hashlib.sha256(source).hexdigest()[:16]
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """How many arguments `function` takes by position, 3 where that is not known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 3
+    number = 0
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return 5
+        number += parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    return min(number, 5)
 
 
 def _number(said: Any) -> float:

@@ -1,28 +1,30 @@
 """Students: copies of a program to optimize, whose demonstrations fit and which notice a dead LM.
 
-A bootstrapped demonstration carries the full inputs of the call it was taken from, for RAG every
-passage of every hop; four of them overflow a small model's context. And DSPy adds each training
-example to every predictor, so that one that plans or grades is shown replies "not supplied". Both
-are mended where a prompt is made, not after the search, so that what is searched is what ships.
+Demonstrations are mended where a prompt is made, not after the search, so that what is searched is
+what ships. What an optimizer sees of a run is one lean prediction: no times and no places of calls,
+or the same prompt would be another at another clock.
 
 Optimizers run with no limit on errors, since one bad question must not cost a night's work. But a
 server that died would make all later candidates equal and the result worthless: the first call that
 is refused without being sent (see `lms.calls`) ends it.
 """
 
-from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import dspy
 from dspy import LMError
-from pydantic import BaseModel
 
+from ragbench.context import current, use
 from ragbench.errors import StopSignal
+from ragbench.optimizers.demonstrations import fit_demos
+from ragbench.optimizers.tally import Run, Tally
 from ragbench.programs.core import RAGProgram
-from ragbench.tokens import estimate_tokens, first_tokens
+from ragbench.record import Step
+from ragbench.tokens import first_tokens
 
-#: Items of a list that would be left with fewer tokens than this are dropped.
-_LEAST = 15
+#: Tokens of a step's thought, and of what it saw, that an optimizer is shown.
+_STEP_TOKENS = 60
 
 
 class LMDownError(StopSignal):
@@ -47,13 +49,71 @@ class _Predict(dspy.Predict):
 _Predict.__name__ = "Predict"  # instruction optimizers show the class's name in their prompts
 
 
-def make_student(program: RAGProgram, *, demo_tokens: int) -> RAGProgram:
-    """A copy of `program` without demonstrations, whose predictors trim theirs to `demo_tokens`."""
+def make_student(
+    program: RAGProgram, *, demo_tokens: int, tally: Tally | None = None
+) -> RAGProgram:
+    """A copy of `program` without demonstrations, whose predictors trim theirs to `demo_tokens`.
+
+    Its runs are noted in `tally`.
+    """
     student = cast(RAGProgram, program.reset_copy())
+    student.__class__ = _student_of(type(student))
+    student.rb_tally = tally or Tally()
     for predictor in student.predictors():
         predictor.__class__ = _Predict
         predictor.rb_demo_tokens = demo_tokens
     return student
+
+
+@lru_cache(maxsize=64)
+def _student_of(kind: type[RAGProgram]) -> type[RAGProgram]:
+    """The class of students of `kind`, which shows optimizers the source of `kind`."""
+
+    # A class of its own, not a method of the instance, so that a copy asks itself.
+    class Student(kind):  # type: ignore[misc, valid-type]
+        rb_plain = kind
+
+        def forward(self, question: str) -> dspy.Prediction:
+            tally: Tally = self.rb_tally
+            run = tally.begin(self, question)
+            try:
+                with use(current().plus(run.meter)):
+                    run.prediction = super().forward(question)
+            except Exception:
+                tally.note(run, 0.0)
+                raise
+            return lean(run)
+
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(Student, name, getattr(kind, name))
+    return Student
+
+
+def lean(run: Run) -> dspy.Prediction:
+    """What an optimizer sees of `run`: answer, passages once, and steps as text."""
+    whole = run.prediction
+    steps = []
+    for step in whole.get("steps") or ():
+        steps.append(_step_text(step))
+    seen = dspy.Prediction(answer=whole.answer, passages=whole.get("passages"), steps=steps)
+    seen._rb_run = run
+    return seen
+
+
+def run_of(prediction: Any) -> Run | None:
+    """The run that a lean `prediction` is of; None for any other."""
+    run = getattr(prediction, "_rb_run", None)
+    return run if isinstance(run, Run) else None
+
+
+def _step_text(step: Step) -> str:
+    """`step` in a line; passages, which the prediction has, by their number."""
+    seen = step.observation
+    if step.pids and step.action != "answer":
+        seen = f"{len(step.pids)} passages"
+    parts = [step.action, step.input, step.thought, seen]
+    words = [first_tokens(" ".join(part.split()), _STEP_TOKENS) for part in parts if part]
+    return " | ".join(words)
 
 
 def guarded(program: dspy.Module) -> dspy.Module:
@@ -70,8 +130,10 @@ def guarded(program: dspy.Module) -> dspy.Module:
 _LEFTOVERS = (
     "candidate_programs",
     "detailed_results",
+    "flag_compilation_error_occurred",
     "mb_candidate_programs",
     "prompt_model_total_calls",
+    "rb_tally",
     "results_best",
     "results_latest",
     "score",
@@ -81,94 +143,25 @@ _LEFTOVERS = (
 )
 
 
+def bare(program: RAGProgram) -> RAGProgram:
+    """A copy of `program` without what an optimizer hung on it, as a next one may take it."""
+    copied = cast(RAGProgram, program.deepcopy())
+    for leftover in _LEFTOVERS:
+        if leftover != "rb_tally":
+            copied.__dict__.pop(leftover, None)
+    copied._compiled = False  # DSPy would freeze it, and refuse to compile it again
+    return copied
+
+
 def finish(program: RAGProgram) -> RAGProgram:
     """A copy of a compiled student as a plain program: demonstrations trimmed and JSON-ready."""
-    plain = cast(RAGProgram, program.deepcopy())
+    plain = bare(program)
+    plain.__class__ = getattr(type(plain), "rb_plain", type(plain))
+    plain.__dict__.pop("rb_tally", None)
     for predictor in plain.predictors():
         if isinstance(predictor, _Predict):
             tokens = predictor.__dict__.pop("rb_demo_tokens")
             predictor.__class__ = dspy.Predict
             predictor.demos = fit_demos(predictor.demos, predictor.signature, max_tokens=tokens)
         predictor.lm, predictor.traces, predictor.train = None, [], []
-    for leftover in _LEFTOVERS:
-        plain.__dict__.pop(leftover, None)
-    plain._compiled = False  # DSPy would freeze it, and refuse to compile it again
     return plain
-
-
-def fit_demos(
-    demos: Sequence[Any], signature: type[dspy.Signature], *, max_tokens: int
-) -> list[dict[str, Any]]:
-    """The demonstrations that can be shown whole to `signature`, each trimmed to `max_tokens`.
-
-    One without an input, or without every output, is left out. Only the signature's fields are
-    kept, as plain JSON values.
-    """
-    return [_trimmed(demo, signature, max_tokens) for demo in demos if is_whole(demo, signature)]
-
-
-def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
-    """Whether `demo` has every output of `signature` and at least one input."""
-    given = {name for name in signature.fields if demo.get(name) is not None}
-    return given >= set(signature.output_fields) and not given.isdisjoint(signature.input_fields)
-
-
-def _trimmed(
-    demo: Mapping[str, Any], signature: type[dspy.Signature], max_tokens: int
-) -> dict[str, Any]:
-    """`demo` with its inputs, the question apart, cut to `max_tokens` in all, the longest last.
-
-    Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
-    since a demonstration whose proof is cut away teaches to guess; order and numbering stay.
-    """
-    shown = {name: _plain(demo[name]) for name in signature.fields if demo.get(name) is not None}
-    outputs = [shown[name] for name in signature.output_fields]
-    proofs = [text.casefold() for text in outputs if isinstance(text, str) and len(text) > 1]
-    inputs = [name for name in signature.input_fields if name != "question" and name in shown]
-    for name in sorted(inputs, key=lambda name: _size(shown[name])):
-        shown[name] = _cut(shown[name], max_tokens, proofs)
-        max_tokens -= _size(shown[name])
-    if "augmented" in demo:
-        shown["augmented"] = True
-    return shown
-
-
-def _cut(value: Any, left: int, proofs: Sequence[str]) -> Any:
-    if isinstance(value, str):
-        if "\n" in value and estimate_tokens(value) > left:
-            return "\n".join(_cut(value.split("\n"), left, proofs))
-        return first_tokens(value, left) if left > 1 or not value else ""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            value[key] = _cut(item, left, proofs)
-            left -= _size(value[key])
-        return value
-    if not isinstance(value, list):
-        return value
-    texts = [str(item).casefold() for item in value]
-    proving = [any(proof in text for proof in proofs) for text in texts]
-    kept: dict[int, Any] = {}
-    used = 0
-    for i in sorted(range(len(value)), key=lambda i: not proving[i]):
-        if used and left - used < _LEAST:
-            break
-        kept[i] = _cut(value[i], left - used, proofs)
-        used += _size(kept[i])
-    return [kept[i] for i in sorted(kept)]
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, dict | list):
-        return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    return estimate_tokens(value) if isinstance(value, str) else 0
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        return [_plain(item) for item in items]
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -1,10 +1,10 @@
 """What an optimizer works on: the task, its candidates, and the budget it states beforehand."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dspy
 
@@ -12,7 +12,8 @@ from ragbench.context import KEY, current
 from ragbench.data import for_optimizer
 from ragbench.ledger import Side
 from ragbench.lms.lm import RagbenchLM
-from ragbench.optimizers.scoring import Scorer, search_metric
+from ragbench.optimizers.scoring import Judgement, Scorer, full_metric, search_metric
+from ragbench.optimizers.tally import Tally
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -44,7 +45,20 @@ class Budget:
 
     @property
     def runs(self) -> Range:
+        """Runs of the whole program, for whatever they are."""
         return self.teacher_runs + self.student_runs
+
+    def plus(self, other: "Budget") -> "Budget":
+        """This and `other`."""
+        return Budget(
+            self.teacher_runs + other.teacher_runs,
+            self.student_runs + other.student_runs,
+            self.prompt_calls + other.prompt_calls,
+        )
+
+    def validated(self, n_val: int) -> "Budget":
+        """This, and `n_val` runs at the most to score what came out."""
+        return replace(self, student_runs=self.student_runs + Range(0, n_val))
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,15 @@ class Needs:
     prompt_lm: bool = False
     teacher: bool = False
     package: str = ""
+
+    def plus(self, other: "Needs") -> "Needs":
+        """What this or `other` uses."""
+        return Needs(
+            self.trainset or other.trainset,
+            self.prompt_lm or other.prompt_lm,
+            self.teacher or other.teacher,
+            self.package or other.package,
+        )
 
     def __str__(self) -> str:
         words = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]
@@ -82,6 +105,10 @@ class Task:
     teacher_adapter: dspy.Adapter | None = None
     seed: int = 0
     workers: int = 1
+    #: What was tried; a search that is under way has one of its own.
+    tally: Tally = field(default_factory=Tally)
+    #: Called with the number of runs so far.
+    on_run: Callable[[], None] | None = None
 
     @property
     def trainset(self) -> list[dspy.Example]:
@@ -98,7 +125,16 @@ class Task:
     @property
     def metric(self) -> Any:
         """A strict bool under a trace, else the score as a float."""
-        return search_metric(self.scorer)
+        return search_metric(self.scorer, self.tally.note)
+
+    @property
+    def full_metric(self) -> Callable[..., Judgement]:
+        """The metric of five arguments, which gives a score with feedback."""
+        return full_metric(self.scorer, self.train, self.tally.note)
+
+    def over(self, train: Sequence[dspy.Example]) -> "Task":
+        """The same task over `train`."""
+        return replace(self, train=train)
 
     def seeded(self, lm: dspy.LM) -> dspy.LM:
         """`lm`, of which the samples that an optimizer draws by number depend on the seed.
@@ -110,6 +146,7 @@ class Task:
 
     @property
     def writer(self) -> dspy.LM:
+        """The LM that writes instructions."""
         return self.prompt_lm or self.lm
 
     @property
@@ -137,35 +174,39 @@ class Scores:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program that was tried: what its score was taken over, and its score in [0, 1] if known.
+    """A program that was tried on validation questions.
 
-    `scores` are those of the validation questions, in their order; empty where DSPy keeps none.
+    `scores` are in the order of these, None for one that it was not asked; `calls` and `tokens` are
+    those of the runs that were scored.
     """
 
     program: RAGProgram
-    score: float | None
-    note: str = ""
-    scores: Sequence[float] = ()
+    scores: Sequence[float | None]
+    calls: int = 0
+    tokens: int = 0
+
+    @property
+    def score(self) -> float:
+        """The mean of the known scores, in [0, 1]; 0 where none is."""
+        known = [score for score in self.scores if score is not None]
+        return sum(known) / len(known) if known else 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it was asked every validation question."""
+        return None not in self.scores
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search; `files` are further JSON files that the artefact must hold."""
+    """The result of a search; `files` are further JSON files that the artefact must hold.
+
+    `candidates` are best first. `left_out` says why replies of the writer were left out, one text
+    each.
+    """
 
     program: RAGProgram
     candidates: Sequence[Candidate] = ()
     files: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
-
-
-def tried_in(program: Any, *, scale: float = 100.0) -> list[Candidate]:
-    """What DSPy hung on the best program as `candidate_programs`; scores are out of `scale`."""
-    return [
-        Candidate(
-            cast(RAGProgram, row["program"]),
-            round(row["score"] / scale, 6),
-            f"seed {row['seed']}" if "seed" in row else "",
-            tuple(map(float, row.get("subscores", ()))),
-        )
-        for row in getattr(program, "candidate_programs", ())
-    ]
+    left_out: Sequence[str] = ()

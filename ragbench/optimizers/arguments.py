@@ -1,0 +1,117 @@
+"""Arguments of DSPy's optimizers, and of strangers', as knobs under their own names.
+
+An optimizer is a class with a constructor and a method `compile`; what these two take is what
+`--opt-set` sets. What a task supplies itself (questions, metric, LMs, seed, workers) is no knob.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from pydantic import Field, create_model, field_validator
+
+from ragbench.knobs import Knobs
+from ragbench.user_code import load_object
+
+K = TypeVar("K", bound=Knobs)
+
+#: What a task supplies, under the names that DSPy's optimizers have for it, and what only writes
+#: to a terminal or to a service.
+SUPPLIED = frozenset({
+    "student", "trainset", "valset", "metric", "teacher", "teacher_settings", "prompt_model",
+    "prompt_lm", "reflection_lm", "task_model", "lm", "num_threads", "max_errors", "seed",
+    "log_dir", "display_progress", "verbose", "track_stats", "provide_traceback",
+    "requires_permission_to_run", "use_wandb", "wandb_api_key", "wandb_init_kwargs", "use_mlflow",
+})  # fmt: skip
+_WORDS = {"none": None, "null": None, "true": True, "false": False}
+_EXTERNAL = re.compile(r"[\w./\\~-]+:[A-Za-z_]\w*")
+
+
+class Argued(Knobs):
+    """Knobs whose values are read as JSON where they are text."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read(cls, value: Any, info: Any) -> Any:
+        annotation = cls.model_fields[info.field_name].annotation
+        if annotation is not Any or not isinstance(value, str):
+            return value
+        if value.strip().lower() in _WORDS:
+            return _WORDS[value.strip().lower()]
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The named parameters of `function`, without `self`; empty where they are unknown."""
+    try:
+        found = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = {}
+    for name, parameter in found.items():
+        if name != "self" and parameter.kind not in several:
+            named[name] = parameter
+    return named
+
+
+def knobs_of(
+    base: type[K], functions: Collection[Callable[..., Any]], *, without: Collection[str] = ()
+) -> type[K]:
+    """`base` with a knob more for each argument of `functions` that no task supplies.
+
+    One that is left out is not passed, so that its default is the function's own. What ends in
+    `_key` is none: it would be stored.
+    """
+    fields: dict[str, Any] = {}
+    for function in functions:
+        for name, parameter in parameters_of(function).items():
+            if name in SUPPLIED or name in without or name in base.model_fields:
+                continue
+            if name.startswith("_") or name.endswith("_key") or name in fields:
+                continue
+            needed = parameter.default is inspect.Parameter.empty
+            default = "needed" if needed else f"default {parameter.default!r}"
+            fields[name] = (Any, Field(None, description=f"argument {name}, {default}"))
+    made: type[K] = create_model(f"{base.__name__}Argued", __base__=(base, Argued), **fields)
+    return made
+
+
+def passed_to(function: Callable[..., Any], knobs: Knobs) -> dict[str, Any]:
+    """The arguments of `function` that were given as knobs; what names code is imported.
+
+    Raises:
+        ConfigError: the code cannot be imported, or was not given on this command.
+    """
+    arguments = {}
+    for name in parameters_of(function):
+        field = type(knobs).model_fields.get(name)
+        if field is None or field.annotation is not Any or name not in knobs.model_fields_set:
+            continue
+        value = getattr(knobs, name)
+        if isinstance(value, str) and _EXTERNAL.fullmatch(value):
+            value = load_object(value, f"--opt-set {name}=")
+            if isinstance(value, type):
+                value = value()
+        arguments[name] = value
+    return arguments
+
+
+def supplied_to(function: Callable[..., Any], supplied: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `supplied` that `function` takes; one that takes any keyword gets no more."""
+    return {name: supplied[name] for name in parameters_of(function) if name in supplied}
+
+
+def shown(knobs: Knobs) -> dict[str, Any]:
+    """`knobs` as JSON holds them; an object stands by its class."""
+    return knobs.model_dump(mode="json", fallback=_class_of)
+
+
+def _class_of(value: object) -> str:
+    made = value if isinstance(value, type) or inspect.isfunction(value) else type(value)
+    return f"{made.__module__}:{made.__qualname__}"

@@ -1,0 +1,100 @@
+"""Demonstrations as they are shown: whole, of the fields of their predictor, and short enough.
+
+A bootstrapped demonstration carries the full inputs of the call it was taken from, for RAG every
+passage of every hop; four of them overflow a small model's context. And DSPy adds each training
+example to every predictor, so that one that plans or grades is shown replies "not supplied", and a
+reader is shown an answer without the passages that it was read from.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dspy
+from pydantic import BaseModel
+
+from ragbench.tokens import estimate_tokens, first_tokens
+
+#: Items of a list that would be left with fewer tokens than this are dropped.
+_LEAST = 15
+
+
+def fit_demos(
+    demos: Sequence[Any], signature: type[dspy.Signature], *, max_tokens: int | None
+) -> list[dict[str, Any]]:
+    """The demonstrations that are whole for `signature`, each trimmed to `max_tokens`.
+
+    One without an input or an output is left out. Only the signature's fields are kept, as plain
+    JSON values. With None nothing is trimmed.
+    """
+    tokens = 10**9 if max_tokens is None else max_tokens
+    return [_trimmed(demo, signature, tokens) for demo in demos if is_whole(demo, signature)]
+
+
+def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
+    """Whether `demo` has every output of `signature`, and every input that has no default."""
+    for name, field in signature.fields.items():
+        optional = name in signature.input_fields and not field.is_required()
+        if demo.get(name) is None and not optional:
+            return False
+    return True
+
+
+def _trimmed(
+    demo: Mapping[str, Any], signature: type[dspy.Signature], max_tokens: int
+) -> dict[str, Any]:
+    """`demo` with its inputs, the question apart, cut to `max_tokens` in all, the longest last.
+
+    Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
+    since a demonstration whose proof is cut away teaches to guess; order and numbering stay.
+    """
+    shown = {name: _plain(demo[name]) for name in signature.fields if demo.get(name) is not None}
+    outputs = [shown[name] for name in signature.output_fields]
+    proofs = [text.casefold() for text in outputs if isinstance(text, str) and len(text) > 1]
+    inputs = [name for name in signature.input_fields if name != "question" and name in shown]
+    for name in sorted(inputs, key=lambda name: _size(shown[name])):
+        shown[name] = _cut(shown[name], max_tokens, proofs)
+        max_tokens -= _size(shown[name])
+    if "augmented" in demo:
+        shown["augmented"] = True
+    return shown
+
+
+def _cut(value: Any, left: int, proofs: Sequence[str]) -> Any:
+    if isinstance(value, str):
+        if "\n" in value and estimate_tokens(value) > left:
+            return "\n".join(_cut(value.split("\n"), left, proofs))
+        return first_tokens(value, left) if left > 1 or not value else ""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            value[key] = _cut(item, left, proofs)
+            left -= _size(value[key])
+        return value
+    if not isinstance(value, list):
+        return value
+    texts = [str(item).casefold() for item in value]
+    proving = [any(proof in text for proof in proofs) for text in texts]
+    kept: dict[int, Any] = {}
+    used = 0
+    for i in sorted(range(len(value)), key=lambda i: not proving[i]):
+        if used and left - used < _LEAST:
+            break
+        kept[i] = _cut(value[i], left - used, proofs)
+        used += _size(kept[i])
+    return [kept[i] for i in sorted(kept)]
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return sum(map(_size, value.values() if isinstance(value, dict) else value))
+    return estimate_tokens(value) if isinstance(value, str) else 0
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        return [_plain(item) for item in items]
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

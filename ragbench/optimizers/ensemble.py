@@ -1,0 +1,92 @@
+"""Several compiled programs that vote: the best candidates of a random search.
+
+`dspy.Ensemble` asks every program at each question and reduces their predictions; its result cannot
+be saved. Here their demonstrations are saved as JSON beside the program, which is the best of them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import dspy
+from pydantic import Field
+
+from ragbench.errors import RunError
+from ragbench.metrics import normalise_answer
+from ragbench.optimizers.base import OPTIMIZERS
+from ragbench.optimizers.bootstrap import RandomSearch, RandomSearchKnobs
+from ragbench.optimizers.students import finish
+from ragbench.optimizers.task import SearchResult, Task
+from ragbench.programs.core import RAGProgram
+
+MEMBERS = "ensemble.json"
+
+
+class EnsembleKnobs(RandomSearchKnobs):
+    """Knobs of `ensemble`."""
+
+    size: int = Field(3, ge=2, le=20, description="programs that vote")
+
+
+@OPTIMIZERS.register("ensemble")
+class Ensemble(RandomSearch):
+    """The best candidates of `random_search`, whose answers vote."""
+
+    name = "ensemble"
+    description = "the best programs of a random search, all asked at each question; they vote"
+    source = "dspy.Ensemble with dspy.majority, over BootstrapFewShotWithRandomSearch"
+    changes = "demonstrations, and the calls of a question: those of all programs"
+    Knobs = EnsembleKnobs
+
+    @property
+    def runs_each(self) -> int:  # type: ignore[override]
+        """One run is one of each program."""
+        return int(self.knobs.size)
+
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
+        best = super().search(student, task).program
+        tried = list(task.tally.tried.values())
+        tried.sort(key=lambda entry: -sum(entry.scores.values()))
+        members = []
+        for entry in tried[: self.knobs.size]:
+            program = finish(entry.program)
+            members.append({name: each.demos for name, each in program.named_predictors()})
+        content = {"members": members}
+        return SearchResult(best, files={MEMBERS: content}, notes={"votes": len(members)})
+
+    @classmethod
+    def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
+        """Let each question of `program` be asked of all programs among `files`."""
+        try:
+            let_vote(program, files[MEMBERS]["members"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise RunError(f"cannot use {MEMBERS} ({reason}); compile again") from None
+
+
+def let_vote(program: RAGProgram, members: Sequence[Mapping[str, Any]]) -> None:
+    """Let each call of `program` ask a copy with the demonstrations of each of `members`.
+
+    The most common answer wins; of answers as common, that of the better program, which is first.
+    """
+    kind = type(program)
+    for member in members:
+        for name, _ in program.named_predictors():
+            list(member[name])
+
+    # A class of its own, not a method of the instance, so that a copy asks itself.
+    class Voting(kind):  # type: ignore[misc, valid-type]
+        def forward(self, question: str) -> dspy.Prediction:
+            predictions = []
+            for member in members:
+                asked = cast(RAGProgram, self.deepcopy())
+                asked.__class__ = kind
+                for name, predictor in asked.named_predictors():
+                    predictor.demos = member[name]
+                predictions.append(asked.forward(question))
+            answers = [normalise_answer(str(prediction.answer)) for prediction in predictions]
+            votes = Counter(answers)
+            return predictions[answers.index(max(answers, key=votes.__getitem__))]
+
+    Voting.__name__, Voting.__doc__ = kind.__name__, kind.__doc__
+    program.__class__ = Voting

@@ -1,0 +1,202 @@
+"""An optimizer of one's own: any `dspy.teleprompt.Teleprompter`, called as DSPy calls it.
+
+It is named as `path/to/file.py:Class` or `package.module:Class`, registered by an entry point, or
+handed over as an object. Its constructor and `compile` are given what they take by DSPy's names:
+student, training and validation questions, the metric in its full form, teacher, prompt model,
+seed and workers. All else that they take is a knob. It works on the same students as the optimizers
+that ship, so that limits, journal, resume and the record of candidates are the same.
+"""
+
+import copy
+import inspect
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import dspy
+from dspy import AdapterParseError, LMError
+
+from ragbench.errors import ConfigError, RagbenchError
+from ragbench.lms.factory import keep_lm, make_lm
+from ragbench.lms.lm import RagbenchLM
+from ragbench.optimizers.arguments import SUPPLIED, knobs_of, parameters_of, passed_to, supplied_to
+from ragbench.optimizers.base import Optimizer, OptimizerKnobs
+from ragbench.optimizers.task import NEVER, Needs, SearchResult, Size, Task
+from ragbench.programs.core import RAGProgram
+from ragbench.user_code import contained, load_object, message_of, source_digest
+
+#: Optimizers that were handed over as objects or classes, by the name that stands for them.
+_KEPT: dict[str, Any] = {}
+
+
+class OwnOptimizer(Optimizer):
+    """An optimizer of a stranger; `made` is its class, or the object that was handed over."""
+
+    made: ClassVar[Any]
+    sees = "what it asks for"
+    changes = "what it likes"
+    formula = "measured by a rehearsal with made-up replies; unknown where that fails"
+    keeps_ties = True
+    needs = Needs(prompt_lm=True, teacher=True)
+
+    def estimate(self, size: Size) -> None:
+        """Unknown: no formula says what a stranger's optimizer does."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Name, knobs, and a hash of its source: a changed optimizer is another compile."""
+        made = type(self).made
+        kind = made if isinstance(made, type) else type(made)
+        identity = {**super().identity, "source": _digest(kind)}
+        if not isinstance(made, type):
+            identity["settings"] = _settings(made)
+        return identity
+
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
+        """What its `compile` gives.
+
+        Raises:
+            ConfigError: it fails, needs an argument, or gives no program of the student's kind.
+        """
+        supplied = self._supplied(student, task)
+        try:
+            with contained(f"optimizer {self.name}"):
+                optimizer = self._optimizer(supplied)
+                compile = optimizer.compile
+                arguments = supplied_to(compile, supplied) | passed_to(compile, self.knobs)
+                self._check_needed(compile, arguments)
+                compiled = compile(student, **arguments)
+        except (RagbenchError, LMError, AdapterParseError):
+            raise
+        except Exception as error:  # whatever a stranger's optimizer raises
+            reason = f"{type(error).__name__}: {message_of(error)}"
+            raise ConfigError(
+                f"optimizer {self.name} failed: {' '.join(reason.split())}"
+            ) from error
+        if not isinstance(compiled, type(student)):
+            raise ConfigError(
+                f"optimizer {self.name} gave {type(compiled).__name__}, not the program that it "
+                "was given to compile"
+            )
+        return SearchResult(cast(RAGProgram, compiled))
+
+    def _supplied(self, student: RAGProgram, task: Task) -> dict[str, Any]:
+        """What DSPy's optimizers take, by the names that they have for it."""
+        teacher = None
+        if task.teacher is not None:
+            teacher = student.deepcopy()
+            teacher.set_lm(task.seeded(task.teacher))
+        return {
+            "trainset": task.trainset,
+            "valset": task.valset,
+            "metric": task.full_metric,
+            "teacher": teacher,
+            "teacher_settings": task.teacher_settings,
+            "prompt_model": task.writer,
+            "prompt_lm": task.writer,
+            "reflection_lm": task.writer,
+            "task_model": task.seeded(task.lm),
+            "lm": task.seeded(task.lm),
+            "num_threads": task.workers,
+            "max_errors": NEVER,
+            "seed": task.seed,
+            "log_dir": str(task.log_folder / "own"),
+        }
+
+    def _optimizer(self, supplied: dict[str, Any]) -> Any:
+        made = type(self).made
+        if not isinstance(made, type):
+            return _metered(made, supplied)
+        arguments = supplied_to(made.__init__, supplied) | passed_to(made.__init__, self.knobs)
+        self._check_needed(made.__init__, arguments)
+        return made(**arguments)
+
+    def _check_needed(self, function: Any, arguments: dict[str, Any]) -> None:
+        for name, parameter in parameters_of(function).items():
+            needed = parameter.default is inspect.Parameter.empty
+            if needed and name not in arguments and name != "student":
+                raise ConfigError(f"optimizer {self.name} needs --opt-set {name}=VALUE")
+
+
+def _metered(handed: Any, supplied: dict[str, Any]) -> Any:
+    """A copy of an optimizer object whose LMs are metered, and that has a metric."""
+    optimizer = copy.copy(handed)
+    for name, value in vars(handed).items():
+        if isinstance(value, dspy.LM) and not isinstance(value, RagbenchLM):
+            setattr(optimizer, name, make_lm(keep_lm(value)))
+        elif value is None and name in SUPPLIED and supplied.get(name) is not None:
+            setattr(optimizer, name, supplied[name])
+    return optimizer
+
+
+def _digest(kind: type) -> str:
+    try:
+        return source_digest(Path(inspect.getfile(kind)))
+    except (OSError, TypeError):  # a class of a notebook
+        return kind.__qualname__
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    """The plain settings of an optimizer object."""
+    plain = (bool, int, float, str)
+    return {name: value for name, value in vars(optimizer).items() if isinstance(value, plain)}
+
+
+def keep_optimizer(optimizer: Any) -> str:
+    """A name for an optimizer object or class, for this process.
+
+    Raises:
+        ConfigError: it is no optimizer.
+    """
+    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    if not (issubclass(kind, Optimizer) or callable(getattr(kind, "compile", None))):
+        raise ConfigError(
+            f"optimizer={repr(optimizer)[:80]} is neither a name nor a dspy.teleprompt.Teleprompter"
+        )
+    if isinstance(optimizer, Optimizer):
+        raise ConfigError(f"give the optimizer {optimizer.name} by its name, with opt_set")
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    _KEPT[name] = optimizer
+    return name
+
+
+def load_optimizer(spec: str) -> Any:
+    """What `spec` names: a class of optimizers, or the object that was handed over under it.
+
+    Raises:
+        ConfigError: it cannot be imported, or the user did not give it on this command.
+    """
+    if spec in _KEPT:
+        return _KEPT[spec]
+    return load_object(spec, "--optimizer")
+
+
+def optimizer_of(made: Any, name: str) -> type[Optimizer]:
+    """`made` as an optimizer of ragbench, which it may be.
+
+    Raises:
+        ConfigError: it is neither that nor one of DSPy's.
+    """
+    kind = made if isinstance(made, type) else type(made)
+    if issubclass(kind, Optimizer):
+        return kind
+    if not callable(getattr(kind, "compile", None)):
+        raise ConfigError(
+            f"{name} is no optimizer: it has no method compile(student, *, trainset, ...) as "
+            "dspy.teleprompt.Teleprompter has"
+        )
+    return _own(made, name)
+
+
+@lru_cache(maxsize=64)
+def _own(made: Any, name: str) -> type[Optimizer]:
+    kind = made if isinstance(made, type) else type(made)
+    functions = [kind.compile]
+    if isinstance(made, type):
+        functions.insert(0, kind.__init__)
+    about = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
+    members = {
+        "name": name, "made": made, "description": about, "source": f"{kind.__module__}",
+        "Knobs": knobs_of(OptimizerKnobs, functions),
+    }  # fmt: skip
+    return cast(type[Optimizer], type(kind.__name__, (OwnOptimizer,), members))

@@ -1,0 +1,168 @@
+"""MIPROv2: instructions that a prompt model proposes, and demonstrations, combined by TPE.
+
+Opsahl-Ong et al. 2024 (arXiv:2406.11695). With no demonstrations it is the paper's form for
+instructions alone.
+"""
+
+import logging
+import math
+from typing import Any
+
+import dspy
+from pydantic import Field
+
+from ragbench.errors import ConfigError
+from ragbench.optimizers.arguments import passed_to
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer
+from ragbench.optimizers.bootstrap import SHOT_NAMES, DemoKnobs, bootstrap_runs
+from ragbench.optimizers.dspy_patches import lenient_proposals
+from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
+from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
+
+logger = logging.getLogger("dspy.ragbench")  # goes to the log of the compile
+
+
+class MIPROKnobs(DemoKnobs):
+    """Knobs of `mipro`."""
+
+    candidates: int = Field(6, ge=2, le=50, description="sets of demonstrations")
+    instructions: int = Field(3, ge=1, le=50, description="instructions per predictor")
+    trials: int = Field(0, ge=0, le=1000, description="combinations tried; 0 for DSPy's formula")
+    minibatch_size: int = Field(
+        35, ge=1, le=1000, description="questions that a trial scores, with minibatch"
+    )
+    minibatch_full_eval_steps: int = Field(
+        5, ge=1, le=1000, description="trials between two full validations, with minibatch"
+    )
+    minibatch: bool | None = Field(
+        None, description="trials score a sample of the questions; by default if V > 50"
+    )
+    bootstrapped: int = Field(4, ge=0, le=64, description="demonstrations from right answers")
+
+
+#: Above this many validation questions, trials of MIPRO score a sample of them.
+_MINIBATCH_ABOVE = 50
+#: Demonstrations that the prompt model is shown where the program gets none.
+_SHOWN_TO_WRITER = 3
+
+
+@OPTIMIZERS.register("mipro")
+class MIPRO(Optimizer):
+    """`dspy.MIPROv2` with its `auto` settings written out as knobs."""
+
+    name = "mipro"
+    description = "instructions by a prompt model and bootstrapped demonstrations, chosen by TPE"
+    source = "arXiv:2406.11695"
+    sees = "training questions and answers, demonstrations, and the program's code"
+    changes = "both"
+    renamed = SHOT_NAMES | {
+        "num_candidates": "candidates", "num_trials": "trials",
+    }  # fmt: skip
+    dspy_class = dspy.MIPROv2
+    formula = (
+        "(trials + 1) x V program runs, or V + trials x minibatch + a full validation every "
+        "fifth trial if V > 50; candidates - 2 bootstraps of at most T runs each; "
+        "P x instructions x (1 to 3) + a summary of the data as prompt calls; "
+        "trials = max(4 P log2(candidates), 1.5 candidates)"
+    )
+    needs = Needs(prompt_lm=True, teacher=True, package="optuna")
+    Knobs = MIPROKnobs
+    presets = {  # noqa: RUF012
+        "medium": {"candidates": 12, "instructions": 6},
+        "heavy": {"candidates": 18, "instructions": 9},
+    }
+
+    @property
+    def shows_demos(self) -> bool:
+        """Whether the program gets demonstrations, and not instructions alone."""
+        return bool(self.knobs.bootstrapped or self.knobs.labeled)
+
+    def trials(self, n_predictors: int) -> int:
+        """Combinations tried: those given, or those of DSPy's formula."""
+        if self.knobs.trials:
+            return int(self.knobs.trials)
+        n, chosen = self.knobs.candidates, n_predictors
+        if self.shows_demos:
+            chosen *= 2
+        return int(max(2 * chosen * math.log2(n), 1.5 * n))
+
+    def uses_minibatch(self, n_val: int) -> bool:
+        """Whether a trial scores a sample of the validation questions."""
+        if self.knobs.minibatch is None:
+            return n_val > _MINIBATCH_ABOVE
+        return bool(self.knobs.minibatch)
+
+    def estimate(self, size: Size) -> Budget:
+        sets = max(self.knobs.candidates - 2, 0)
+        knobs = self.knobs
+        if not self.shows_demos:
+            knobs = knobs.model_copy(update={"bootstrapped": _SHOWN_TO_WRITER})
+        shuffled = bootstrap_runs(knobs, size.n_train, least=1).times(max(sets - 1, 0))
+        first = Range()
+        if sets:
+            first = bootstrap_runs(knobs, size.n_train)
+        proposals = size.n_predictors * min(knobs.instructions, knobs.candidates)
+        batches = math.ceil(size.n_train / 10) - 1
+        trials = self.trials(size.n_predictors)
+        scored = Range.exactly((trials + 1) * size.n_val)
+        if self.uses_minibatch(size.n_val):
+            base = size.n_val + trials * min(knobs.minibatch_size, size.n_val)
+            full = trials // knobs.minibatch_full_eval_steps
+            scored = Range(base + full * size.n_val, base + (full + 1) * size.n_val)
+        return Budget(
+            teacher_runs=first + shuffled,
+            student_runs=scored,
+            prompt_calls=Range(proposals, proposals * 3 + 2 + min(batches, 9)),
+        )
+
+    def check(self, size: Size) -> None:
+        """Raise ConfigError where demonstrations are asked for that cannot be sampled."""
+        super().check(size)
+        if self.knobs.labeled and not self.knobs.bootstrapped:
+            raise ConfigError(
+                "optimizer mipro: labeled without bootstrapped is no set of demonstrations; give "
+                "--opt-set labeled=0 too, for instructions alone, or bootstrapped=1"
+            )
+
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
+        knobs, valset = self.knobs, task.valset
+        search = _MIPRO(
+            metric=task.metric,
+            prompt_model=task.writer,
+            task_model=task.lm,
+            teacher_settings=task.teacher_settings,
+            max_bootstrapped_demos=knobs.bootstrapped,
+            max_labeled_demos=knobs.labeled,
+            auto=None,
+            num_candidates=knobs.candidates,
+            seed=task.seed,  # not to compile, which takes a seed of 0 for none and uses 9
+            log_dir=str(task.log_folder / "mipro"),
+            **passed_to(dspy.MIPROv2.__init__, knobs),
+        )
+        search.num_instruct_candidates = knobs.instructions
+        best = search.compile(
+            student,
+            trainset=task.trainset,
+            valset=valset,
+            num_trials=self.trials(len(student.predictors())),
+            minibatch=self.uses_minibatch(len(valset)),
+            minibatch_size=min(knobs.minibatch_size, len(valset)),
+            minibatch_full_eval_steps=knobs.minibatch_full_eval_steps,
+            **passed_to(dspy.MIPROv2.compile, knobs),
+        )
+        return SearchResult(best, notes={"lost_proposals": search.lost})
+
+
+class _MIPRO(dspy.MIPROv2):
+    """DSPy's, with the proposals that failed left out and counted."""
+
+    lost = 0
+
+    def _propose_instructions(self, *args: Any, **kwargs: Any) -> Any:
+        with lenient_proposals(self._leave_out):
+            return super()._propose_instructions(*args, **kwargs)
+
+    def _leave_out(self, error: Exception) -> None:
+        logger.warning("a proposal is left out: %s", error)
+        self.lost += 1
