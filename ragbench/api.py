@@ -222,7 +222,8 @@ def compile(
     Give it to `evaluate(..., compiled=folder)`. `settings` are those of the compile, such as
     `train_limit`, `metric` or `optimizer_seed`; `options` are as for `evaluate`.
     """
-    from ragbench.experiments.compile import compile_folder, compile_program
+    from ragbench.experiments.compile import compile_program
+    from ragbench.experiments.plans import compile_folder
 
     config = _config_of(program, data, lm, retriever, corpus, options)
     compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})

@@ -76,8 +76,9 @@ class KeptRows:
             self._db.execute("DELETE FROM kept WHERE key = ?", (key,))
 
     def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+        """Close the file, once no other thread reads or writes it."""
+        with self._lock:
+            self._db.close()
 
     def _write(self, entries: Mapping[bytes, bytes]) -> None:
         rows = [(key, value, _checksum(key, value)) for key, value in entries.items()]

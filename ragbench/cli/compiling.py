@@ -41,19 +41,18 @@ def compile_command(dry_run: bool, **options: Any) -> None:
     same command again to continue a compile that was interrupted. Use the result with
     `ragbench eval --compiled FOLDER`.
     """
-    from ragbench.experiments.compile import (
-        compile_folder,
-        compile_program,
-        estimate_compile,
-        make_plan,
-    )
+    from ragbench.experiments.budgets import budget_of, estimate_lines
+    from ragbench.experiments.compile import compile_program
+    from ragbench.experiments.plans import compile_folder, make_plan
     from ragbench.experiments.runs.context import limited
 
     limits = shared.take_limits(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
     config = shared.to_config(**options)
     if dry_run:
-        say(*estimate_compile(make_plan(config, settings)).lines())
+        with limited(limits):
+            plan = make_plan(config, settings)
+            say(*estimate_lines(plan, budget_of(plan)))
         return
     with limited(limits, compile_folder(config, settings)), RunProgress() as progress:
         compile_program(config, settings, on_message=say, watch=progress)

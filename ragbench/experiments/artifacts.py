@@ -148,6 +148,12 @@ def read_sidecar(folder: Path) -> Sidecar:
     """The sidecar of the compiled program in `folder`."""
     path = _file_within(folder, SIDECAR)
     if not path.is_file():
+        if folder.parent.name == "candidates":
+            compiled = folder.parent.parent
+            n = len(list(folder.parent.glob(f"*/{SIDECAR}")))
+            raise RunError(
+                f"{compiled} has no candidate {folder.name}; it has {n}, numbered from 0"
+            )
         if (folder / "compile.json").is_file():
             raise RunError(
                 f"{folder} holds an unfinished compile; give its command again to finish"

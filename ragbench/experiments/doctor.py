@@ -6,7 +6,7 @@ from pathlib import Path
 from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments import store
 from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
-from ragbench.experiments.compile import ASKED
+from ragbench.experiments.plans import ASKED
 
 _TWICE = (
     "SELECT qid FROM records WHERE state = 'answered' GROUP BY qid HAVING count(*) > 1 ORDER BY qid"

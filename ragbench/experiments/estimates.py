@@ -16,7 +16,7 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -246,12 +246,9 @@ def rehearse(
     """
     runs, drawn = [], []
     for kind, example in itertools.product(_KINDS, examples):
-        stand_in = _StandIn(adapter, kind, lm)
-        none = dspy.LM("rehearsal/none", engine=_NoEngine(stand_in), cache=False)
-        settings = {"lm": none, "adapter": stand_in, "trace": None, "warn_on_type_mismatch": False}
-        made_up = current().plus(Rehearsal())
+        stand_in = StandIn(adapter, kind, lm)
         # A made-up reply may lead anywhere; what was asked until then counts.
-        with use(made_up, **settings), spending(Limits(calls=0)), contextlib.suppress(Exception):
+        with stand_in.answering(), contextlib.suppress(Exception):
             program(question=example.question)
         if stand_in.asked:
             runs.append(in_all("", stand_in.asked))
@@ -269,7 +266,7 @@ def rehearse(
 class _NoEngine:
     """Answers what a program asks of its LM past the adapter."""
 
-    def __init__(self, stand_in: _StandIn) -> None:
+    def __init__(self, stand_in: StandIn) -> None:
         self.stand_in = stand_in
 
     def complete(self, request: Request) -> Response:
@@ -279,10 +276,12 @@ class _NoEngine:
         return Response(None, request.model, message, "stop", Usage(1, 1, 2))
 
 
-class _StandIn(dspy.Adapter):
+class StandIn(dspy.Adapter):
     """Formats each prompt as the real adapter does, measures it and makes up the reply."""
 
-    def __init__(self, real: dspy.Adapter, kind: _Kind, lm: RagbenchLM | None) -> None:
+    def __init__(
+        self, real: dspy.Adapter, kind: _Kind = _KINDS[-1], lm: RagbenchLM | None = None
+    ) -> None:
         super().__init__()
         self.asked: list[Estimate] = []
         self._kind, self._lm = kind, lm
@@ -290,6 +289,15 @@ class _StandIn(dspy.Adapter):
             setattr(self, same, getattr(real, same))
         self._numbers, self._chance = itertools.count(1), random.Random(kind.seed)
         self._longest = _longest(lm)
+        self.lm = dspy.LM("rehearsal/none", engine=_NoEngine(self), cache=False)
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Inside the block every reply is made up, and no server can be asked."""
+        settings = {"adapter": self, "trace": None, "warn_on_type_mismatch": False}
+        made_up = current().plus(Rehearsal())
+        with use(made_up, lm=self.lm, **settings), spending(Limits(calls=0)):
+            yield
 
     def __call__(
         self,

@@ -78,7 +78,8 @@ def knobs_of(
             needed = parameter.default is inspect.Parameter.empty
             default = "needed" if needed else f"default {parameter.default!r}"
             fields[name] = (Any, Field(None, description=f"argument {name}, {default}"))
-    made: type[K] = create_model(f"{base.__name__}Argued", __base__=(base, Argued), **fields)
+    bases: Any = (base, Argued)
+    made: type[K] = create_model(f"{base.__name__}Argued", __base__=bases, **fields)
     return made
 
 

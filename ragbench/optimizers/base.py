@@ -40,6 +40,8 @@ from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
 
 PRESETS = ("light", "medium", "heavy")
+#: Between the steps of a chain.
+ARROW = "->"
 
 
 class OptimizerKnobs(Knobs):
@@ -145,7 +147,7 @@ class Optimizer(ABC):
         tally = Tally(for_optimizer(task.val), task.on_run)
         tokens = self.knobs.demo_context_tokens
         student = make_student(program, demo_tokens=tokens, tally=tally)
-        writer = make_writer(task.writer)
+        writer = make_writer(task.seeded(task.writer))
         task = replace(task, prompt_lm=writer, tally=tally)
         with _working_on(task), dspy.context(adapter=writing(current_adapter())):
             try:
@@ -185,12 +187,13 @@ class Optimizers(Registry[type[Optimizer]]):
             UnknownNameError: there is none; the message has the near names.
             ConfigError: what the name says is no optimizer.
         """
-        from ragbench.optimizers.chain import ARROW, chain_of
-        from ragbench.optimizers.external import optimizer_of
-
+        # By name: both stand on this module.
         if ARROW in name:
-            return chain_of(name)
-        return optimizer_of(super().get(name), name)
+            chain: type[Optimizer] = import_module("ragbench.optimizers.chain").chain_of(name)
+            return chain
+        external = import_module("ragbench.optimizers.external")
+        found: type[Optimizer] = external.optimizer_of(super().get(name), name)
+        return found
 
     def __iter__(self) -> Iterator[tuple[str, type[Optimizer]]]:
         for name in self.names():

@@ -3,7 +3,7 @@
 Bootstrapping is of DSPy (Khattab et al. 2023, arXiv:2310.03714).
 """
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import dspy
 from pydantic import Field
@@ -115,7 +115,7 @@ class RandomSearch(Optimizer):
         "T x rounds runs each"
     )
     needs = Needs(teacher=True)
-    Knobs = RandomSearchKnobs
+    Knobs: ClassVar[type[OptimizerKnobs]] = RandomSearchKnobs
     presets = {"medium": {"candidates": 8}, "heavy": {"candidates": 16}}  # noqa: RUF012
 
     def estimate(self, size: Size) -> Budget:

@@ -15,12 +15,10 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError
 from ragbench.optimizers.arguments import shown
-from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
+from ragbench.optimizers.base import ARROW, OPTIMIZERS, Optimizer, OptimizerKnobs, measure
 from ragbench.optimizers.students import bare
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
-
-ARROW = "->"
 
 
 class Chain(Optimizer):

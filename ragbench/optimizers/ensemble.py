@@ -6,14 +6,14 @@ be saved. Here their demonstrations are saved as JSON beside the program, which 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import dspy
 from pydantic import Field
 
 from ragbench.errors import RunError
 from ragbench.metrics import normalise_answer
-from ragbench.optimizers.base import OPTIMIZERS
+from ragbench.optimizers.base import OPTIMIZERS, OptimizerKnobs
 from ragbench.optimizers.bootstrap import RandomSearch, RandomSearchKnobs
 from ragbench.optimizers.students import finish
 from ragbench.optimizers.task import SearchResult, Task
@@ -36,7 +36,7 @@ class Ensemble(RandomSearch):
     description = "the best programs of a random search, all asked at each question; they vote"
     source = "dspy.Ensemble with dspy.majority, over BootstrapFewShotWithRandomSearch"
     changes = "demonstrations, and the calls of a question: those of all programs"
-    Knobs = EnsembleKnobs
+    Knobs: ClassVar[type[OptimizerKnobs]] = EnsembleKnobs
 
     @property
     def runs_each(self) -> int:  # type: ignore[override]

@@ -78,7 +78,7 @@ class OwnOptimizer(Optimizer):
                 f"optimizer {self.name} gave {type(compiled).__name__}, not the program that it "
                 "was given to compile"
             )
-        return SearchResult(cast(RAGProgram, compiled))
+        return SearchResult(compiled)
 
     def _supplied(self, student: RAGProgram, task: Task) -> dict[str, Any]:
         """What DSPy's optimizers take, by the names that they have for it."""
@@ -107,8 +107,9 @@ class OwnOptimizer(Optimizer):
         made = type(self).made
         if not isinstance(made, type):
             return _metered(made, supplied)
-        arguments = supplied_to(made.__init__, supplied) | passed_to(made.__init__, self.knobs)
-        self._check_needed(made.__init__, arguments)
+        init = _init_of(made)
+        arguments = supplied_to(init, supplied) | passed_to(init, self.knobs)
+        self._check_needed(init, arguments)
         return made(**arguments)
 
     def _check_needed(self, function: Any, arguments: dict[str, Any]) -> None:
@@ -116,6 +117,10 @@ class OwnOptimizer(Optimizer):
             needed = parameter.default is inspect.Parameter.empty
             if needed and name not in arguments and name != "student":
                 raise ConfigError(f"optimizer {self.name} needs --opt-set {name}=VALUE")
+
+
+def _init_of(kind: Any) -> Any:
+    return kind.__init__
 
 
 def _metered(handed: Any, supplied: dict[str, Any]) -> Any:
@@ -190,10 +195,10 @@ def optimizer_of(made: Any, name: str) -> type[Optimizer]:
 
 @lru_cache(maxsize=64)
 def _own(made: Any, name: str) -> type[Optimizer]:
-    kind = made if isinstance(made, type) else type(made)
+    kind: Any = made if isinstance(made, type) else type(made)
     functions = [kind.compile]
     if isinstance(made, type):
-        functions.insert(0, kind.__init__)
+        functions.insert(0, _init_of(kind))
     about = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
     members = {
         "name": name, "made": made, "description": about, "source": f"{kind.__module__}",

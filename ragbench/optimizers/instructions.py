@@ -64,7 +64,7 @@ class COPRO(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         search = dspy.COPRO(
-            prompt_model=task.writer.copy(rollout_id=task.seed),
+            prompt_model=task.writer.copy(rollout_id=0),
             metric=task.metric,
             breadth=self.knobs.breadth,
             depth=self.knobs.depth,

@@ -57,7 +57,8 @@ def make_student(
     Its runs are noted in `tally`.
     """
     student = cast(RAGProgram, program.reset_copy())
-    student.__class__ = _student_of(type(student))
+    kind: Any = type(student)
+    student.__class__ = _student_of(kind)
     student.rb_tally = tally or Tally()
     for predictor in student.predictors():
         predictor.__class__ = _Predict
@@ -66,11 +67,11 @@ def make_student(
 
 
 @lru_cache(maxsize=64)
-def _student_of(kind: type[RAGProgram]) -> type[RAGProgram]:
+def _student_of(kind: Any) -> type[Any]:
     """The class of students of `kind`, which shows optimizers the source of `kind`."""
 
     # A class of its own, not a method of the instance, so that a copy asks itself.
-    class Student(kind):  # type: ignore[misc, valid-type]
+    class Student(kind):
         rb_plain = kind
 
         def forward(self, question: str) -> dspy.Prediction:

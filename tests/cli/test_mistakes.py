@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ragbench.cli.main import main
-from ragbench.experiments.compile import compile_folder
 from ragbench.experiments.config import CompileConfig, make_config
+from ragbench.experiments.plans import compile_folder
 from ragbench.user_code import allow
 from tests.experiments.scored_runs import four, make_run
 from tests.kills import write_questions

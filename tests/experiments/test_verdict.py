@@ -1,6 +1,7 @@
 """A verdict: every arm an ordinary run, held out, continued where it was cut off, and in words."""
 
 import json
+import re
 import shutil
 from typing import Any
 
@@ -12,8 +13,8 @@ from ragbench.data import load_dataset
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
-from ragbench.experiments.compile import make_plan
 from ragbench.experiments.config import CompileConfig
+from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.comparison import looks_in_words, print_verdict, summary_lines
 from ragbench.experiments.store import write_json
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town
@@ -107,14 +108,14 @@ def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -
         made = verdict(world, how=CompileConfig(**how), seeds=seeds)
         return made, "\n".join(summary_lines(made))
 
-    made, lines = quick(3, train_limit=6)  # bootstraps, which come to different programs
+    made, lines = quick(3)  # bootstraps, which come to different programs
     assert made.distinct_programs == 3
-    assert made.conclusion("em").startswith("compiling on these 6 questions ")
+    assert made.conclusion("em").startswith("compiling on these 16 questions ")
     assert "this is a verdict on" not in lines
-    two, lines = quick(2, train_limit=6)
+    two, lines = quick(2)
     assert two.conclusion("em").startswith("this set of 2 compiled programs ")
     assert "verdict on this set of 2 compiled programs" in lines
-    one, _ = quick(1, train_limit=6)
+    one, _ = quick(1)
     assert one.conclusion("em").startswith("this compiled program ")
     shutil.rmtree(one.folder / "compiled-0")
     (one.folder / "compiled-1").rename(one.folder / "compiled-0")
@@ -150,14 +151,15 @@ def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:
 
 def test_a_clear_difference_is_decided_early_and_says_what_that_saved(world: World) -> None:
     config = world.config(out=world.folder / "verdict", limit=12)
-    dataset = make_plan(config, CompileConfig()).run_context.dataset
-    compiling = {e.question for name in ("train", "validation") for e in dataset.splits[name]}
+    splits = make_plan(config, CompileConfig()).run_context.dataset.splits
+    learnt = [*splits["train"], *splits["validation"][1:]]  # all, or there were no room
+    compiling = {int(re.findall(r"\d+", example.question)[0]) for example in learnt}
 
     def right_with_demos(asked: Asked) -> Reply:
         reply = helped_by_demos(asked)
         if "answer" in reply:
             demos = asked.prompt.count("Which town number") > 1
-            right = demos or asked.inputs.get("question", "") in compiling
+            right = demos or town(asked) in compiling
             reply["answer"] = f"Town {town(asked)}" if right else "elsewhere"
         return reply
 

@@ -68,7 +68,8 @@ def stream(name: str, seed: int, folder: Path) -> list[Any]:
     lm = scripted(seed=0)
     knobs = {**SMALL[name], **SAMPLING.get(name, {})}
     job = task(folder, lm, seed=seed, workers=1)
-    found = OPTIMIZERS.get(name)(**knobs).compile(program(), job)
+    start = program("direct" if name == "labeled" else "vanilla")
+    found = OPTIMIZERS.get(name)(**knobs).compile(start, job)
     asked = [(a.prompt, a.request.config.temperature, a.request.config.seed) for a in lm.asked]
     return asked or [found.program.dump_state()]
 
@@ -154,9 +155,8 @@ def test_the_bank_holds_right_answers_alone_never_the_question_asked_and_survive
     bank = found.files[BANK]
     even = {e.question for i, e in enumerate(TRAIN) if i % 2 == 0}
     assert {entry["question"] for entry in bank["entries"]} == even
-    (tmp_path / BANK).write_text(json.dumps(bank))
     loaded = program("self_rag")
-    KNN.attach(loaded, tmp_path)
+    KNN.attach(loaded, json.loads(json.dumps(found.files)))
     before = len(lm.asked)
     first = measure(found.program, VAL, task(tmp_path, lm))
     middle = len(lm.asked)
@@ -167,10 +167,8 @@ def test_the_bank_holds_right_answers_alone_never_the_question_asked_and_survive
     assert not [a for a in lm.asked if a.prompt.count(f"Town {town(a)}?") > 1]
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"k": 2, "entries": [3]}'])
-def test_a_broken_bank_is_one_line(text: str | None, tmp_path: Path) -> None:
-    if text is not None:
-        (tmp_path / BANK).write_text(text)
+@pytest.mark.parametrize("files", [{}, {BANK: {"k": 2, "entries": [3]}}])
+def test_a_broken_bank_is_one_line(files: dict[str, Any]) -> None:
     with pytest.raises(RunError, match="compile again") as caught:
-        KNN.attach(program(), tmp_path)
+        KNN.attach(program(), files)
     assert "\n" not in str(caught.value)

@@ -82,8 +82,12 @@ def compiled(
 
 #: Small settings of each optimizer, so that a test takes seconds.
 SMALL: dict[str, dict[str, Any]] = {
+    "better_together": {
+        "strategy": "bootstrap -> copro", "copro.breadth": 2, "copro.depth": 1,
+    },
     "bootstrap": {},
     "copro": {"breadth": 2, "depth": 2},
+    "ensemble": {"candidates": 2, "size": 2},
     "gepa": {"runs": 25},
     "infer_rules": {"candidates": 2},
     "knn": {},

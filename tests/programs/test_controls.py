@@ -7,8 +7,8 @@ import dspy
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.compile import make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.plans import make_plan
 from ragbench.ledger import open_ledger
 from ragbench.metrics.text import normalise_answer
 from ragbench.programs import PROGRAMS, wrappers

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, DataError, StoppedError
+from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import (
     COMPILED,
@@ -31,9 +32,10 @@ from ragbench.experiments.compare.verdicts import (
     schedule,
     verdict_folder,
 )
-from ragbench.experiments.compile import OnMessage, compile_program, estimate_compile, make_plan
+from ragbench.experiments.compile import OnMessage, compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import estimate_run, in_all
+from ragbench.experiments.plans import make_plan
 from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import Evaluation

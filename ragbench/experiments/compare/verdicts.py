@@ -25,8 +25,8 @@ from ragbench.errors import RunError
 from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
 from ragbench.experiments.compare import paired
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
-from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, write_json

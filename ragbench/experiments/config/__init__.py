@@ -18,6 +18,7 @@ from ragbench.experiments.config.files import (
 from ragbench.experiments.config.identity import (
     SHIPPED,
     SHIPPED_FOLDER,
+    candidate_folder,
     compiled_digest,
     compiled_folder,
     file_within,

@@ -168,8 +168,10 @@ class CompileConfig(Knobs):
     There is no split to choose: training and validation questions are used, and no others.
     """
 
-    optimizer: Annotated[str, Option(metavar="NAME")] = Field(
-        "bootstrap", description="optimizer; see `ragbench list optimizers`"
+    optimizer: Annotated[str, Option(metavar="NAME|FILE.py:CLASS|NAME -> NAME")] = Field(
+        "bootstrap",
+        description="optimizer, see `ragbench list optimizers`; it may be one of your own, or "
+        "several in a chain",
     )
     preset: Literal["light", "medium", "heavy"] = Field(
         "light", description="how much the search may spend"
@@ -191,11 +193,17 @@ class CompileConfig(Knobs):
     optimizer_seed: int = Field(0, ge=0, description="seed of the optimizer")
     out: Path | None = Field(None, description="folder of the compiled program")
 
-    @field_validator("optimizer_metric")
+    @field_validator("optimizer_metric", "optimizer")
     @classmethod
-    def _named_by_the_user(cls, metric: str) -> str:
-        allow(metric)
-        return metric
+    def _named_by_the_user(cls, name: str) -> str:
+        allow(*(part.strip() for part in name.split("->")))
+        return name
+
+    @field_validator("opt_set")
+    @classmethod
+    def _given_by_the_user(cls, knobs: dict[str, Any]) -> dict[str, Any]:
+        allow(*(value for value in knobs.values() if isinstance(value, str)))
+        return knobs
 
 
 class TuneConfig(Knobs):

@@ -166,8 +166,14 @@ def shipped_programs() -> list[str]:
 
 
 def compiled_folder(given: Path, program: str) -> Path:
-    """The folder that `given` names: itself, or for `shipped` the one that comes with `program`."""
+    """The folder that `given` names: itself, or for `shipped` the one that comes with `program`.
+
+    `FOLDER@3` is candidate 3 of the compile in FOLDER, where no folder has that name.
+    """
     if str(given) != SHIPPED:
+        folder, _, number = str(given).rpartition("@")
+        if folder and number.isdigit() and not Path(given).exists():
+            return candidate_folder(Path(folder), int(number))
         return given
     if program not in shipped_programs():
         raise ConfigError(
@@ -175,6 +181,11 @@ def compiled_folder(given: Path, program: str) -> Path:
             f"make one with: ragbench compile --program {program}"
         )
     return SHIPPED_FOLDER / program
+
+
+def candidate_folder(folder: Path, number: int) -> Path:
+    """Where candidate `number` of the compile in `folder` is kept, as a compiled program."""
+    return folder / "candidates" / str(number)
 
 
 def compiled_digest(folder: Path, files: Iterable[str] | None = None) -> str:

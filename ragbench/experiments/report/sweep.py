@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
-from ragbench.experiments.compile import ASKED, estimate_compile
+from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
+from ragbench.experiments.plans import ASKED
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, compared
 from ragbench.experiments.report.table import (
     Column,
@@ -108,6 +109,8 @@ def print_programs(folder: Path) -> None:
         raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
     rows, problems = [], []
     for path in sorted({p.parent for name in (SIDECAR, ASKED) for p in folder.rglob(name)}):
+        if path.parent.name == "candidates":  # of a compile that has a row
+            continue
         try:
             rows.append(_program_row(path, read_sidecar(path)))
         except RunError as error:

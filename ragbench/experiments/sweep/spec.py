@@ -17,7 +17,6 @@ from typing import Any
 from pydantic import Field
 
 from ragbench.errors import ConfigError, RagbenchError
-from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import (
     CompileConfig,
     RunConfig,
@@ -27,6 +26,7 @@ from ragbench.experiments.config import (
     make_config,
     with_k,
 )
+from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.knobs import Knobs, resolve

@@ -15,8 +15,9 @@ from typing import Literal
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.compare.paired import compare_all
-from ragbench.experiments.compile import Plan, compile_program, make_plan
+from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.plans import Plan, make_plan
 from ragbench.experiments.runs.context import RunContext, ready, same_retrieval
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation

@@ -1,0 +1,163 @@
+"""What a compile will spend: by the optimizer's own formula, or by a rehearsal of the optimizer.
+
+A stranger's optimizer has no formula. It is run with made-up answers and replies over the questions
+it will have, which counts what it asks for: where all answers are right, where none is, and where
+half are. Where that fails, or takes too long, what it will spend is unknown, and a limit is asked
+for.
+"""
+
+import contextlib
+import math
+import random
+import tempfile
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import dspy
+
+from ragbench import optimizers
+from ragbench.errors import ConfigError, RunError, StopSignal
+from ragbench.experiments import estimates
+from ragbench.experiments.plans import Plan
+from ragbench.lms.calls import room
+from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
+
+#: Tokens that one demonstration adds beside its passages: question, answer and markers.
+_DEMO_OVERHEAD = 80
+#: Program runs and seconds after which a rehearsal is given up.
+_MOST_RUNS, _MOST_SECONDS = 20_000, 20.0
+#: Shares of made-up answers that are right.
+_RIGHT = (0.0, 0.5, 1.0)
+
+
+def budget_of(plan: Plan) -> optimizers.Budget | None:
+    """What the search will spend, by formula or rehearsal; None where neither says it."""
+    return plan.optimizer.estimate(plan.size) or rehearsed(plan)
+
+
+def check_limit(plan: Plan) -> None:
+    """Do nothing if calls are limited.
+
+    Raises:
+        ConfigError: they are not, and what the compile will spend is not known.
+    """
+    if math.isinf(room().calls):
+        raise ConfigError(
+            f"what the optimizer {plan.optimizer.name} will spend is unknown; limit it with "
+            "--max-calls N"
+        )
+
+
+def estimate_lines(plan: Plan, budget: optimizers.Budget | None) -> list[str]:
+    """The estimate in lines for people; where it is unknown, the limit that holds."""
+    if budget is None:
+        left = room().calls
+        limit = "give --max-calls N" if math.isinf(left) else f"limited to {left:,.0f} calls"
+        return [f"{plan.optimizer.name}: what it will spend is unknown, {limit}"]
+    try:
+        return estimate_compile(plan, budget).lines()
+    except RunError as error:
+        return [f"no estimate: {error}"]
+
+
+def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> estimates.Estimate:
+    """What the compile takes, the scores before and after included; asks no server.
+
+    Calls and tokens of a run are those of the rehearsal; the upper bounds have every demonstration
+    that the optimizer may add to each call.
+    """
+    optimizer, size = plan.optimizer, plan.size
+    search = budget or budget_of(plan)
+    if search is None:
+        raise RunError("; ".join(estimate_lines(plan, None)))
+    both = Range.exactly((1 + optimizer.runs_each) * size.n_val)  # before it and after
+    budget = search.plus(optimizers.Budget(student_runs=both))
+    retry, runs, prompts = estimates.most_tries(plan.run_context), budget.runs, budget.prompt_calls
+    run = estimates.rehearse_questions(plan.run_context, plan.val)
+    calls = Range(round(run.low.calls), round(run.high.calls))
+    names = ("bootstrapped", "labeled", "demos", "k")
+    most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
+    a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD if most else 0
+    tokens = calls.high * most * a_demo
+    price = plan.run_context.lm.pricing.cost(tokens, 0)
+    demos = estimates.Spend(tokens=tokens, cost=math.inf if price is None else price)
+    scored = f"{1 + optimizer.runs_each} x V to score before and after"
+    notes = [
+        f"program runs: {runs}: {optimizer.formula} to compile, {scored}",
+        f"LM calls of one run: {calls}",
+    ]
+    if retry > 1:
+        notes.append(estimates.ASKED_TWICE)
+    if prompts != Range():
+        notes.append(f"tokens and cost are without those of {prompts} calls that write "
+                     "instructions")  # fmt: skip
+    title = (
+        f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
+        f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}"
+    )
+    longest = replace(run, high=estimates.each_of(sum, (run.high, demos)))
+    programs = longest.times(runs.low, (runs.low + runs.high) / 2, runs.high, tries=retry)
+    middle = estimates.Spend((prompts.low + prompts.high) / 2)
+    written = estimates.Estimate(
+        "", estimates.Spend(prompts.low), middle, estimates.Spend(prompts.high)
+    )
+    return estimates.in_all(title, [programs, written], notes)
+
+
+def rehearsed(plan: Plan) -> optimizers.Budget | None:
+    """What the optimizer asks for with made-up answers; None where it fails or takes too long."""
+    counts: list[tuple[int, int]] = []
+    for share in _RIGHT:
+        with contextlib.suppress(Exception, _EndlessError):
+            counts.append(_rehearsal(plan, share))
+    if len(counts) < len(_RIGHT):
+        return None
+    runs = [count[0] for count in counts]
+    calls = [count[1] for count in counts]
+    return optimizers.Budget(
+        student_runs=Range(min(runs), max(runs)), prompt_calls=Range(min(calls), max(calls))
+    )
+
+
+class _EndlessError(StopSignal):
+    """A rehearsal has more runs, or takes longer, than a rehearsal may."""
+
+
+def _rehearsal(plan: Plan, right: float) -> tuple[int, int]:
+    """Program runs and calls of the prompt LM, where a share of `right` of the answers is right."""
+    answers = {str(example.question): example.answers[0] for example in (*plan.train, *plan.val)}
+    begun = time.monotonic()
+    runs: list[str] = []
+
+    class MadeUp(type(plan.run_context.program)):  # type: ignore[misc]
+        def forward(self, question: str) -> dspy.Prediction:
+            runs.append(question)
+            if len(runs) > _MOST_RUNS or time.monotonic() - begun > _MOST_SECONDS:
+                raise _EndlessError
+            chance = random.Random(zlib.crc32(f"{question} {len(runs)}".encode())).random()
+            answer = answers.get(question, "") if chance < right else "made up"
+            for predictor in self.predictors():
+                inputs = dict.fromkeys(predictor.signature.input_fields, "made up")
+                outputs = dict.fromkeys(predictor.signature.output_fields, answer)
+                if dspy.settings.trace is not None:
+                    dspy.settings.trace.append((predictor, inputs, dspy.Prediction(**outputs)))
+            return dspy.Prediction(answer=answer, passages=[], steps=[])
+
+    program: RAGProgram = plan.run_context.program.deepcopy()
+    program.__class__ = MadeUp
+    stand_in = estimates.StandIn(plan.run_context.adapter)
+    with tempfile.TemporaryDirectory() as folder:
+        task = optimizers.Task(
+            train=plan.train,
+            val=plan.val,
+            scorer=optimizers.make_scorer("em"),
+            lm=stand_in.lm,
+            log_folder=Path(folder),
+            seed=plan.settings.optimizer_seed,
+        )
+        with stand_in.answering():
+            plan.optimizer.compile(program, task)
+    return len(runs), len(stand_in.asked)

@@ -1,0 +1,273 @@
+"""What came out of a compile: which program is shipped, what is said of it, and what was tried.
+
+An optimizer that finds nothing better may still hand over a longer prompt. So at a tie on the
+validation questions the plain program is kept; only what a stranger's optimizer chose stands.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ragbench import optimizers
+from ragbench.experiments import artifacts, store
+from ragbench.experiments.config import candidate_folder, compiled_digest
+from ragbench.experiments.plans import Plan
+from ragbench.metrics import (
+    corrected_best,
+    mean_interval,
+    normalise_answer,
+    paired_interval,
+    usable_clusters,
+)
+from ragbench.optimizers.tally import fingerprint
+from ragbench.programs.core import RAGProgram
+
+CANDIDATES = "candidates.jsonl"
+#: Two means closer than this are a tie.
+_TIE = 1e-9
+#: An answer of fewer letters stands in too many texts to be a leak.
+_LEAST_ANSWER = 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a compile; scores before and after are on the same validation questions.
+
+    `word` is better, worse, tie (an optimizer of one's own), kept (the plain program, at a tie),
+    no room (it was right everywhere before), or nothing (no other program was made).
+    """
+
+    result: optimizers.SearchResult
+    before: optimizers.Scores
+    after: optimizers.Scores
+    seconds: float
+    word: str = ""
+
+    @property
+    def tried(self) -> int:
+        """How many programs but the plain one met a validation question."""
+        return len(self.result.candidates)
+
+
+def judge(plan: Plan, outcome: Outcome) -> Outcome:
+    """`outcome` with its word, and with the plain program where that is kept."""
+    plain = plan.run_context.program
+    result = outcome.result
+    gain = outcome.after.mean - outcome.before.mean
+    changed = bool(result.files) or fingerprint(plain) != fingerprint(result.program)
+    others = []
+    for candidate in result.candidates:
+        if fingerprint(candidate.program) != fingerprint(plain):
+            others.append(candidate)
+    result = replace(result, candidates=others)
+    kept = replace(outcome, result=replace(result, program=plain, files={}), after=outcome.before)
+    if changed and gain > _TIE:
+        return replace(outcome, result=result, word="better")
+    if changed and gain < -_TIE:
+        return replace(outcome, result=result, word="worse")
+    if changed and plan.optimizer.keeps_ties:
+        return replace(outcome, result=result, word="tie")
+    if outcome.before.mean > 1 - _TIE:
+        return replace(kept, word="no room")
+    if changed or others:
+        return replace(kept, word="kept")
+    return replace(kept, word="nothing")
+
+
+def said_of(plan: Plan, outcome: Outcome) -> list[str]:
+    """What is said of `outcome`, a sentence a line."""
+    gain = outcome.after.mean - outcome.before.mean
+    n = len(outcome.before.scores)
+    metric = plan.settings.optimizer_metric
+    sentences = {
+        "better": f"better on validation: {metric} {gain:+.3f} on {n} questions that it was "
+        "chosen by; ask the test split what was gained",
+        "worse": f"worse on validation: {metric} {gain:+.3f}; the program was not chosen by these "
+        "questions, and the plain one scores higher",
+        "tie": "a tie on validation: what the optimizer gave is kept, and costs more where its "
+        "prompts are longer",
+        "kept": "the plain program is kept: nothing that was tried scores higher on validation",
+        "no room": "no room: the plain program has the full score on validation, and is kept; "
+        "give harder or more validation questions (--val-limit)",
+        "nothing": "nothing was found: no demonstration and no instruction that differs; the "
+        "plain program is kept; give more training questions (--train-limit), or another "
+        "--optimizer-metric",
+    }
+    lines = [f"outcome: {sentences[outcome.word]}"]
+    lost = len(outcome.result.left_out)
+    if outcome.tried or lost:
+        lines.append(
+            f"{outcome.tried} programs were tried on validation; {lost} replies of the prompt LM "
+            "were left out, cut twice or unreadable"
+        )
+    without = outcome.result.notes.get("no_demonstrations_for")
+    if without:
+        lines.append(
+            f"no demonstrations for {', '.join(without)}: the data has not all that they take and "
+            "give, such as passages; bootstrap makes them from right answers"
+        )
+    leaks = leak_of(plan, outcome.result.program)
+    if leaks:
+        lines.append(
+            f"leak: {leaks} instructions hold an answer of a training question; read them before "
+            "you trust the gain"
+        )
+    return lines
+
+
+def leak_of(plan: Plan, program: RAGProgram) -> int:
+    """How many instructions of `program` hold a training answer that the plain ones do not."""
+    answers = set()
+    for example in plan.train:
+        for answer in example.answers:
+            if len(normalise_answer(answer)) >= _LEAST_ANSWER:
+                answers.add(normalise_answer(answer))
+    leaks = 0
+    plain = dict(plan.run_context.program.named_predictors())
+    for name, predictor in program.named_predictors():
+        before = f" {normalise_answer(plain[name].signature.instructions)} "
+        after = f" {normalise_answer(predictor.signature.instructions)} "
+        leaks += any(f" {answer} " in after and f" {answer} " not in before for answer in answers)
+    return leaks
+
+
+def save(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> None:
+    """Write the program, what was tried, and last the sidecar, which makes the folder whole."""
+    folder = plan.folder
+    sidecar = _sidecar(plan, outcome, journal)
+    _write_candidates(plan, outcome, sidecar)
+    _write(folder, outcome.result.program, dict(outcome.result.files), sidecar)
+
+
+def _write(
+    folder: Path, program: RAGProgram, files: dict[str, Any], sidecar: artifacts.Sidecar
+) -> None:
+    artifacts.save_program(program, folder / artifacts.PROGRAM)
+    for name, content in files.items():
+        store.write_json(folder / name, content)
+    facts = {"program_sha256": compiled_digest(folder, files), "files": sorted(files)}
+    artifacts.write_sidecar(folder, sidecar.model_copy(update=facts))
+
+
+def _sidecar(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> artifacts.Sidecar:
+    program, asked = plan.run_context.program, plan.asked()
+    return artifacts.Sidecar(
+        format=artifacts.FORMAT,
+        program=program.name,
+        variant=program.knobs.variant,
+        knobs=program.knobs.model_dump(mode="json"),
+        predictors=artifacts.fields_of(outcome.result.program),
+        program_sha256="",
+        data=plan.data,
+        optimizer=asked["optimizer"],
+        config=asked["config"],
+        given=plan.run_context.config.sources(),
+        lms=asked["lms"],
+        versions=artifacts.versions(),
+        scores=_scores(plan, outcome),
+        cost={"seconds": round(outcome.seconds, 3), **journal.to_dict()},
+        outcome=outcome.word,
+        left_out=list(outcome.result.left_out),
+        leak=leak_of(plan, outcome.result.program),
+        notes=dict(outcome.result.notes),
+    )
+
+
+def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) -> None:
+    """`candidates.jsonl`, and a folder for each: 0 is the plain program, 1 the best of the rest."""
+    plain = plan.run_context.program
+    shipped = fingerprint(outcome.result.program)
+    rows: list[tuple[RAGProgram, Sequence[float | None], int | None, int | None]] = []
+    rows.append((plain, outcome.before.scores, None, None))
+    for tried in outcome.result.candidates:
+        rows.append((tried.program, tried.scores, tried.calls, tried.tokens))
+    if outcome.result.files or shipped not in {fingerprint(row[0]) for row in rows}:
+        rows.append((outcome.result.program, outcome.after.scores, None, None))
+    lines = []
+    for number, (program, scores, calls, tokens) in enumerate(rows):
+        known = [score for score in scores if score is not None]
+        is_shipped = fingerprint(program) == shipped
+        if outcome.result.files:
+            is_shipped = number == len(rows) - 1
+        lines.append({
+            "number": number, "program": fingerprint(program), "shipped": is_shipped,
+            "mean": sum(known) / len(known) if known else None, "n": len(known),
+            "scores": list(scores), "calls": calls, "tokens": tokens,
+        })  # fmt: skip
+        files = {}
+        if outcome.result.files and is_shipped:
+            files = dict(outcome.result.files)
+        measured = optimizers.Scores(tuple(known))
+        card = sidecar.model_copy(
+            update={
+                "candidate": number,
+                "outcome": "",
+                "leak": leak_of(plan, program),
+                "scores": _compared(plan, outcome.before, measured, full=len(known) == len(scores)),
+            }
+        )
+        _write(candidate_folder(plan.folder, number), program, files, card)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    store.write_whole(plan.folder / CANDIDATES, text.encode())
+
+
+def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
+    n = len(plan.val)
+    scores = _compared(plan, outcome.before, outcome.after)
+    candidates = [outcome.before.scores]
+    for candidate in outcome.result.candidates:
+        if candidate.is_whole:
+            candidates.append(tuple(score or 0.0 for score in candidate.scores))
+    clusters = _clusters(plan)
+    units = len(set(clusters)) if clusters else n
+    if len(candidates) > 2 and units > 1:  # the best without the luck of being chosen
+        scores["corrected"] = asdict(corrected_best(candidates, clusters=clusters))
+    return scores
+
+
+def _clusters(plan: Plan) -> Sequence[str] | None:
+    return usable_clusters([str(example.get("cluster") or "") for example in plan.val])
+
+
+def _compared(
+    plan: Plan, before: optimizers.Scores, after: optimizers.Scores, *, full: bool = True
+) -> dict[str, Any]:
+    """Scores of a program beside those of the plain one, over the questions that it was asked."""
+    clusters = _clusters(plan)
+    interval = None
+    if full:
+        interval = paired_interval(before.scores, after.scores, clusters=clusters)
+    return {
+        "metric": plan.settings.optimizer_metric,
+        "split": "validation",
+        "n": len(after.scores),
+        "zero_shot": scored(before, clusters),
+        "compiled": scored(after, clusters if full else None),
+        "difference": after.mean - before.mean,
+        "interval": asdict(interval) if interval else None,
+        # The optimizer chose by these very questions: only a held-out run tells what it gained.
+        "selected_on_these_questions": True,
+    }
+
+
+def scored(scores: optimizers.Scores, clusters: Sequence[str] | None = None) -> dict[str, Any]:
+    """Mean, failed runs and interval of `scores`, as a sidecar has them."""
+    interval = mean_interval(scores.scores, (0.0, 1.0), clusters)
+    return {
+        "mean": scores.mean,
+        "failed": scores.failed,
+        "interval": asdict(interval) if interval else None,
+    }
+
+
+def in_words(scores: optimizers.Scores) -> str:
+    """Interval, number of questions and failed runs of `scores`."""
+    words = f"{len(scores.scores)} questions"
+    ends = mean_interval(scores.scores, (0.0, 1.0))
+    if ends:
+        words = f"95 % interval [{ends.low:.3f}, {ends.high:.3f}], {words}"
+    if scores.failed:
+        words += f", {scores.failed} failed"
+    return words

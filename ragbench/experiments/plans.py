@@ -1,0 +1,148 @@
+"""The plan of a compile: all that it needs, checked before anything is spent, and its folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ragbench import optimizers
+from ragbench.data import for_optimizer
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments import artifacts, store
+from ragbench.experiments.config import CompileConfig, RunConfig, plain_name, server_of
+from ragbench.experiments.runs.context import RunContext, build, lm_of
+
+#: What a compile was asked for; its presence without a sidecar marks an unfinished compile.
+ASKED = "compile.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a compile needs, checked, before anything is spent."""
+
+    run_context: RunContext
+    settings: CompileConfig
+    optimizer: optimizers.Optimizer
+    train: Sequence[dspy.Example]
+    val: Sequence[dspy.Example]
+    data: artifacts.DataCard
+    folder: Path
+    prompt_lm: dspy.LM | None
+    teacher: dspy.LM | None
+
+    @property
+    def size(self) -> optimizers.Size:
+        """What the optimizer's budget depends on."""
+        return optimizers.Size(
+            len(self.run_context.program.predictors()), len(self.train), len(self.val)
+        )
+
+    def asked(self) -> dict[str, Any]:
+        """Everything that decides the result, JSON-ready; a folder holds one such compile."""
+        scorer = optimizers.make_scorer(self.settings.optimizer_metric)
+        return {
+            "config": self.run_context.config.identity(),
+            "optimizer": {
+                **self.optimizer.identity,
+                "seed": self.settings.optimizer_seed,
+                "metric": self.settings.optimizer_metric,
+                **(
+                    {"metric_sha256": scorer.digest}
+                    if isinstance(scorer, optimizers.OwnMetric)
+                    else {}
+                ),
+            },
+            "lms": {
+                "student": self.run_context.lm.model,
+                "teacher": self.teacher.model if self.teacher else None,
+                "prompt": self.prompt_lm.model if self.prompt_lm else None,
+                "adapter": type(self.run_context.adapter).__name__,
+            },
+            "data": self.data.model_dump(mode="json"),
+        }
+
+
+def make_plan(
+    config: RunConfig, settings: CompileConfig, *, like: RunContext | None = None
+) -> Plan:
+    """Check everything and put it together; asks no LM.
+
+    Data and retriever are shared with `like` where that is of the same ones.
+    """
+    if config.compiled is not None:
+        raise ConfigError("compile starts from a program as it is; leave --compiled out")
+    if config.policy is not None:
+        raise ConfigError("a router has no prompts of its own to compile; leave --policy out")
+    if config.form or config.votes > 1:
+        raise ConfigError("compile starts from a program as it is; leave form and votes out")
+    optimizer = make_optimizer(settings)
+    scorer = optimizers.make_scorer(settings.optimizer_metric)
+    folder = compile_folder(config, settings)
+    config = _of_training(config, settings)
+    run_context = build(config, like=like)
+    val = run_context.dataset.splits.get("validation", ())[: settings.val_limit]
+    if not val:
+        raise ConfigError(
+            f"{run_context.dataset.name} has no validation questions, on which compiled programs "
+            "are chosen"
+        )
+    if isinstance(scorer, optimizers.OwnMetric):
+        scorer.check(for_optimizer(val)[0])
+    train = run_context.examples
+    data = artifacts.data_card(run_context.dataset.name, run_context.dataset.digest, train, val)
+    plan = Plan(
+        run_context=run_context,
+        settings=settings,
+        optimizer=optimizer,
+        train=train,
+        val=val,
+        data=data,
+        folder=folder,
+        prompt_lm=lm_of(config, settings.prompt_lm) if settings.prompt_lm else None,
+        teacher=lm_of(config, settings.teacher) if settings.teacher else None,
+    )
+    optimizer.check(plan.size)
+    return plan
+
+
+def make_optimizer(settings: CompileConfig) -> optimizers.Optimizer:
+    """The optimizer that `settings` name, with its knobs.
+
+    Raises:
+        RagbenchError: there is none, or it has no such knob.
+    """
+    return optimizers.OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+
+
+def claim(plan: Plan) -> bool:
+    """Whether the folder holds this compile, finished; it is marked where new, else refused."""
+    asked, path = plan.asked(), plan.folder / ASKED
+    if store.is_claimed(path, asked, "a compile"):
+        return (plan.folder / artifacts.SIDECAR).is_file()
+    if (plan.folder / artifacts.PROGRAM).exists() or (plan.folder / artifacts.SIDECAR).exists():
+        raise RunError(f"{plan.folder} has a program but no {ASKED}; give another --out")
+    store.write_json(path, asked)
+    return False
+
+
+def compile_folder(config: RunConfig, settings: CompileConfig) -> Path:
+    """Where the compiled program goes."""
+    return settings.out or Path("compiled") / folder_name(_of_training(config, settings), settings)
+
+
+def _of_training(config: RunConfig, settings: CompileConfig) -> RunConfig:
+    # The run's own fields for choosing questions are of no use here, so they must not count.
+    return config.but(split="train", limit=settings.train_limit, out=None)
+
+
+def folder_name(config: RunConfig, settings: CompileConfig) -> str:
+    """The folder name of a compile: program, optimizer, and a hash of all that decides it."""
+    asked = settings.model_dump(mode="json", exclude={"out", "opt_set"})
+    asked["opt_set"] = make_optimizer(settings).identity
+    for name in ("teacher", "prompt_lm"):
+        asked[name] = server_of(asked[name]) if asked[name] else None
+    program = plain_name(config.program)
+    stem = config.name(asked).removeprefix(f"{program}-")
+    return f"{program}-{plain_name(settings.optimizer)}-{stem}".replace("-train-", "-")
