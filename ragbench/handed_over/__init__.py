@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError
-from ragbench.handed_over.identity import HOOK as HOOK, identity_of as identity_of
+from ragbench.handed_over.identity import (
+    HOOK as HOOK,
+    identity_of as identity_of,
+    parts_of as parts_of,
+)
 from ragbench.logs import get
 from ragbench.user_code import distribution_of, source_digest
 

@@ -108,13 +108,21 @@ def identity_of(value: object) -> Identity:
     return Identity(digest.hex(), tuple(reader.unread))
 
 
+def parts_of(value: object) -> list[object]:
+    """All objects that `value` holds, itself among them, each once."""
+    reader = _Reader()
+    reader.read(value, "")
+    return reader.found
+
+
 class _Reader:
     """One reading of a graph of objects; each object is read once."""
 
     def __init__(self) -> None:
         self.unread: list[str] = []
         self._known: dict[int, bytes] = {}
-        self._alive: list[object] = []  # or another object would get the id of a read one
+        #: What was read, held so that no other object gets the id of one.
+        self.found: list[object] = []
         self._modules: set[tuple[int, frozenset[str]]] = set()
 
     def read(self, value: Any, place: str) -> bytes:
@@ -125,8 +133,8 @@ class _Reader:
         known = self._known.get(id(value))
         if known is not None:
             return known
-        self._known[id(value)] = _digest("again", str(len(self._alive)))
-        self._alive.append(value)
+        self._known[id(value)] = _digest("again", str(len(self.found)))
+        self.found.append(value)
         try:
             found = self._object(value, place)
         except RecursionError:

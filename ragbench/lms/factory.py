@@ -142,7 +142,9 @@ def _of_object(
     longest = lm.kwargs.get("max_completion_tokens") or lm.kwargs.get("max_tokens")
     stated = {**lm.kwargs, "max_tokens": longest or HOSTED_MAX_TOKENS}
     settings = {name: stated[name] for name in _SAMPLING if stated.get(name) is not None}
-    return RagbenchLM(engine, cache=cache, **settings)
+    made = RagbenchLM(engine, cache=cache, **settings)
+    made.given, made.history = lm, lm.history  # which its owner looks at
+    return made
 
 
 def _local_identity(spec: LocalSpec) -> str:

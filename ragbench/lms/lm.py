@@ -32,6 +32,8 @@ from ragbench.redact import each_text, encodable, without_keys
 from ragbench.tokens import estimate_tokens
 
 METER_KEY = "ragbench"
+#: The setting of DSPy that is set while a module of a person's own answers a question.
+OWN = "ragbench_own_module"
 MEMORY_ENTRIES = 20_000  # of answers
 #: What an answer that came to no regular end is counted as.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
@@ -215,6 +217,8 @@ class RagbenchLM(dspy.LM):
 
     #: What is added to the number of a rollout, so that two compiles draw different samples.
     first_rollout = 0
+    #: The LM object that answers, where a person handed one over.
+    given: dspy.BaseLM | None = None
 
     def __init__(self, engine: MeteredEngine, **settings: Any) -> None:
         super().__init__(
@@ -268,9 +272,11 @@ class RagbenchLM(dspy.LM):
         return await super().acall(*args, **self._seeded(kwargs))
 
     def update_history(self, entry: dict[str, Any]) -> None:
-        """File a cached answer; the engine has filed the others. No history is kept.
+        """File a cached answer; the engine has filed the others.
 
-        What was sent and replied goes to the ledger, which keeps it if it is asked to.
+        History is kept where somebody may look at it: of an LM that was handed over, and while a
+        person's own module runs. What was sent and replied goes to the ledger, which keeps it if
+        it is asked to.
         """
         if not entry["usage"]:
             answers = entry["response"]
@@ -284,6 +290,10 @@ class RagbenchLM(dspy.LM):
             sent = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]
             reply = {"role": "assistant", "content": entry["outputs"]}
             ledger.keep_texts(map(_text, sent), _text(reply))
+        if self.given is not None:
+            self.given.update_history(entry)
+        elif dspy.settings.get(OWN):
+            super().update_history(entry)
 
     def copy(self, **kwargs: Any) -> Any:
         """As `dspy.LM`; rollouts are counted from `first_rollout` on."""

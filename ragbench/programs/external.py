@@ -5,6 +5,7 @@ that its constructor takes as `retriever`, or by `dspy.Retrieve`; both are noted
 trace. Passages that it returns as `passages` or `context` are kept with the record.
 """
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,10 +17,17 @@ from pydantic import Field
 from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.errors import ConfigError
+from ragbench.lms.brought import meter_brought_lms
+from ragbench.lms.lm import OWN
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace
 from ragbench.programs.core.program import named
+from ragbench.programs.own_threads import follow_threads
 from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers.base import SearchNotes
 from ragbench.user_code import contained, load_object
+
+#: Calls that an LM and each module remember while a module of a person's own runs.
+MOST_HISTORY = 1_000
 
 
 class TracedRetriever:
@@ -42,7 +50,8 @@ class TracedRetriever:
         trace = current().get(Trace)
         if trace is None:
             raise RuntimeError("the retriever of a program searches while it answers a question")
-        return trace.search_many(list(queries), k=k or self.k)
+        with use(current().plus(SearchNotes(None))):  # the trace notes it
+            return trace.search_many(list(queries), k=k or self.k)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -64,6 +73,8 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__(retriever, **knobs)
+        meter_brought_lms()
+        follow_threads()
         self.traced = TracedRetriever(self.knobs.k)
         arguments = dict(self.knobs.init)
         if "retriever" in inspect.signature(self.make.__init__).parameters:
@@ -73,7 +84,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
                 if self.given is None:
                     self.module = self.make(**arguments)
                 else:
-                    self.module = self.given.deepcopy()
+                    self.module = _copy(self.given)
         except Exception as error:  # whatever a stranger's constructor raises
             raise ConfigError(
                 f"{self.name} cannot be made: {type(error).__name__}: {error}; its arguments are "
@@ -86,7 +97,11 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         # Calls are the program's, not those of an optimizer's prompt model.
-        with use(replace(current(), caller=("", "")), rm=self.traced), contained(self.name):
+        context = replace(current(), caller=("", "")).plus(SearchNotes(trace.note_search))
+        settings: dict[str, Any] = {"rm": self.traced, OWN: True, "max_history_size": MOST_HISTORY}
+        if dspy.settings.trace is None:  # some of DSPy's modules add to it
+            settings["trace"] = []
+        with use(context, **settings), contained(self.name):
             prediction = self.module(question=trace.question)
         answer = prediction.get("answer") if isinstance(prediction, dspy.Prediction) else None
         if not isinstance(answer, str | int | float):
@@ -109,6 +124,21 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
         self.module.load_state(state, **options)
+
+
+def _copy(module: dspy.Module) -> dspy.Module:
+    """`module`, which compiling may change, with the very LMs that it has.
+
+    Where a part cannot be copied, such as a connection, DSPy's own way shares it.
+    """
+    memo: dict[int, Any] = {}
+    for part in handed_over.parts_of(module):
+        if isinstance(part, dspy.BaseLM):
+            memo[id(part)] = part
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception:  # whatever a stranger's part raises when it is copied
+        return module.deepcopy()
 
 
 def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
-from ragbench.context import current
+from ragbench.context import current, use
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.passages import Corpus, Passage
@@ -63,6 +65,39 @@ def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
     return found
 
 
+@dataclass(frozen=True)
+class SearchNotes:
+    """Part of the context of a person's own module: gets each search that it makes by itself.
+
+    `note` is called with the query, k, the passages found and the seconds it took.
+    """
+
+    note: Callable[[str, int, Sequence[Passage], float], None] | None
+
+
+def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
+    """`search` of a retriever, noted where somebody listens; k may be given by position."""
+
+    @wraps(search)
+    def noted(self: Retriever, query: Any, *place: int, **options: Any) -> Any:
+        if place:
+            options["k"] = place[0]
+        listening = current().get(SearchNotes)
+        if listening is None or listening.note is None:
+            return search(self, query, **options)
+        start = time.perf_counter()
+        with use(current().plus(SearchNotes(None))):  # what it asks its parts is no other search
+            found = search(self, query, **options)
+        queries = query if many else [query]
+        rows = found if many else [found]
+        seconds = (time.perf_counter() - start) / max(1, len(queries))
+        for asked, hits in zip(queries, rows, strict=True):
+            listening.note(asked, options.get("k", len(hits)), hits, seconds)
+        return found
+
+    return noted
+
+
 class Retriever(ABC):
     """Search over one corpus. Thread-safe; never copied (`deepcopy` returns the same object).
 
@@ -86,6 +121,12 @@ class Retriever(ABC):
     _stored: Any = None  # the `Manifest` of a stored index
     #: A folder for work that a build which was stopped need not do again; None where none is kept.
     _unfinished: Path | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("search", "search_many"):
+            if name in vars(cls):
+                setattr(cls, name, _noted(vars(cls)[name], many=name == "search_many"))
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         self.corpus = corpus
@@ -278,9 +319,16 @@ class PerQuestion(Retriever):
         return self.whole.restrict(places).build()
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """Not defined without a question.
+        """Search the passages of the question that is being answered.
 
         Raises:
-            DataError: always; call `for_question` first.
+            DataError: none is, or it has no passages; outside of one call `for_question` first.
         """
-        raise DataError("a per-question corpus is searched through for_question(question)")
+        qid = current().qid
+        places = self.corpus.contexts.get(qid) if qid is not None else None
+        if places is None:
+            raise DataError(
+                "each question has its own passages here, and none is being answered that has "
+                "any; search for_question(question), or take setting='pooled'"
+            )
+        return self._kept(places).search(query, k=k)

@@ -92,6 +92,10 @@ class LocalClient(Client):
         return response
 
 
+#: The setting of DSPy that is set while a metered LM asks through another one.
+INNER = "ragbench_inner"
+
+
 class GivenClient(Client):
     """A model through a `dspy.LM` that somebody made: it answers as it is, without its cache."""
 
@@ -100,7 +104,11 @@ class GivenClient(Client):
         self.provider = lm.model.partition("/")[0]
 
     def complete(self, request: Request) -> Response:
-        lm = self._lm.copy()  # its history is a call's own
+        # What is told of the call is told once, by the metered LM around this one.
+        with dspy.context(**{INNER: True}, usage_tracker=None, callbacks=[], disable_history=True):
+            return self._complete(self._lm, request)
+
+    def _complete(self, lm: dspy.BaseLM, request: Request) -> Response:
         if type(lm).forward is not dspy.LM.forward:  # a way of answering of its own
             system = [{"role": "system", "content": str(request.system)}] if request.system else []
             said = [{"role": str(m.role), "content": m.text or ""} for m in request.messages]

@@ -248,6 +248,11 @@ class Trace:
                 if passage.pid in log.shown:
                     log.seen.setdefault(passage.pid, passage)
 
+    def note_search(self, query: str, k: int, hits: Sequence[Passage], seconds: float) -> None:
+        """Note a search that was made by something else than this trace."""
+        with self._lock:
+            self._log.add(hits, query, k, seconds)
+
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The retriever's passages for `query`, noted as a search; a repeat costs nothing."""
         return self.search_many([query], k=k)[0]
