@@ -116,9 +116,13 @@ class Run:
 # Each function below raises a RagbenchError with one line for what its caller can mend.
 
 
-def load_dataset(name: str = "synthetic", **options: Any) -> Dataset:
-    """The data set called `name`; `options` are the fields of `DataSpec`, such as `data_file`."""
-    return _load(make_config({"dataset": name, **options}).data_spec())
+def load_dataset(name: str | None = None, **options: Any) -> Dataset:
+    """The data set called `name`; `options` are the fields of `DataSpec`, such as `data_file`.
+
+    Without a name it is that of the layout of the file, or the embedded synthetic one.
+    """
+    named = {} if name is None else {"dataset": name}
+    return _load(make_config({**named, **options}).data_spec())
 
 
 def make_retriever(name: str, data: Dataset | Corpus, **settings: Any) -> Retriever:
@@ -186,7 +190,7 @@ def record_of(example: dspy.Example, prediction: Any) -> Record:
 
 def evaluate(
     program: Program = "ircot",
-    data: Data = "synthetic",
+    data: Data | None = None,
     *,
     lm: LM = "local",
     retriever: AnyRetriever = "bm25",
@@ -208,7 +212,7 @@ def evaluate(
 
 def compile(
     program: Program,
-    data: Data = "synthetic",
+    data: Data | None = None,
     *,
     optimizer: str = "bootstrap",
     lm: LM = "local",
@@ -247,7 +251,7 @@ def compare(
 
 def verdict(
     program: Program,
-    data: Data = "synthetic",
+    data: Data | None = None,
     *,
     optimizer: str = "bootstrap",
     seeds: int = 3,
@@ -309,7 +313,7 @@ _given: dict[str, Dataset] = {}
 
 def _config_of(
     program: Program,
-    data: Data,
+    data: Data | None,
     lm: LM,
     retriever: AnyRetriever,
     corpus: Iterable[Passage | str] | None,
@@ -320,11 +324,16 @@ def _config_of(
         raise ConfigError(
             f"lm={repr(lm)[:80]} is neither a spec such as openai/gpt-4o-mini nor a dspy.LM object"
         )
-    fields: dict[str, Any] = {} if isinstance(data, str) else {"limit": None}
+    fields: dict[str, Any] = {}
+    if data is not None:
+        fields["dataset"] = _dataset_name(data, corpus)
+        if not isinstance(data, str):
+            fields["limit"] = None
+    elif corpus is not None:
+        raise ConfigError("corpus is what examples are searched in; give data=[...] with it")
     for option, value in options.items():
         fields[option] = str(value) if isinstance(value, Path) else value
     stands_for = str(fields.pop("name", None) or fields.get("out") or "")
-    fields["dataset"] = _dataset_name(data, corpus)
     if not isinstance(program, str):
         program = keep_module(program, stands_for=stands_for)
     if not isinstance(lm, str):
