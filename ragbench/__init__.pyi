@@ -10,6 +10,7 @@ from .api import (
     metric as metric,
     open_run as open_run,
     recommend as recommend,
+    table as table,
     verdict as verdict,
 )
 from .lms.calls import Limits as Limits

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ragbench.experiments.compare.paired import RunComparison
     from ragbench.experiments.compare.verdicts import Verdict
     from ragbench.experiments.recommend import Advice
+    from ragbench.experiments.report.table import Table
 
 Metric: TypeAlias = Callable[..., float | bool]
 #: What may be asked: the name of a data set, one that was loaded, or examples of one's own.
@@ -298,6 +299,13 @@ def recommend(
     evaluations = [open_run(run).evaluation for run in runs]
     labels = label_runs(evaluations)
     return advise(evaluations, metric, labels=labels, common=common, worth=worth)
+
+
+def table(*runs: Run | str | Path) -> Table:
+    """The table of `runs` that `ragbench summarize` prints; `.to_pandas()` gives its numbers."""
+    from ragbench.experiments.report.tables import run_table
+
+    return run_table([open_run(run).evaluation for run in runs])
 
 
 def open_run(folder: Run | str | Path) -> Run:

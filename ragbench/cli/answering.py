@@ -17,8 +17,8 @@ from ragbench.cli.command import (
     output_options,
     runs_argument,
 )
+from ragbench.cli.printing import say, show
 from ragbench.cli.progress import RunProgress
-from ragbench.experiments.report.table import say
 
 self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
                            help="Allow a model to judge its own answers.")  # fmt: skip
@@ -55,7 +55,7 @@ def eval_command(dry_run: bool, metrics: tuple[str, ...], by_group: bool, **opti
     interrupted run: finished questions are not asked again, failed ones are. Exits with 1 where
     all questions failed, with 3 where a limit stopped the run or no reply could be read.
     """
-    from ragbench.experiments.report.tables import print_runs
+    from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.context import limited, ready
     from ragbench.experiments.runs.runner import evaluate
     from ragbench.metrics import get_metric
@@ -75,12 +75,12 @@ def eval_command(dry_run: bool, metrics: tuple[str, ...], by_group: bool, **opti
         if result.all_failed:
             say(f"all {len(result.records)} questions failed: the scores are of no answer")
         if result.records or spent.error is None:  # an LM that is down ends the block
-            print_runs([result], by_group)
+            show(runs_report([result], by_group))
         if metrics and result.records:
-            from ragbench.experiments.report.scores import print_scores
+            from ragbench.experiments.report.scores import scores_report
             from ragbench.experiments.score.scoring import ScoreRequest, score_run
 
-            print_scores([score_run(config.folder(), ScoreRequest(metrics=metrics))])
+            show(scores_report([score_run(config.folder(), ScoreRequest(metrics=metrics))]))
     if result.all_failed and not result.stopped_by:
         raise click.exceptions.Exit(1)
     if result.stopped_by or result.unreadable == len(result.records) > 0:
@@ -108,7 +108,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     """
     from ragbench.data import make_example
     from ragbench.experiments.artifacts import load_artefact
-    from ragbench.experiments.report.tables import print_trace
+    from ragbench.experiments.report.tables import trace_report
     from ragbench.experiments.runs.context import build, limited
     from ragbench.experiments.runs.runner import ask
 
@@ -129,7 +129,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
             example = make_example(qid="asked", question=line, answers=[""])
             with run_context.active():
                 record = ask(run_context.program, example)
-            print_trace(replace(record, answers=[], scores={}))
+            show(trace_report(replace(record, answers=[], scores={})))
 
 
 @command(
@@ -155,11 +155,11 @@ def import_command(file: Path, name: str, model: str, out: Path | None, **option
     passages, tokens, calls, cost_usd and latency_s; or HotpotQA's official prediction file.
     """
     from ragbench.experiments.importing import import_run
-    from ragbench.experiments.report.tables import print_runs
+    from ragbench.experiments.report.tables import runs_report
 
     config = shared.to_config(**options, whole=True)
     folder = out or Path("runs") / f"imported-{name.replace(':', '_')}"
-    print_runs([import_run(config, file, name, model, folder)])
+    show(runs_report([import_run(config, file, name, model, folder)]))
 
 
 @command(
@@ -196,7 +196,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     no reply of a judge could be used.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.report.scores import print_scores
+    from ragbench.experiments.report.scores import scores_report
     from ragbench.experiments.score.scoring import (
         JudgeRequest,
         ScoreRequest,
@@ -224,7 +224,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         return
     with spending(shared.take_limits(options)) as spent, progress:
         scored = [score_run(run, request) for run in runs]
-    print_scores(scored)
+    show(scores_report(scored))
     _end_where_stopped(spent.stopped_by)
     void = [f"{run.folder}: {name}: no reply could be used" for run in scored for name in run.void]
     if void:
@@ -258,7 +258,7 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     scored with one.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.report.scores import errors_of, print_errors
+    from ragbench.experiments.report.scores import errors_of, errors_report
     from ragbench.lms.calls import spending
 
     progress = RunProgress()
@@ -271,7 +271,7 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
             errors_of(run, asking=asking, allow_self=allow, metric=options["metric"])
             for run in runs
         ]
-    print_errors(found, show=options["show"], cause=options["cause"])
+    show(errors_report(found, show=options["show"], cause=options["cause"]))
     _end_where_stopped(spent.stopped_by)
 
 

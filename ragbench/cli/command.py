@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ragbench.experiments.report.table import FORMATS, flush, set_format
+from ragbench.cli.printing import flush, set_format
+from ragbench.experiments.report.table import FORMATS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,9 +15,9 @@ from ragbench.cli.command import (
     output_options,
     stack,
 )
+from ragbench.cli.printing import say, show
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, TuneConfig
-from ragbench.experiments.report.table import say
 
 
 @command(
@@ -66,9 +66,9 @@ def compiled_command(folder: Path) -> None:
 
     `shipped` lists those that come with ragbench.
     """
-    from ragbench.experiments.report.sweep import print_programs
+    from ragbench.experiments.report.sweep import programs_report
 
-    print_programs(SHIPPED_FOLDER if str(folder) == SHIPPED else folder)
+    show(programs_report(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))
 
 
 @command(
@@ -117,12 +117,12 @@ def verdict_command(
     """
     from ragbench.experiments.compare.running import estimate_verdict, run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, reread, verdict_folder
-    from ragbench.experiments.report.comparison import print_verdict
+    from ragbench.experiments.report.comparison import verdict_report
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import HEADLINE
 
     if read is not None:
-        print_verdict(reread(read))
+        show(verdict_report(reread(read)))
         return
     compile_config = shared.take_settings(CompileConfig, "compile", options, out=None)
     limits = shared.take_limits(options)
@@ -136,7 +136,7 @@ def verdict_command(
     folder = verdict_folder(config, compile_config)
     with limited(limits, folder), RunProgress() as progress:
         verdict = run_verdict(config, compile_config, request, on_message=say, watch=progress)
-    print_verdict(verdict)
+    show(verdict_report(verdict))
 
 
 @command(
@@ -167,7 +167,7 @@ def sweep_command(
     the same command again to retry it and to continue after an interruption. Exits with 1 where a
     cell failed, and with 3 where a limit stopped the sweep.
     """
-    from ragbench.experiments.report.sweep import print_estimate, print_swept
+    from ragbench.experiments.report.sweep import estimate_report, sweep_report
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.sweep import load_sweep, run_sweep
 
@@ -175,12 +175,12 @@ def sweep_command(
     over = {name: value or None for name, value in given.items() if value is not None}
     sweep = load_sweep(file, out=out, over=over)
     if dry_run:
-        print_estimate(sweep)
+        show(estimate_report(sweep))
         return
     limits = shared.take_limits(options)
     with limited(limits, sweep.folder), RunProgress() as progress:
         swept = run_sweep(sweep, progress)
-    print_swept(swept)
+    show(sweep_report(swept))
     raise click.exceptions.Exit(swept.exit_code)
 
 
@@ -205,7 +205,7 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     train. Give the same command again to continue, or with more --trials to search further. Use a
     result with `ragbench eval --compiled FOLDER`, on the test split.
     """
-    from ragbench.experiments.report.sweep import print_tuned
+    from ragbench.experiments.report.sweep import tuned_report
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.tune import estimate_tune, tune, tune_folder
 
@@ -221,7 +221,7 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     with limited(limits, folder):
         with RunProgress() as progress:
             tuned = tune(config, settings, on_message=say, watch=progress)
-        print_tuned(tuned)  # here: where an LM is down, the block ends with its error
+        show(tuned_report(tuned))  # here: where an LM is down, the block ends with its error
     if tuned.stopped:
         say(tuned.stopped, err=True)
         raise click.exceptions.Exit(3)

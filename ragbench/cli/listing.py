@@ -10,7 +10,8 @@ import click
 import yaml
 
 from ragbench.cli.command import Command, command, output_options
-from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
+from ragbench.cli.printing import for_machines, print_table, say, show
+from ragbench.experiments.report.table import Column, Table
 
 #: Kind -> module and name of the registry of its things.
 _REGISTRIES = {
@@ -59,9 +60,9 @@ def show_command(kind: str, name: str, qid: str | None) -> None:
     for a run's table of questions; all else is text.
     """
     if kind == "run":
-        from ragbench.experiments.report.tables import print_run
+        from ragbench.experiments.report.tables import run_report
 
-        print_run(Path(name), qid)
+        show(run_report(Path(name), qid))
         return
     if qid is not None:
         raise click.UsageError(f"{kind} takes one name; leave out {qid!r}")

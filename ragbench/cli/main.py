@@ -139,8 +139,9 @@ def main() -> None:
 
 def _said(error: Exception) -> int:
     """Say in a line what ended the command; the exit code. What nobody foresaw has a traceback."""
+    from ragbench.cli.printing import say
     from ragbench.errors import RagbenchError, StoppedError, missing_extra
-    from ragbench.experiments.report.table import printable, say
+    from ragbench.experiments.report.table import printable
 
     if isinstance(error, ImportError):
         error = missing_extra(error) or error

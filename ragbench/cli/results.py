@@ -19,7 +19,8 @@ from ragbench.cli.command import (
     output_options,
     runs_argument,
 )
-from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
+from ragbench.cli.printing import for_machines, print_table, say, show
+from ragbench.experiments.report.table import Column, Table
 
 _port_option = click.option("--port", type=click.IntRange(0, 65535), default=8765,
                             help="Port on 127.0.0.1; 0 takes a free one.")  # fmt: skip
@@ -33,9 +34,9 @@ _metric_option = click.option("--metric", default="f1", help="Metric of accuracy
 @output_options
 def runs_command(folder: Path) -> None:
     """List the runs under FOLDER, by default `runs`, the latest first."""
-    from ragbench.experiments.report.run_list import print_run_list
+    from ragbench.experiments.report.run_list import run_list_report
 
-    print_run_list(folder)
+    show(run_list_report(folder))
 
 
 @command("summarize", examples=["ragbench summarize runs/A runs/B"])
@@ -47,11 +48,11 @@ def summarize_command(runs: tuple[Path, ...], by_group: bool) -> None:
 
     Exits with 2 where a record could not be read; the others are counted all the same.
     """
-    from ragbench.experiments.report.tables import print_runs
+    from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.summary import reopen
 
     evaluations = [reopen(run) for run in runs]
-    print_runs(evaluations, by_group)
+    show(runs_report(evaluations, by_group))
     if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)
 
@@ -89,7 +90,7 @@ def compare_command(
     them in all runs.
     """
     from ragbench.experiments.compare.paired import compare_all
-    from ragbench.experiments.report.comparison import print_comparison
+    from ragbench.experiments.report.comparison import comparison_report
     from ragbench.experiments.runs.summary import HEADLINE, reopen
     from ragbench.metrics import Method
 
@@ -99,7 +100,7 @@ def compare_command(
         common=common,
         method=Method(margin=margin),
     )
-    print_comparison(results)
+    show(comparison_report(results))
     if gate:
         refused = [line for result in results if (line := result.refused(gate))]
         say(*(refused or [f"gate {gate}: passed"]), err=True)
@@ -146,7 +147,7 @@ def recommend_command(
     """
     from ragbench.experiments.artifacts import write_policy
     from ragbench.experiments.recommend import advise
-    from ragbench.experiments.report.comparison import print_advice
+    from ragbench.experiments.report.comparison import advice_report
     from ragbench.experiments.report.tables import label_runs
     from ragbench.experiments.routers import learn_router, make_policy
     from ragbench.experiments.runs.summary import reopen
@@ -157,7 +158,7 @@ def recommend_command(
     labels = label_runs(evaluations)
     advice = advise(evaluations, metric, labels=labels, common=common, worth=worth)
     learned = learn_router(advice) if router else None
-    print_advice(advice, learned)
+    show(advice_report(advice, learned))
     if output is not None and learned is not None:
         write_policy(make_policy(advice, learned), output)
         say(f"policy: {output}")

@@ -9,8 +9,9 @@ import click
 
 from ragbench.cli.command import PATH, Command, command, option, output_options
 from ragbench.cli.options import corpus_options, data_options, retriever_options, to_config
+from ragbench.cli.printing import for_machines, print_table, say
 from ragbench.cli.progress import RunProgress
-from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
+from ragbench.experiments.report.table import Column, Table
 
 
 @click.group("index")

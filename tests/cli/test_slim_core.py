@@ -39,7 +39,7 @@ def refusing(name):
 importlib.metadata.version = refusing
 
 from ragbench.cli.main import main
-from ragbench.experiments.report.table import flush
+from ragbench.cli.printing import flush
 found = []
 for words in commands:
     out, err = io.StringIO(), io.StringIO()

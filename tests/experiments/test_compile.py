@@ -8,13 +8,14 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.cli.printing import show
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
 from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import make_plan
-from ragbench.experiments.report.sweep import print_programs
+from ragbench.experiments.report.sweep import programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
 from tests.fake_server import FakeServer, Fault, Hit, plausible
@@ -71,7 +72,7 @@ def test_leaves_an_artefact_that_loads_is_listed_and_is_not_made_again(
     assert not {e.qid for e in held_out} & {*sidecar.data.train.ids, *sidecar.data.validation.ids}
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "compile.json").write_text("{}")
-    print_programs(tmp_path)
+    show(programs_report(tmp_path))
     shown = capsys.readouterr().out
     for words in ("bootstrap light", "vanilla", "| 1.000 [", "unfinished compile"):
         assert words in shown, words

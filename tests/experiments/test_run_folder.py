@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from ragbench.cli.printing import show
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.export import export_runs
 from ragbench.experiments.recommend import advise
-from ragbench.experiments.report.comparison import print_advice, print_comparison
+from ragbench.experiments.report.comparison import advice_report, comparison_report
 from ragbench.experiments.report.page import make_board
 from ragbench.experiments.report.scores import errors_of
-from ragbench.experiments.report.tables import print_run, print_runs
+from ragbench.experiments.report.tables import run_report, runs_report
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import RunFolder, records
@@ -60,15 +61,15 @@ def summarized(runs: Sequence[Path]) -> None:
 
 
 def compared(runs: Sequence[Path]) -> None:
-    print_comparison(compare_all([reopen(run) for run in runs], metrics=["em", "recall@5"]))
+    show(comparison_report(compare_all([reopen(run) for run in runs], metrics=["em", "recall@5"])))
 
 
 def advised(runs: Sequence[Path]) -> None:
-    print_advice(advise([reopen(run) for run in runs]))
+    show(advice_report(advise([reopen(run) for run in runs])))
 
 
 def grouped(runs: Sequence[Path]) -> None:
-    print_runs([reopen(run) for run in runs], by_group=True)
+    show(runs_report([reopen(run) for run in runs], by_group=True))
 
 
 def explained(runs: Sequence[Path]) -> None:
@@ -80,7 +81,7 @@ def exported(runs: Sequence[Path]) -> None:
 
 
 def listed(runs: Sequence[Path]) -> None:
-    print_run(runs[0])
+    show(run_report(runs[0]))
 
 
 def drawn(runs: Sequence[Path]) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ragbench.cli.printing import show
 from ragbench.errors import RunError
-from ragbench.experiments.report.run_list import print_run_list
+from ragbench.experiments.report.run_list import run_list_report
 from ragbench.experiments.store import DATABASE, RunFolder, Store, read_object, read_records, reader
 from ragbench.logs import get, log_to
 from ragbench.record import CUT_OFF, Call, Failure
@@ -136,7 +137,7 @@ def test_a_file_that_is_too_large_is_one_line(run: Path, tmp_path: Path) -> None
     with pytest.raises(RunError, match=r"it has 21,474,836,480 bytes, more than 268,435,456"):
         read_object(run / "card.json")
     with pytest.raises(RunError, match="it is no card of a run"):
-        print_run_list(tmp_path)
+        show(run_list_report(tmp_path))
 
 
 def test_a_kept_text_that_grows_without_an_end_is_left_out(

@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
+from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.config import shipped_sweeps
-from ragbench.experiments.report.sweep import print_swept
+from ragbench.experiments.report.sweep import sweep_report
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.protocols import get_protocol
@@ -182,7 +183,7 @@ def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
     assert "cannot reach" in swept.outcomes[1].reason
     assert swept.exit_code == 1
     assert [bool(c.scores) for c in swept.contrasts] == [False, True]
-    print_swept(swept)
+    show(sweep_report(swept))
     shown = capsys.readouterr().out
     assert "openai/dead: failed: cannot reach" in shown
     assert "2 of 3 cells done" in shown

@@ -4,18 +4,18 @@ import csv
 import io
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ragbench as rb
+from ragbench.cli.printing import flush, print_table, set_format
 from ragbench.experiments.report.table import (
     FORMATS,
     Column,
     Table,
-    flush,
     on_terminal,
-    print_table,
-    set_format,
     with_interval,
     written,
 )
@@ -104,3 +104,19 @@ def test_hostile_text_breaks_no_format(format: str, capsys: pytest.CaptureFixtur
 def test_no_cell_of_csv_is_a_formula_or_begins_a_row(text: str, cell: str) -> None:
     table = Table("x", [Column("name"), Column("d", kind="gain")], [{"name": text, "d": -0.5}])
     assert [*csv.reader(io.StringIO(written(table, "csv"), newline=""))][1:] == [[cell, "-0.5"]]
+
+
+def test_python_gets_the_table_that_the_command_line_prints(runs: list[Path], command: Any) -> None:
+    table = rb.table(*runs)
+    assert str(table) in command("summarize", *runs)[1]
+    assert "<table>" in table._repr_html_()
+    rows = json.loads(command("summarize", *runs, "--format", "json")[1])[0]["rows"]
+    frame = table.to_pandas()
+    assert list(frame["em"]) == [row["em"] for row in rows]
+    assert list(frame["program"]) == [row["program"] for row in rows]
+
+
+def test_what_only_machines_get_is_in_no_table_for_people(runs: list[Path], command: Any) -> None:
+    said, rows = (command("compare", *runs[:2], *more)[1] for more in ((), ("--format", "json")))
+    assert "n_needed" not in said
+    assert "n_needed" in json.loads(rows)[0]["rows"][0]

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, KnobError
 from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.config import RunConfig, TuneConfig
-from ragbench.experiments.report.sweep import print_tuned
+from ragbench.experiments.report.sweep import tuned_report
 from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.runs.context import billed_under
 from ragbench.experiments.runs.runner import evaluate
@@ -60,7 +61,7 @@ def test_the_front_is_not_dominated_loads_and_is_held_out(
         assert f1 > other_f1 or tokens < other_tokens
     assert points == sorted(points, reverse=True)
     assert best.corrected <= best.seen == max(f1 for f1, _ in points)
-    print_tuned(tuned)
+    show(tuned_report(tuned))
     out = capsys.readouterr().out
     assert "flatters" in out
     assert f"the best f1 of {best.candidates} looks like {best.seen:.4g}" in out

@@ -9,13 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
+from ragbench.cli.printing import show
 from ragbench.data import load_dataset
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.plans import make_plan
-from ragbench.experiments.report.comparison import looks_in_words, print_verdict, summary_lines
+from ragbench.experiments.report.comparison import looks_in_words, summary_lines, verdict_report
 from ragbench.experiments.store import write_json
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town
 from tests.fakes import Asked, Reply
@@ -55,7 +56,7 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     zero, form = (made.arms[name][0] for name in ("zero-shot", "form"))
     for qid, record in zero.records.items():
         assert form.records[qid].answer in record.answer
-    print_verdict(made)
+    show(verdict_report(made))
     shown = capsys.readouterr().out
     for words in (
         "never pays back", "em of compiled by seed: 0: ", "compiled - votes",

@@ -9,14 +9,7 @@ from ragbench.experiments.compare.paired import EVIDENCE, RunComparison
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Look, Verdict
 from ragbench.experiments.recommend import Advice
-from ragbench.experiments.report.table import (
-    Column,
-    Table,
-    for_machines,
-    print_table,
-    say,
-    with_interval,
-)
+from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import evidence_lines, label_runs, measured, money
 from ragbench.experiments.routers import RouterAdvice
 from ragbench.experiments.runs.summary import Evaluation
@@ -35,31 +28,36 @@ COMPARED = (
     Column("detectable", kind="score", drop=6),
 )
 #: What machines get beside them; people read it as a sentence.
-FOR_MACHINES = (Column("verdict"), Column("n_needed"), Column("n_least"), Column("seeds_needed"))
+FOR_MACHINES = (
+    Column("verdict", for_machines=True),
+    Column("n_needed", for_machines=True),
+    Column("n_least", for_machines=True),
+    Column("seeds_needed", for_machines=True),
+)
 
 
-def print_comparison(results: Sequence[RunComparison]) -> None:
-    """Print what is shown of each run against the first; then scores and costs."""
+def comparison_report(results: Sequence[RunComparison]) -> Report:
+    """What is shown of each run against the first; then scores and costs."""
     base = results[0].a
     first, *others = label_runs([base, *(result.b for result in results)])
     named = list(zip(others, results, strict=True))
-    say(f"A: {first}, {base.folder}")
+    yield f"A: {first}, {base.folder}"
     for name, result in named:
-        say(f"B: {name}, {result.b.folder}")
-        say(*(f"  {metric}: {sentence(c)}" for metric, c in result.scores.items()))
+        yield f"B: {name}, {result.b.folder}"
+        yield from (f"  {metric}: {sentence(c)}" for metric, c in result.scores.items())
     several = (Column("run", "B"),) if len(results) > 1 else ()
-    print_table(_scores(named, several))
-    say(*cluster_line([c for result in results for c in result.scores.values()]))
-    say(*(f"A, {line}" for line in evidence_lines(base)))
+    yield _scores(named, several)
+    yield from cluster_line([c for result in results for c in result.scores.values()])
+    yield from (f"A, {line}" for line in evidence_lines(base))
     for name, result in named:
-        say(*(f"{name}, {line}" for line in evidence_lines(result.b)))
+        yield from (f"{name}, {line}" for line in evidence_lines(result.b))
         shared = sum(qid in result.b.records for qid in result.a.records)
         if few := [f"{metric} {c.n}" for metric, c in result.scores.items() if c.n < shared]:
-            say(f"{name}: of {shared} questions, both have a score of: {', '.join(few)}")
-    print_table(_costs(named, several))
+            yield f"{name}: of {shared} questions, both have a score of: {', '.join(few)}"
+    yield _costs(named, several)
     for name, result in named:
         b = name if several else "B"
-        say(f"exactly right only in A: {len(result.broken)}, only in {b}: {len(result.fixed)}")
+        yield f"exactly right only in A: {len(result.broken)}, only in {b}: {len(result.fixed)}"
 
 
 def sentence(c: Comparison) -> str:
@@ -83,11 +81,6 @@ def compared(c: Comparison) -> dict[str, Any]:
     }
 
 
-def compared_columns() -> tuple[Column, ...]:
-    """The columns of `compared` in the format of the command."""
-    return (*COMPARED, *FOR_MACHINES) if for_machines() else COMPARED
-
-
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
     """A line on the clusters of questions in `comparisons`; none where there are no clusters."""
     used = [c.estimate for c in comparisons if c.estimate and c.estimate.clusters < c.n]
@@ -101,7 +94,6 @@ def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
 
 
 def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:
-    columns = compared_columns()
     rows: list[dict[str, Any]] = []
     for name, result in named:
         for metric, c in result.scores.items():
@@ -112,7 +104,7 @@ def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column
                     ["p", "detectable", *(column.name for column in FOR_MACHINES)]
                 )
                 rows.append({"run": name, "metric": EVIDENCE, **beside})
-    return Table("scores", (*several, Column("metric"), *columns), rows)
+    return Table("scores", (*several, Column("metric"), *COMPARED, *FOR_MACHINES), rows)
 
 
 def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:
@@ -136,16 +128,18 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
     return Table("costs", columns, rows)
 
 
-def print_advice(advice: Advice, router: RouterAdvice | None = None) -> None:
-    """Print the advice first, then the programs it is of, and what a router would come to."""
-    say(*advice.sentences(), *(router.sentences() if router else ()))
-    print_table(advice_table(advice))
+def advice_report(advice: Advice, router: RouterAdvice | None = None) -> Report:
+    """The advice first, then the programs it is of, and what a router would come to."""
+    yield from advice.sentences()
+    if router is not None:
+        yield from router.sentences()
+    yield advice_table(advice)
     if router is not None:
         oracle = "" if router.oracle is None else f"; the best program of each: {router.oracle:.3f}"
-        say(f"the rule, from the questions that it was learned from{oracle}")
+        yield f"the rule, from the questions that it was learned from{oracle}"
         for met, leaf in leaves(router.learned):
             label = advice.arms[leaf.program].label
-            say(f"  {' and '.join(met) or 'any question'}: {label} ({leaf.n} questions)")
+            yield f"  {' and '.join(met) or 'any question'}: {label} ({leaf.n} questions)"
 
 
 def advice_table(advice: Advice) -> Table:
@@ -180,27 +174,26 @@ def advice_table(advice: Advice) -> Table:
     return Table("programs", columns, rows, f"over {len(advice.questions)} questions")
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """Print conclusions and what a reader must know beside them; then every number."""
-    say(*summary_lines(verdict))
-    if for_machines():
-        rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
-        print_table(Table("conclusions", (Column("metric"), Column("conclusion")), rows))
-    print_table(_arms(verdict))
+def verdict_report(verdict: Verdict) -> Report:
+    """Conclusions and what a reader must know beside them; then every number."""
+    yield from summary_lines(verdict)
+    rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
+    yield Table("conclusions", (Column("metric"), Column("conclusion")), rows, for_machines=True)
+    yield _arms(verdict)
     by_seed = list(zip(verdict.design.seeds, verdict.arms[COMPILED], strict=True))
     for metric in verdict.design.metrics if len(by_seed) > 1 else ():
         cells = (f"{seed}: {_mean(run, metric) or 0.0:.3f}" for seed, run in by_seed)
-        say(f"{metric} of compiled by seed: {', '.join(cells)}")
+        yield f"{metric} of compiled by seed: {', '.join(cells)}"
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
-            say(*(f"{run.folder.name}, {line}" for line in evidence_lines(run)))
+            yield from (f"{run.folder.name}, {line}" for line in evidence_lines(run))
     rows = [
         {"contrast": f"{b} - {a}", "metric": metric, **compared(c)}
         for (a, b), by_metric in verdict.contrasts.items()
         for metric, c in by_metric.items()
     ]
     first = (Column("contrast", "contrast (B - A)"), Column("metric"))
-    print_table(Table("contrasts", (*first, *compared_columns()), rows))
+    yield Table("contrasts", (*first, *COMPARED, *FOR_MACHINES), rows)
     every = [c for by_metric in verdict.contrasts.values() for c in by_metric.values()]
     runs = [run for arm in verdict.arms.values() for run in arm]
     tokens = per_question(runs, "prompt_tokens", "completion_tokens")
@@ -209,18 +202,19 @@ def print_verdict(verdict: Verdict) -> None:
         verdict.looks, n * (tokens or 0.0), None if usd is None else n * usd,
         verdict.price_of_looking(),
     )  # fmt: skip
-    say(*cluster_line(every), *looks)
+    yield from cluster_line(every)
+    yield from looks
     spent = verdict.spending
     times = "unknown" if spent.ratio is None else f"{spent.ratio:.2f} times"
-    say(
+    yield from (
         f"inference: compiled takes {times} the tokens of zero-shot",
         f"one compile: {spent.calls:,.0f} calls, {spent.tokens.once or 0:,.0f} tokens, "
         f"{money(spent.usd.once)} $ (as if nothing had been cached, with its validation)",
         f"in tokens: {spent.tokens.words()}; in $: {spent.usd.words()}",
     )
     for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
-        say(f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}")
-    say(f"verdict: {verdict.folder}")
+        yield f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}"
+    yield f"verdict: {verdict.folder}"
 
 
 def summary_lines(verdict: Verdict) -> list[str]:

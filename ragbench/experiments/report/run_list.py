@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import RunError
-from ragbench.experiments.report.table import (
-    Column,
-    Table,
-    for_machines,
-    print_table,
-    say,
-    with_interval,
-)
+from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.paths import read_file
 
 #: The card of a run, beside its database; `experiments.store` loads pydantic, which this does not.
@@ -32,8 +25,8 @@ _COLUMNS = (
 )
 
 
-def print_run_list(folder: Path) -> None:
-    """Print one row per run under `folder`, the latest first, and those that cannot be read."""
+def run_list_report(folder: Path) -> Report:
+    """One row per run under `folder`, the latest first, and those that cannot be read."""
     if not folder.is_dir():
         raise RunError(f"no folder {folder}; `ragbench eval` makes runs/")
     cards = sorted(folder.rglob(_CARD), key=lambda p: p.stat().st_mtime, reverse=True)
@@ -45,9 +38,9 @@ def print_run_list(folder: Path) -> None:
         except (RunError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             broken.append(path)
     if rows:
-        print_table(Table("runs", _COLUMNS, rows, notes=["cost is per question"]))
-    elif not for_machines():
-        say(f"no runs under {folder}")
+        yield Table("runs", _COLUMNS, rows, notes=["cost is per question"])
+    else:
+        yield f"no runs under {folder}"
     for path in broken:
         raise RunError(f"cannot read {path}: it is no card of a run; see `ragbench doctor`")
 

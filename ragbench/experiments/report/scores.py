@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import name_of_system, unread_lines
 from ragbench.experiments.runs.summary import Evaluation, stop_lines
 from ragbench.experiments.score.annotation import annotate, spending
@@ -23,15 +23,15 @@ _MEAN = Column("mean", kind="mean", interval=True)
 LEVELS = ("retrieval", "reading", "control", "data")
 
 
-def print_scores(runs: Sequence[Scored]) -> None:
-    """Print the table of all `runs`, and what it does not show."""
+def scores_report(runs: Sequence[Scored]) -> Report:
+    """The table of all `runs`, and what it does not show."""
     names = [f"{name_of_system(r.card)} on {r.card.data.name}, {r.card.model}" for r in runs]
     for name, run in zip(names, runs, strict=True):
-        say(f"{name}: {run.folder}")
-    print_table(metric_table(runs))
+        yield f"{name}: {run.folder}"
+    yield metric_table(runs)
     for name, run in zip(names, runs, strict=True):
         prefix = f"{name}: " if len(runs) > 1 else ""
-        say(*(prefix + line for line in notes(run)))
+        yield from (prefix + line for line in notes(run))
 
 
 def metric_table(runs: Sequence[Scored]) -> Table:
@@ -127,8 +127,8 @@ def errors_of(
     )
 
 
-def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:
-    """Print the table of causes, and `show` examples of each; of `cause` alone where it is given.
+def errors_report(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> Report:
+    """The table of causes, and `show` examples of each; of `cause` alone where it is given.
 
     `cause` is a level (`reading`) or a level and a kind (`reading/partial`).
     """
@@ -137,10 +137,10 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
         raise UnknownNameError("cause", cause, names)
     for run in runs:
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
-        say(*(prefix + line for line in (_who_says(run), *run.notes)))
-    print_table(_cause_table(runs))
+        yield from (prefix + line for line in (_who_says(run), *run.notes))
+    yield _cause_table(runs)
     for run in runs:
-        say(*_example_lines(run, show, cause))
+        yield from _example_lines(run, show, cause)
 
 
 def _cause_table(runs: Sequence[Errors]) -> Table:

@@ -13,14 +13,7 @@ from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.plans import ASKED
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, compared
-from ragbench.experiments.report.table import (
-    Column,
-    Table,
-    for_machines,
-    print_table,
-    say,
-    with_interval,
-)
+from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, checked
 
@@ -41,36 +34,36 @@ _PROGRAMS = (
 )
 
 
-def print_swept(swept: Swept) -> None:
-    """Print the cells, what the tables do not show of them, and the comparisons."""
+def sweep_report(swept: Swept) -> Report:
+    """The cells, what the tables do not show of them, and the comparisons."""
     ran = {o.cell.label: o.run for o in swept.outcomes if o.run and o.run.records}
     if ran:
         titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
-        say(", ".join(part[0] for part in titles if len(set(part)) == 1))
-        print_table(replace(run_table(list(ran.values()), list(ran)), name="cells"))
+        yield ", ".join(part[0] for part in titles if len(set(part)) == 1)
+        yield replace(run_table(list(ran.values()), list(ran)), name="cells")
     for outcome in swept.outcomes:
         if outcome.state != "done":
             why = f": {outcome.reason}" if outcome.reason else ""
-            say(f"{outcome.cell.label}: {outcome.state}{why}")
+            yield f"{outcome.cell.label}: {outcome.state}{why}"
         if outcome.run and outcome.run.summary.failed:
-            say(outcome.cell.label)
-            print_table(failure_table(outcome.run.records))
+            yield outcome.cell.label
+            yield failure_table(outcome.run.records)
     if any(contrast.scores for contrast in swept.contrasts):
-        print_table(_contrasts(swept.contrasts))
+        yield _contrasts(swept.contrasts)
     for contrast in swept.contrasts:
         if contrast.why:
-            say(f"{contrast.cell}: not compared with {contrast.baseline}: {contrast.why}")
+            yield f"{contrast.cell}: not compared with {contrast.baseline}: {contrast.why}"
     done = sum(outcome.state == "done" for outcome in swept.outcomes)
     line = f"{done} of {len(swept.outcomes)} cells done: {swept.sweep.folder}"
     if swept.stopped_by:
-        say(f"stopped by {swept.stopped_by}; {line}")
+        yield f"stopped by {swept.stopped_by}; {line}"
     else:
         more = "" if done == len(swept.outcomes) else "; the same command tries the others again"
-        say(line + more)
+        yield line + more
 
 
-def print_estimate(sweep: Sweep) -> None:
-    """Print each cell with what it would spend, for the questions that it has not answered yet."""
+def estimate_report(sweep: Sweep) -> Report:
+    """Each cell with what it would spend, for the questions that it has not answered yet."""
     runs = list[Estimate]()
     compiles: list[Estimate] = []
     programs: set[Path] = set()
@@ -84,12 +77,12 @@ def print_estimate(sweep: Sweep) -> None:
         lines += runs[-1].lines()
         if made:
             lines.append("  not including demonstrations that compiling may add to the prompts")
-        say(f"[{number}/{len(sweep.cells)}] {cell.label}")
+        yield f"[{number}/{len(sweep.cells)}] {cell.label}"
         for line in lines:
-            say(f"  {line}")
+            yield f"  {line}"
     extra = f", and {len(compiles)} compiles" if compiles else ""
     for line in in_all(f"in all, {len(runs)} cells{extra}", [*runs, *compiles]).lines():
-        say(line)
+        yield line
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:
@@ -98,13 +91,13 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Table:
         for contrast in contrasts
         for metric, c in contrast.scores.items()
     ]
-    verdicts = FOR_MACHINES if for_machines() else FOR_MACHINES[:1]
+    verdict = replace(FOR_MACHINES[0], for_machines=False)
     first = (Column("cell"), Column("baseline", "against", drop=1), Column("metric"))
-    return Table("contrasts", (*first, *COMPARED, *verdicts), rows)
+    return Table("contrasts", (*first, *COMPARED, verdict, *FOR_MACHINES[1:]), rows)
 
 
-def print_programs(folder: Path) -> None:
-    """Print one row per compiled program under `folder`, then those that cannot be used."""
+def programs_report(folder: Path) -> Report:
+    """One row per compiled program under `folder`, then those that cannot be used."""
     if not folder.is_dir():
         raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
     rows, problems = [], []
@@ -117,10 +110,10 @@ def print_programs(folder: Path) -> None:
             problems.append(str(error))
     if rows:
         note = "scores are on the validation questions that each was selected on"
-        print_table(Table("compiled", _PROGRAMS, rows, notes=[note]))
-    say(*problems)
+        yield Table("compiled", _PROGRAMS, rows, notes=[note])
+    yield from problems
     if not rows and not problems:
-        say("no compiled programs found")
+        yield "no compiled programs found"
 
 
 def _program_row(folder: Path, card: Sidecar) -> dict[str, Any]:
@@ -148,8 +141,8 @@ def validated(card: Sidecar) -> dict[str, Any]:
     }
 
 
-def print_tuned(tuned: Tuned) -> None:
-    """Print the front, with the knobs as they were given below it."""
+def tuned_report(tuned: Tuned) -> Report:
+    """The front, with the knobs as they were given below it."""
     names = list(tuned.default.values)
     rows = []
     for point in (*tuned.front, tuned.default):
@@ -169,16 +162,16 @@ def print_tuned(tuned: Tuned) -> None:
         Column("failed", kind="count", drop=5),
         Column("knobs", drop=1),
     ]
-    print_table(Table("front", columns, rows))
+    yield Table("front", columns, rows)
     given_up = f", {tuned.pruned} pruned" if tuned.pruned else ""
-    say(f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective")
+    yield f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective"
     if best := tuned.best:
-        say(
+        yield (
             f"the best {names[0]} of {best.candidates} looks like {best.seen:.4g}; without the "
             f"luck of being chosen: {best.corrected:.4g}, 95 % interval "
             f"[{best.interval.low:.4g}, {best.interval.high:.4g}]"
         )
-    say(
+    yield (
         "chosen by the scores shown, which flatters them; on held-out questions: "
         f"ragbench eval --compiled {tuned.front[0].folder}"
     )

@@ -2,8 +2,7 @@
 
 A row is a mapping from column names to values as they were computed: JSON and CSV get those,
 nothing rounded. How a value looks to people (terminal, Markdown, LaTeX, HTML) is said by its column
-alone. The format is that of the command in progress: `set_format` is called once, before anything
-is printed. In a format for machines, standard output holds tables alone; prose goes to stderr.
+alone. Nothing here prints: a report is lines of prose and tables, in their order.
 Needs neither rich nor pydantic: `ragbench list` and `ragbench runs` load nothing heavy.
 """
 
@@ -12,12 +11,12 @@ import html
 import io
 import json
 import re
-import shutil
-import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
+
+from ragbench.errors import needs_extra
 
 Format = Literal["table", "json", "csv", "markdown", "latex", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -55,7 +54,8 @@ class Column:
     `interval` says that the row also has the ends of the value's interval, as `with_interval` puts
     them there. None is shown as "-", a sum of dollars that is None as "unknown". `most` is how many
     characters of a text people see. On a narrow terminal the columns with the largest `drop` are
-    left out first, those with 0 never; what is the same in all rows goes before what differs.
+    left out first, those with 0 never; what is the same in all rows goes before what differs. One
+    that is `for_machines` is in every format but that of a terminal.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Column:
     interval: bool = False
     drop: int = 0
     most: int = 0
+    for_machines: bool = False
 
     @property
     def heading(self) -> str:
@@ -92,13 +93,30 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns. `name` is what JSON calls it, `title` stands above, `notes` below."""
+    """Rows under columns. `name` is what JSON calls it, `title` stands above, `notes` below.
+
+    One that is `for_machines` says in rows what people read as a sentence.
+    """
 
     name: str
     columns: Sequence[Column]
     rows: Sequence[Row]
     title: str = ""
     notes: Sequence[str] = ()
+    for_machines: bool = False
+
+    def __str__(self) -> str:
+        return written(self, "table")
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        return written(self, "html")
+
+    def to_pandas(self) -> Any:
+        """The rows as a `pandas.DataFrame`, nothing rounded."""
+        with needs_extra("pandas"):
+            import pandas
+        return pandas.DataFrame(self.records())
 
     def cells(self) -> list[list[str]]:
         return [[column.cell(row) for column in self.columns] for row in self.rows]
@@ -109,17 +127,8 @@ class Table:
         return [{name: row.get(name) for name in fields} for row in self.rows]
 
 
-@dataclass
-class _Output:
-    """The output format of the command; `pending` tables are written when it ends."""
-
-    format: str = "table"
-    wide: bool = False
-    printed: bool = False
-    pending: list[dict[str, Any]] = field(default_factory=list)
-
-
-_output = _Output()
+#: Lines of prose and tables, in the order in which they are read.
+Report = Iterable[str | Table]
 
 
 def ends_of(name: str) -> tuple[str, str]:
@@ -142,57 +151,20 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
-def set_format(format: str, *, wide: bool = False) -> None:
-    """Print tables from now on in `format`, one of `FORMATS`; `wide` shows every column."""
-    _output.format, _output.wide = format, wide
-    _output.printed, _output.pending = False, []
-
-
-def for_machines() -> bool:
-    """Whether standard output is to hold tables alone."""
-    return _output.format != "table"
-
-
-def say(*lines: str, err: bool = False) -> None:
-    """Print prose, broken between words on a terminal; to stderr where stdout is for machines."""
-    out = sys.stderr if err or for_machines() else sys.stdout
-    room = shutil.get_terminal_size().columns if out.isatty() else 0
-    for line in map(printable, lines):
-        print("\n".join(_wrapped(line, room)) if room else line, file=out)
-
-
-def print_table(table: Table) -> None:
-    """Print `table`; as JSON it is kept until `flush`, so that the output is one document."""
-    if _output.format == "json":
-        _output.pending.append({"table": table.name, "rows": table.records()})
-        say(*table.notes)
-        return
-    if table.title:
-        say(table.title)
-    if for_machines() and _output.printed:
-        print()
-    _output.printed = True
-    if _output.format == "table" and sys.stdout.isatty():
-        print(on_terminal(table, 0 if _output.wide else shutil.get_terminal_size().columns))
-    else:
-        print(written(table, _output.format))
-    say(*table.notes)
-
-
-def flush() -> None:
-    """Write the tables that are kept; called when a command ends."""
-    if _output.pending:
-        print(json.dumps(_output.pending, indent=2, ensure_ascii=False, default=str))
-    set_format("table")
-
-
 def written(table: Table, format: str) -> str:
     """`table` as a text in `format`, one of `FORMATS`."""
+    if format == "table":
+        table = for_people(table)
     writers: dict[str, Callable[[Table], str]] = {
         "table": _markdown, "markdown": _markdown, "csv": _csv, "latex": _latex, "html": _html,
         "json": lambda t: json.dumps(t.records(), indent=2, ensure_ascii=False, default=str),
     }  # fmt: skip
     return writers[format](table)
+
+
+def for_people(table: Table) -> Table:
+    """`table` without the columns that only machines get."""
+    return replace(table, columns=[column for column in table.columns if not column.for_machines])
 
 
 def on_terminal(table: Table, room: int) -> str:
@@ -201,6 +173,7 @@ def on_terminal(table: Table, room: int) -> str:
     Cells are broken first, then columns are left out; where that is not enough, each row is a
     block of lines.
     """
+    table = for_people(table)
     columns, left_out = list(table.columns), list[str]()
     while room and _least(_cells(table, columns)) > room:
         droppable = [column for column in columns if column.drop]
@@ -212,7 +185,7 @@ def on_terminal(table: Table, room: int) -> str:
     cells = _cells(table, columns)
     lines = _aligned(cells, _fit(cells, room), [c.kind == "text" for c in columns])
     note = f"left out for the width: {', '.join(left_out)} (--wide shows all)"
-    below = _wrapped(note, room) if left_out else []
+    below = wrapped(note, room) if left_out else []
     return "\n".join([f"\x1b[1m{lines[0]}\x1b[0m", *lines[1:], *below])
 
 
@@ -251,7 +224,7 @@ def _aligned(
 ) -> list[str]:
     lines = []
     for number, row in enumerate(cells):
-        parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        parts = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
         for at in range(max(map(len, parts))):
             shown = [part[at] if at < len(part) else "" for part in parts]
             lines.append(_padded(shown, widths, left).replace(_TIED, " "))
@@ -278,14 +251,14 @@ def _blocks(table: Table, room: int) -> str:
     lines: list[str] = []
     for row in table.rows:
         for column in table.columns:
-            first, *more = _wrapped(column.cell(row), max(1, room - width - 2))
+            first, *more = wrapped(column.cell(row), max(1, room - width - 2))
             lines.append(f"{column.heading:<{width}}  {first}".replace(_TIED, " "))
             lines += [f"{'':<{width}}  {line}".replace(_TIED, " ") for line in more]
         lines.append("")
     return "\n".join(lines)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """`text` in lines of at most `width` characters, broken at blanks alone; 0: one line."""
     if not width or len(text) <= width:
         return [text]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
-from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import (
     EVIDENCE,
@@ -76,24 +76,26 @@ LEGEND_OF_EVIDENCE = (
 )
 
 
-def print_runs(evaluations: Sequence[Evaluation], by_group: bool = False) -> None:
-    """Print one table with a row per run, what each ran on, and what the table does not show."""
+def runs_report(evaluations: Sequence[Evaluation], by_group: bool = False) -> Report:
+    """One table with a row per run, what each ran on, and what the table does not show."""
     for evaluation in evaluations:
         evaluation.read(GROUPINGS.values() if by_group else ())
-    for title in dict.fromkeys(map(title_of, evaluations)):
-        say(title)
-    print_table(run_table(evaluations))
+    yield from dict.fromkeys(map(title_of, evaluations))
+    yield run_table(evaluations)
     if by_group:
-        say("results by group of questions")
-        print_table(group_table(evaluations))
+        yield "results by group of questions"
+        yield group_table(evaluations)
     for evaluation in evaluations:
         if len(evaluations) > 1:
-            say(f"{evaluation.folder}")
-        say(*notes(evaluation), *index_lines(evaluation))
+            yield f"{evaluation.folder}"
+        yield from (
+            *notes(evaluation),
+            *index_lines(evaluation),
+        )
         if evaluation.summary.errors:
-            print_table(failure_table(evaluation.records))
+            yield failure_table(evaluation.records)
     if len(evaluations) == 1:
-        say(f"records: {evaluations[0].folder}")
+        yield f"records: {evaluations[0].folder}"
 
 
 def title_of(evaluation: Evaluation) -> str:
@@ -361,27 +363,27 @@ def amount(count: int | None) -> str:
     return "unknown" if count is None else str(count)
 
 
-def print_run(folder: Path, qid: str | None = None) -> None:
-    """Print what a run is and a line per question, or the trace and calls of one question."""
+def run_report(folder: Path, qid: str | None = None) -> Report:
+    """What a run is and a line per question, or the trace and calls of one question."""
     run = RunFolder(folder)
     card = run.card
     records = run.records
     if qid is not None:
         if qid not in records:
             raise UnknownNameError(f"question of {folder}", qid, records)
-        print_trace(records[qid])
-        say("calls")
+        yield from trace_report(records[qid])
+        yield "calls"
         for number, call in enumerate(records[qid].ledger.calls, start=1):
             more = ", cached" * call.cached + (f", {call.error}" if call.error else "")
             tokens = f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens"
-            say(
+            yield (
                 f"  {number:>3}  {call.signature or call.kind}, {call.model}: {tokens}, "
                 f"{money(call.cost_usd)} $, {call.latency_s:.1f} s{more}"
             )
         return
     knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
     identity = card.identity
-    say(
+    yield from (
         f"run        {folder}",
         f"program    {identity['program']} ({knobs})",
         f"data       {card.data.name} {identity.get('split', '')}, "
@@ -401,13 +403,13 @@ def print_run(folder: Path, qid: str | None = None) -> None:
         }
         for record in records.values()
     ]
-    print_table(Table("questions", _QUESTION, rows))
+    yield Table("questions", _QUESTION, rows)
 
 
-def print_trace(record: Record) -> None:
-    """Print question, steps, passages, answer and cost of one record."""
+def trace_report(record: Record) -> Report:
+    """question, steps, passages, answer and cost of one record."""
     titles = {p.pid: p.title or p.pid for p in record.passages}
-    say(f"question  {record.question}")
+    yield f"question  {record.question}"
     for number, step in enumerate(record.steps, start=1):
         said = {
             "thought": step.thought,
@@ -415,28 +417,28 @@ def print_trace(record: Record) -> None:
             "from": "; ".join(titles.get(pid, pid) for pid in step.pids),
             "notes": ", ".join(f"{name}={value}" for name, value in step.notes.items()),
         }
-        say(f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else ""))
-        say(*(f"          {name}: {text}" for name, text in said.items() if text))
-    say("passages" if record.passages else "passages  none")
+        yield f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")
+        yield from (f"          {name}: {text}" for name, text in said.items() if text)
+    yield "passages" if record.passages else "passages  none"
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
         cited = " (cited)" if place in (record.citations or ()) else ""
         hidden = "" if passage.pid in shown_pids(record) else " (never shown)"
-        say(f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}")
+        yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
     found = {passage.pid for passage in record.passages}
     missing = [pid for pid in record.gold_pids if pid not in found]
     if missing:
-        say(f"not found {'; '.join(missing)} (gold)")
+        yield f"not found {'; '.join(missing)} (gold)"
     if failure := record.failure:
-        say(f"failed    {failure.boundary}: {failure.error}: {failure.message[:300]}")
+        yield f"failed    {failure.boundary}: {failure.error}: {failure.message[:300]}"
     else:
-        say(f"answer    {record.answer}  ({record.stop_reason})")
+        yield f"answer    {record.answer}  ({record.stop_reason})"
     if record.answers:
         scores = ", ".join(f"{name} {value:.2f}" for name, value in record.scores.items())
-        say(f"gold      {' / '.join(record.answers)}  ({scores})")
+        yield f"gold      {' / '.join(record.answers)}  ({scores})"
     if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:
-        say("          right without its evidence: the model was not shown every gold passage")
-    say(_cost_line(record))
+        yield "          right without its evidence: the model was not shown every gold passage"
+    yield _cost_line(record)
 
 
 def _cost_line(record: Record) -> str:

@@ -1,0 +1,97 @@
+"""What a command prints: tables in the format that it was given, and prose beside them.
+
+`set_format` is called once, before anything is printed. In a format for machines, standard output
+holds tables alone; prose goes to stderr.
+"""
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragbench.experiments.report.table import (
+    Report,
+    Table,
+    on_terminal,
+    printable,
+    wrapped,
+    written,
+)
+
+
+@dataclass
+class _Output:
+    """The output format of the command; `pending` tables are written when it ends."""
+
+    format: str = "table"
+    wide: bool = False
+    printed: bool = False
+    pending: list[dict[str, Any]] = field(default_factory=list)
+
+
+_output = _Output()
+
+
+def set_format(format: str, *, wide: bool = False) -> None:
+    """Print tables from now on in `format`, one of `FORMATS`; `wide` shows every column."""
+    _output.format = format
+    _output.wide = wide
+    _output.printed = False
+    _output.pending = []
+
+
+def for_machines() -> bool:
+    """Whether standard output is to hold tables alone."""
+    return _output.format != "table"
+
+
+def show(report: Report) -> None:
+    """Print the lines and the tables of `report`, in their order."""
+    for item in report:
+        if isinstance(item, Table):
+            print_table(item)
+        else:
+            say(item)
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print prose, broken between words on a terminal; to stderr where stdout is for machines."""
+    out = sys.stdout
+    if err or for_machines():
+        out = sys.stderr
+    room = 0
+    if out.isatty():
+        room = shutil.get_terminal_size().columns
+    for line in lines:
+        print("\n".join(wrapped(printable(line), room)), file=out)
+
+
+def print_table(table: Table) -> None:
+    """Print `table`; as JSON it is kept until `flush`, so that the output is one document."""
+    if table.for_machines and not for_machines():
+        return
+    if _output.format == "json":
+        _output.pending.append({"table": table.name, "rows": table.records()})
+        say(*table.notes)
+        return
+    if table.title:
+        say(table.title)
+    if for_machines() and _output.printed:
+        print()
+    _output.printed = True
+    if _output.format == "table" and sys.stdout.isatty():
+        room = 0
+        if not _output.wide:
+            room = shutil.get_terminal_size().columns
+        print(on_terminal(table, room))
+    else:
+        print(written(table, _output.format))
+    say(*table.notes)
+
+
+def flush() -> None:
+    """Write the tables that are kept; called when a command ends."""
+    if _output.pending:
+        print(json.dumps(_output.pending, indent=2, ensure_ascii=False, default=str))
+    set_format("table")
