@@ -10,9 +10,11 @@ import pytest
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.experiments.runs.summary import reopen
 from ragbench.metrics import mean_interval, paired_interval
-from tests.experiments.scored_runs import answered, make_run
+from tests.experiments.scored_runs import CARD, answered, make_run
+from tests.metrics.records import call
 
 
 def right(folder: Path, correct: Sequence[object], **fields: Any) -> Path:
@@ -119,6 +121,49 @@ def test_one_cluster_has_no_interval(tmp_path: Path, printed: Any) -> None:
     assert "all questions share a gold passage, so no interval can be given" in out
     assert "[" not in "".join(row(out, "em"))
     assert compared(*runs)[0].costs["calls"].interval is None
+
+
+def spent_runs(folder: Path, n: int, program: str, knobs: dict[str, Any], share: float) -> Any:
+    """Two runs of four calls a question; B takes `share` of the tokens of A."""
+    runs = []
+    for name, tokens in (("a", 1000), ("b", round(1000 * share))):
+        rows = []
+        for k in range(n):
+            calls = [call(prompt_tokens=tokens + k % 7, completion_tokens=0)] * 4
+            ledger = {"calls": calls, "path": {"calls": 4, "latency_s": 0.5}}
+            rows.append(
+                answered(f"q{k:03}", "Norway", ledger=ledger, extra={"cluster": f"c{k}"})
+            )
+        identity = {**CARD["identity"], "program": program}
+        runs.append(make_run(folder / name, rows, identity=identity, knobs=knobs))
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("n", "knobs", "share", "shown"),
+    [
+        (50, {"max_calls": 50}, 0.9, False),  # one in fifty may run away to fifty calls
+        (400, {"max_calls": 8}, 0.5, True),
+        (8, {"max_calls": 4}, 0.5, False),
+        (50, {}, 0.5, False),  # nothing limits it
+    ],
+)
+def test_a_saving_is_shown_within_what_questions_may_take(
+    n: int, knobs: dict[str, Any], share: float, shown: bool, tmp_path: Path
+) -> None:
+    c = compared(*spent_runs(tmp_path, n, "no_such_program", knobs, share))[0].costs["tokens"]
+    assert c.difference == pytest.approx(-4000 * (1 - share))
+    interval = saved(c)
+    assert (interval is not None and interval.low > 0) == shown
+    assert (interval is None) == (n < 10 or not knobs)
+    pays = PayBack(10_000.0, c.mean_a, c.mean_b, interval).words()
+    assert pays.startswith("pays back after") == shown
+
+
+def test_a_program_of_one_call_is_limited_by_it(tmp_path: Path) -> None:
+    runs = spent_runs(tmp_path, 50, "vanilla", {"max_calls": 50}, 0.5)
+    c = compared(*runs)[0].costs["tokens"]
+    assert c.score_range == (0.0, pytest.approx(4 * 1006))  # more was taken than its two calls
 
 
 def test_several_runs_are_compared_with_the_first_in_one_family(tmp_path: Path) -> None:

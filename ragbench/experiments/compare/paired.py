@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ragbench.errors import CompareError
+from ragbench.experiments.compare.ceilings import most_of_question
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation, failed
 from ragbench.experiments.score import judge_of
@@ -114,16 +115,32 @@ def cost_difference(
     a: Arm, b: Arm, qids: Sequence[str], measure: Callable[[Record], float | None],
     clusters: Mapping[str, Hashable] | None = None,
 ) -> Comparison | None:  # fmt: skip
-    """The comparison of one measure of arm `b` with arm `a`; None where it is not known of all."""
+    """The comparison of one measure of arm `b` with arm `a`; None where it is not known of all.
+
+    Its interval reaches to what questions may take by their own limits (`ceilings`); it has none
+    where nothing limits them.
+    """
     sides = []
+    ceilings: list[float | None] = []
     for arm in (a, b):
-        columns = [run.records.only(qids).column(measure) for run in arm]
-        rows = {q: [v for c in columns if (v := c[q]) is not None] for q in qids}
-        if any(len(row) < len(arm) for row in rows.values()):
-            return None
+        rows: dict[str, list[float]] = {qid: [] for qid in qids}
+        for run in arm:
+            records = run.records.only(qids)
+            amounts = {q: v for q, v in records.column(measure).items() if v is not None}
+            if len(amounts) < len(rows):
+                return None
+            for qid, amount in amounts.items():
+                rows[qid].append(amount)
+            calls = records.column(MEASURES["calls"])
+            ceilings.append(most_of_question(run.card, calls, amounts))
         sides.append(rows)
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
+    ends = (0.0, max(known)) if known else None
     method = Method(clusters=clusters or {})
-    return compare_scores(*sides, higher_is_better=False, score_range=None, method=method)
+    compared = compare_scores(*sides, higher_is_better=False, score_range=ends, method=method)
+    if len(known) < len(ceilings):
+        return replace(compared, interval=None, p=1.0)
+    return compared
 
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:

@@ -1,7 +1,7 @@
 """What runs spend: per question, for an index, and for a compile, which may pay back.
 
 All of it is as if nothing had been cached. That something pays back is only said where the paired
-interval of what it saves a question excludes 0.
+interval of what it saves a question excludes 0, with ends at what questions may take (`ceilings`).
 """
 
 import math
@@ -15,7 +15,7 @@ from ragbench.experiments.compare.paired import MEASURES, cost_difference
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
-from ragbench.metrics import Comparison, Interval
+from ragbench.metrics import LEAST_PILOT, Comparison, Interval
 from ragbench.ranges import Range
 
 #: Facts of an index about replies that are not whole.
@@ -31,9 +31,13 @@ def per_question(runs: Sequence[Evaluation], *names: str) -> float | None:
 
 
 def saved(comparison: Comparison | None) -> Interval | None:
-    """The 95 % interval of what B saves a question; None where none can be given."""
-    ends = comparison.interval if comparison else None
-    return Interval(-ends.high, -ends.low) if ends else None
+    """The 95 % interval of what B saves a question; None where none can be given.
+
+    Nor is it with fewer than `LEAST_PILOT` questions.
+    """
+    if comparison is None or comparison.interval is None or comparison.n < LEAST_PILOT:
+        return None
+    return Interval(-comparison.interval.high, -comparison.interval.low)
 
 
 @dataclass(frozen=True)

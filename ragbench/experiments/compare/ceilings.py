@@ -1,0 +1,54 @@
+"""The most that one question can take, by its own limits: where a mean of costs has its ends.
+
+Now and then a question runs away, to all the calls that it may make. Most small samples hold no
+such question, and an interval from their spread alone is too narrow. With pseudo-values at what a
+question can take at the most it is not.
+"""
+
+import re
+from collections.abc import Mapping
+
+from ragbench.errors import RagbenchError
+from ragbench.experiments.store import RunCard
+from ragbench.programs import PROGRAMS
+
+#: The formula of a program that makes the same number of calls for every question.
+_FIXED = re.compile(r"(\d+)( \(index.*\))?")
+#: A call whose reply cannot be read is made again at the most so often.
+_TIMES = 2
+
+
+def most_calls(card: RunCard) -> int | None:
+    """How many LM calls one question of the run may take; None for a system without such a limit.
+
+    Programs of a fixed number of calls say so; for others it is their knob `max_calls`.
+    """
+    try:
+        fixed = _FIXED.fullmatch(PROGRAMS.get(card.program).calls)
+    except RagbenchError:
+        fixed = None
+    votes = card.identity.get("votes") or 1
+    times = -(-votes // 1) if isinstance(votes, int | float) else 1
+    if fixed:
+        return int(fixed[1]) * _TIMES * int(times)
+    limit = card.knobs.get("max_calls")
+    return int(limit) * int(times) if isinstance(limit, int) else None
+
+
+def most_of_question(
+    card: RunCard,
+    calls: Mapping[str, float | None],
+    amounts: Mapping[str, float],
+) -> float | None:
+    """The most that one question may take of what `amounts` are of; None where nothing limits it.
+
+    That is `most_calls` times the most that a call took on average in one of the questions, and no
+    less than what one of them took.
+    """
+    limit = most_calls(card)
+    if limit is None:
+        return None
+    dearest = 0.0
+    for qid, amount in amounts.items():
+        dearest = max(dearest, amount / max(1.0, calls[qid] or 1.0))
+    return max(limit * dearest, *amounts.values())
