@@ -15,6 +15,7 @@ from ragbench.cli.command import (
     command,
     option,
     output_options,
+    pairs,
     runs_argument,
 )
 from ragbench.cli.printing import say, show
@@ -145,21 +146,28 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
 @option("--lm", "model", default="unknown", metavar="NAME", group="Program",
         help="The model that it asked, for tables.")  # fmt: skip
 @shared.data_options
+@option("--prediction-field", "fields", multiple=True, metavar="NAME=FIELD", group="Data",
+        callback=pairs, help="Read NAME, such as answer, from this FIELD of FILE, as "
+        "output[0].answer; repeat for more.")  # fmt: skip
 @option("--out", type=PATH, group="Output",
         help="Run folder. [default: runs/imported-NAME]")  # fmt: skip
 @output_options
-def import_command(file: Path, name: str, model: str, out: Path | None, **options: Any) -> None:
+def import_command(
+    file: Path, name: str, model: str, out: Path | None, fields: dict[str, str], **options: Any
+) -> None:
     """Make a run of the predictions in FILE, which another system made for a data set's questions.
 
-    FILE is JSON lines, JSON or CSV with an id (or question) and an answer, and where they are known
-    passages, tokens, calls, cost_usd and latency_s; or HotpotQA's official prediction file.
+    FILE is JSON lines, JSON or a table with an id (or question) and an answer, and where they are
+    known passages, tokens, calls, cost_usd and latency_s; or the official prediction file of
+    HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD, or an output of AutoRAG, FlashRAG, HippoRAG, KILT
+    or promptfoo.
     """
     from ragbench.experiments.importing import import_run
     from ragbench.experiments.report.tables import runs_report
 
     config = shared.to_config(**options, whole=True)
     folder = out or Path("runs") / f"imported-{name.replace(':', '_')}"
-    show(runs_report([import_run(config, file, name, model, folder)]))
+    show(runs_report([import_run(config, file, name, model, folder, fields)]))
 
 
 @command(

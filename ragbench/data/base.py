@@ -24,8 +24,9 @@ class DataSpec:
 
     `setting` and `view` None take the data set's own default. The questions of `data_file` are cut
     into splits by `fractions` (train, validation, test); those of `train_file`, `val_file` and
-    `test_file` are a split each. `fields` pairs our names of a record's fields with those of the
-    file. `corpus_file` may be a folder of documents. `alias_file` has the other names of
+    `test_file` are a split each. `fields` pairs our names of a record's fields with paths in the
+    file, `corpus_fields` those of a passage. `encoding` is the coding of texts that are not UTF-8.
+    `corpus_file` may be a folder of documents. `alias_file` has the other names of
     2WikiMultiHopQA's entities. `size` is the number of passages of a generated data set.
     """
 
@@ -37,6 +38,8 @@ class DataSpec:
     val_file: Path | None = None
     test_file: Path | None = None
     fields: tuple[tuple[str, str], ...] = ()
+    corpus_fields: tuple[tuple[str, str], ...] = ()
+    encoding: str = ""
     corpus_file: Path | None = None
     chunk_tokens: int = 1000
     alias_file: Path | None = None

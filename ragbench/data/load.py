@@ -9,8 +9,10 @@ import dspy
 
 from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split
+from ragbench.data.forms import QUESTIONS, form_of, formed
+from ragbench.data.mapping import fail, map_fields
 from ragbench.data.passages import Pool, cut_chunks
-from ragbench.data.readers import Row, fail, map_fields, read_rows
+from ragbench.data.readers import Row, read_rows
 from ragbench.data.splits import cluster_keys, find_clusters, parse_fractions, split_examples
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
@@ -100,11 +102,15 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
     if not files and not spec.hub:
         instead = f" or take {source.repo} from the hub" if source else ""
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
-    rows = hub.hub_rows(spec) if spec.hub else (
-        row._replace(split=split) for split, path in files.items() for row in read_rows(path)
-    )  # fmt: skip
     names = dict(spec.fields)
-    return (map_fields(row, names) for row in rows)
+    for row in hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding):
+        yield map_fields(formed(row, QUESTIONS), names)
+
+
+def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Row]:
+    for split, path in files.items():
+        for row in read_rows(path, encoding):
+            yield row._replace(split=split)
 
 
 def detect_layout(path: Path) -> str | None:
@@ -115,7 +121,11 @@ def detect_layout(path: Path) -> str | None:
         first = next(iter(read_rows(path)), None)
     except DataError:
         return None
-    if first is None or not isinstance(first.data, dict) or "question" not in first.data:
+    if first is None or not isinstance(first.data, dict):
+        return None
+    if form_of(first.data, QUESTIONS) is not None:
+        return "jsonl"
+    if "question" not in first.data:
         return None
     evidence = first.data.get("evidence")
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):

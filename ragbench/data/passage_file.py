@@ -103,14 +103,17 @@ def is_large(path: Path) -> bool:
     return streamed and path.is_file() and path.stat().st_size >= LARGE_BYTES
 
 
-def stored_passages(path: Path, keep_ids: bool, passages: Iterable[Passage]) -> PassageFile:
+def stored_passages(
+    path: Path, reading: tuple[object, ...], passages: Iterable[Passage]
+) -> PassageFile:
     """The passages of `path` in the index store; `passages` are read if they are not there yet.
 
-    The copy is found again by the file's inode, size and times, so that the file is not read.
+    `reading` is what decides how the file is read. The copy is found again by the file's inode,
+    size and times, so that the file is not read.
     DataError where a record is malformed, or the store cannot be written.
     """
     stat = path.stat()
-    identity = [FORMAT, keep_ids, str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    identity = [FORMAT, *reading, str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns]
     key = f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}"
 
     def write(folder: Path) -> tuple[int, str]:

@@ -10,20 +10,11 @@ from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
+from ragbench.data.answers import Id, Text
 from ragbench.data.base import DATASETS, DataSpec
+from ragbench.data.mapping import Record, fail, map_fields, missing, validate
 from ragbench.data.passage_file import is_large, stored_passages
-from ragbench.data.readers import (
-    Id,
-    Record,
-    Row,
-    Text,
-    check_regular,
-    fail,
-    read_json,
-    read_rows,
-    read_text,
-    validate,
-)
+from ragbench.data.readers import Row, check_regular, read_json, read_rows, read_text
 from ragbench.errors import DataError, needs_extra
 from ragbench.passages import Corpus, Passage
 from ragbench.sentences import split_sentences
@@ -127,11 +118,16 @@ class CorpusRecord(Record):
     `contents` is FlashRAG's: the title in quotation marks, a line break and the text.
     """
 
-    id: Id | None = Field(None, validation_alias=AliasChoices("id", "_id"))
-    title: Text = ""
-    text: Text | None = Field(None, validation_alias=AliasChoices("text", "paragraph_text"))
+    option = "--corpus-field"
+
+    id: Id | None = Field(None, validation_alias=AliasChoices("id", "_id", "doc_id", "docid"))
+    title: Text = Field("", validation_alias=AliasChoices("title", "page_name"))
+    text: Text | None = Field(
+        None, validation_alias=AliasChoices("text", "paragraph_text", "page_snippet")
+    )
     contents: Text | None = None
     sentences: list[Text] | None = None
+    is_supporting: bool = False
 
     def passage(self, row: Row, *, keep_id: bool) -> Passage:
         """The passage; its pid is the record's id where that is kept, else made of the content."""
@@ -140,7 +136,7 @@ class CorpusRecord(Record):
             first, _, rest = self.contents.partition("\n")
             title, text = (title or first.strip().strip('"'), rest) if rest else (title, first)
         if text is None and self.sentences is None:
-            fail(row, "text", "is missing (or give 'sentences')")
+            fail(row, "text", f"{missing(type(self), row, 'text')} (or give 'sentences')")
         pid = self.id if keep_id and self.id else ""
         sentences = split_sentences(text or "") if self.sentences is None else self.sentences
         return from_sentences(title, sentences, pid=pid)
@@ -172,12 +168,12 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
             for chunk in cut_chunks([from_text(title, text)], max_tokens=spec.passage_tokens)[0]
         ).passages
     if is_large(path):
-        records = ((row, validate(CorpusRecord, row)) for row in read_rows(path))
-        passages = (record.passage(row, keep_id=keep_ids) for row, record in records)
-        return stored_passages(path, keep_ids, passages)
+        rows = _corpus_rows(path, spec)
+        passages = (validate(CorpusRecord, row).passage(row, keep_id=keep_ids) for row in rows)
+        return stored_passages(path, (keep_ids, spec.corpus_fields, spec.encoding), passages)
     boundaries = {(passage.title, passage.text): passage for passage in known}
     pool = Pool()
-    for row in _corpus_rows(path):
+    for row in _corpus_rows(path, spec):
         passage = validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
         passage = boundaries.get((passage.title, passage.text), passage)
         if pool.is_other(passage):
@@ -192,14 +188,16 @@ def need_corpus(spec: DataSpec) -> Path:
     return spec.corpus_file
 
 
-def _corpus_rows(path: Path) -> Iterator[Row]:
-    content = read_json(path) if path.suffix.lower() == ".json" else None
+def _corpus_rows(path: Path, spec: DataSpec) -> Iterator[Row]:
+    content = read_json(path, spec.encoding) if path.suffix.lower() == ".json" else None
     if isinstance(content, dict) and not {"title", "text", "sentences"} & content.keys():
         for number, (title, body) in enumerate(content.items(), start=1):
             key = "sentences" if isinstance(body, list) else "text"
             yield Row(f"{path}: record {number}", {"title": title, key: body})
         return
-    yield from read_rows(path)
+    names = dict(spec.corpus_fields)
+    for row in read_rows(path, spec.encoding):
+        yield map_fields(row, names, "--corpus-field")
 
 
 def read_chunks(path: Path) -> list[Passage]:

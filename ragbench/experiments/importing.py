@@ -1,22 +1,30 @@
 """Predictions of another system as a run: scored, compared and shown beside our own.
 
 A file has one record per question: `id` (or the `question` itself), `answer`, and where they are
-known `passages` (texts, titles or ids, best first), `supporting_facts`, `tokens`, `calls`,
-`cost_usd` and `latency_s`. HotpotQA's official prediction file (`{"answer": {id: text}, "sp": {id:
-[[title, index]]}}`) is read too. A question without a prediction counts as failed, as in the
-official scripts.
+known `passages` (texts, titles or ids, best first), `supporting_facts`, `evidence`, `tokens`,
+`calls`, `cost_usd` and `latency_s`; `--prediction-field` maps other names. Read as they are: the
+official prediction files of HotpotQA and 2WikiMultiHopQA (`{"answer": {id: text}, "sp": {id:
+[[title, index]]}, "evidence": {id: [[subject, relation, object]]}}`), MuSiQue's, SQuAD's (`{id:
+text}`), and the outputs that `ragbench.data.forms` knows. A question without a prediction counts as
+failed, as in the official scripts.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import dspy
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 import ragbench
-from ragbench.data import Dataset, load_dataset, readers
+from ragbench.data import Dataset, load_dataset
+from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list
+from ragbench.data.forms import PREDICTIONS, formed, records_in
+from ragbench.data.mapping import Record as FileRecord, fail, map_fields, missing, validate
+from ragbench.data.readers import Row, is_records, read_json, read_rows
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import DataConfig, RunConfig
 from ragbench.experiments.runs.runner import make_record
@@ -40,33 +48,52 @@ _NEVER_KNOWN = ("embedding_and_reranking_calls", "retrievals", "critical_path_ca
 _NEVER_SHOWN = ("path", "searches")
 
 
+#: What a passage of a prediction is named by, where it is an object: the first that it has.
+_NAMES = ("id", "pid", "doc_id", "title", "text", "contents", "content")
+
+
 def _blank_is_none(value: Any) -> Any:
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("is true or false, not a number")
+    if isinstance(value, str) and not value.strip():
+        return None
+    if isinstance(value, list):  # as systems that sample several write it
+        return value[0] if value else None
     return value
 
 
-#: What a system says that it took; more calls or tokens than a person can mean are a mistake.
-Count = Annotated[int, Field(ge=0, le=100_000_000), BeforeValidator(_no_bool)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
+def _as_names(value: Any) -> Any:
+    """Passages as names or texts, where some are objects with one of these."""
+    names: list[Any] = []
+    for entry in as_list(value):
+        if isinstance(entry, dict):
+            entry = next((entry[key] for key in _NAMES if entry.get(key)), None)
+        if isinstance(entry, int) and not isinstance(entry, bool):
+            entry = str(entry)
+        names.append(entry)
+    return names
 
 
-class PredictionRecord(readers.Record):
-    """One record of a file of predictions; a blank answer is none."""
+class PredictionRecord(FileRecord):
+    """One record of a file of predictions; a blank answer is none.
 
-    id: readers.Id | None = None
-    question: readers.Text | None = None
-    answer: Annotated[readers.Answer | None, BeforeValidator(_blank_is_none)] = None
-    passages: Annotated[tuple[readers.Text, ...], BeforeValidator(readers.as_answers)] = ()
-    supporting_facts: tuple[tuple[readers.Text, int], ...] = ()
-    tokens: Count | None = None
-    calls: Count | None = None
-    cost_usd: Amount | None = None
-    latency_s: Amount | None = None
+    `support_idxs` and `answerable` are MuSiQue's, `evidence` is 2WikiMultiHopQA's. `as_written` is
+    the answer before anything was done to it.
+    """
+
+    option = "--prediction-field"
+
+    id: Id | None = None
+    question: Text | None = None
+    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = None
+    as_written: Any = None
+    passages: Annotated[tuple[Text, ...], BeforeValidator(_as_names)] = ()
+    supporting_facts: tuple[tuple[Text, Whole], ...] = ()
+    evidence: tuple[tuple[Text, Text, Text], ...] = ()
+    support_idxs: tuple[Whole, ...] = ()
+    answerable: bool | None = None
+    tokens: Count = None
+    calls: Count = None
+    cost_usd: Amount = None
+    latency_s: Amount = None
 
     def ledger(self, model: str) -> Ledger:
         """Calls that come to the totals given; none where nothing is known."""
@@ -87,19 +114,44 @@ class PredictionRecord(readers.Record):
         return [*names, *_NEVER_KNOWN]
 
 
-def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Path) -> Evaluation:
-    """The run of the predictions in `file`, made by the system `name`, written to `folder`."""
+def import_run(
+    config: RunConfig,
+    file: Path,
+    name: str,
+    model: str,
+    folder: Path,
+    fields: Mapping[str, str] = MappingProxyType({}),
+) -> Evaluation:
+    """The run of the predictions in `file`, made by the system `name`, written to `folder`.
+
+    `fields` maps our names of a prediction's fields to paths in the file.
+
+    Raises:
+        DataError: the file cannot be read, or none of it is of the questions.
+        RunError: there is a run in `folder`.
+    """
     dataset = load_dataset(config.data_spec())
     examples = dataset.select(config.split, config.limit)
-    predictions = read_predictions(file)
-    given = list(predictions.values())
-    records = [_record(example, predictions, dataset, model) for example in examples]
-    if not any(prediction.passages for prediction in given):  # then what was found is not known
+    predictions = read_predictions(file, fields, config.encoding or "")
+    given = [record for records in predictions.values() for record in records]
+    # Questions of MuSiQue's Full set share an id: the file has them in the order of the data.
+    uses: Counter[str] = Counter()
+    numbers: dict[str, int] = {}
+    for example in dataset.questions or examples:
+        written = example.get("twin_of") or example.qid
+        numbers[example.qid] = uses[written]
+        uses[written] += 1
+    records = []
+    for example in examples:
+        found = _found(example, predictions, numbers.get(example.qid, 0))
+        records.append(_record(example, found, dataset, model))
+    if not any(each.passages or each.support_idxs for each in given):  # it is not known
         records = [replace(record, gold_pids=[]) for record in records]
     if all(record.failure for record in records):
         raise DataError(
-            f"{file}: none of its {len(predictions)} predictions is of the {len(examples)} "
-            f"questions asked, such as {examples[0].qid!r}; their ids or questions must agree"
+            f"{file}: none of its {len(given)} predictions is of the {len(examples)} questions "
+            f"asked: their ids, such as {next(iter(predictions))[:60]!r}, must be ids of the data, "
+            f"such as {examples[0].qid!r}, or their questions the same"
         )
     own = RunConfig.model_fields.keys() - DataConfig.model_fields.keys()
     of_data = {field: value for field, value in config.identity().items() if field not in own}
@@ -134,48 +186,101 @@ def _unknown_columns(records: Sequence[Record]) -> list[str]:
     return columns
 
 
-def read_predictions(file: Path) -> dict[str, PredictionRecord]:
-    """Predictions by id, or by normalised question."""
-    predictions: dict[str, PredictionRecord] = {}
-    for row in _rows(file):
-        record = readers.validate(PredictionRecord, row)
+Predictions = Mapping[str, Sequence[PredictionRecord]]
+
+
+def read_predictions(
+    file: Path, fields: Mapping[str, str] = MappingProxyType({}), encoding: str = ""
+) -> Predictions:
+    """Predictions by id, or by normalised question; several only where MuSiQue's twins have one id.
+
+    Raises:
+        DataError: the file cannot be read, a prediction has neither id nor question, no prediction
+            has an answer, or two are of one question.
+    """
+    predictions: dict[str, list[PredictionRecord]] = {}
+    unanswered: Row | None = None
+    is_answered = False
+    for row in _rows(file, encoding):
+        row = map_fields(formed(row, PREDICTIONS), fields, PredictionRecord.option)
+        if isinstance(row.data, dict):
+            row.data.setdefault("as_written", row.data.get("answer"))
+            if isinstance(milliseconds := row.data.get("latency_ms"), int | float):
+                row.data.setdefault("latency_s", milliseconds / 1000)
+            for alias in ("_id", "qid"):
+                if alias in row.data:
+                    row.data.setdefault("id", row.data[alias])
+        record = validate(PredictionRecord, row)
         key = record.id or (question_key(record.question) if record.question else "")
         if not key:
-            raise DataError(f"{row.where}: has neither an id nor a question")
-        if predictions.setdefault(key, record) is not record:
+            fail(row, "id", missing(PredictionRecord, row, "id"))
+        same = predictions.setdefault(key, [])
+        if same and not (record.answerable is not None and len(same) == 1):
             raise DataError(f"{row.where}: {key!r} has a prediction already")
+        same.append(record)
+        is_answered = is_answered or record.answer is not None
+        if unanswered is None and "answer" not in row.data:
+            unanswered = row
+    if not is_answered and unanswered is not None:
+        fail(unanswered, "answer", missing(PredictionRecord, unanswered, "answer"))
     return predictions
 
 
-def _rows(file: Path) -> Iterator[readers.Row]:
-    content = readers.read_json(file) if file.suffix.lower() == ".json" else None
-    if not isinstance(content, Mapping):
-        yield from readers.read_rows(file)
-        return
-    answers, facts = content.get("answer"), content.get("sp") or {}
-    if not isinstance(answers, Mapping) or not isinstance(facts, Mapping):
-        raise DataError(
-            f"{file}: is neither a list of records nor HotpotQA's prediction file, an object of "
-            '"answer" and "sp" by id'
-        )
-    for qid, answer in answers.items():
+def _rows(file: Path, encoding: str) -> Iterator[Row]:
+    is_json = file.suffix.lower() == ".json"
+    content = records_in(read_json(file, encoding)) if is_json else None
+    if isinstance(content, list) and is_records(content):
+        for number, record in enumerate(content, start=1):
+            yield Row(f"{file}: record {number}", record)
+    elif isinstance(content, Mapping) and isinstance(content.get("answer"), Mapping):
+        yield from _official_rows(file, content)
+    elif isinstance(content, Mapping) and content and not any(map(_is_nested, content.values())):
+        for qid, answer in content.items():
+            yield Row(f"{file}: {qid}", {"id": qid, "answer": answer})
+    else:
+        yield from read_rows(file, encoding)
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _official_rows(file: Path, content: Mapping[str, Any]) -> Iterator[Row]:
+    """The records of HotpotQA's or 2WikiMultiHopQA's prediction file."""
+    facts = content.get("sp") or {}
+    evidence = content.get("evidence") or {}
+    if not isinstance(facts, Mapping) or not isinstance(evidence, Mapping):
+        raise DataError(f'{file}: "sp" and "evidence" must be objects by id, as "answer" is')
+    for qid, answer in content["answer"].items():
         named = facts.get(qid, [])
         pairs = named if isinstance(named, list) else []  # whose shape the record checks
         titles = dict.fromkeys(str(fact[0]) for fact in pairs if isinstance(fact, list) and fact)
-        data = {"id": qid, "answer": answer, "passages": [*titles], "supporting_facts": named}
-        yield readers.Row(f"{file}: {qid}", data)
+        data = {
+            "id": qid, "answer": answer, "passages": [*titles], "supporting_facts": named,
+            "evidence": evidence.get(qid, []),
+        }  # fmt: skip
+        yield Row(f"{file}: {qid}", data)
 
 
-def _record(
-    example: dspy.Example, predictions: Mapping[str, PredictionRecord], dataset: Dataset, model: str
-) -> Record:
-    found = predictions.get(str(example.qid)) or predictions.get(question_key(example.question))
-    found = found or PredictionRecord()
+def _found(example: dspy.Example, predictions: Predictions, number: int) -> PredictionRecord:
+    """The prediction of a question, the `number`th of those with its id; an empty one for none."""
+    for key in (str(example.qid), example.get("twin_of"), question_key(example.question)):
+        same = predictions.get(key, ()) if key else ()
+        if len(same) == 1:
+            return same[0]
+        if number < len(same):
+            return same[number]
+    return PredictionRecord()
+
+
+def _record(example: dspy.Example, found: PredictionRecord, dataset: Dataset, model: str) -> Record:
     prediction, failure = None, None
     if found.answer is None:
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
     else:
-        passages = _passages(found.passages, dataset.corpus)
+        cited = _citations(example, found)
+        names = found.passages or [pid for pid in cited or () if isinstance(pid, str)]
+        passages = _passages(names, dataset.corpus)
         hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
         prediction = dspy.Prediction(
             answer=found.answer,
@@ -185,13 +290,27 @@ def _record(
             searches=[Search(example.question, len(hits), hits, 0.0)] if hits else [],
             counts={},
             passages=passages,
-            citations=[list(fact) for fact in found.supporting_facts] or None,
+            citations=cited,
+            facts=[list(triple) for triple in found.evidence] or None,
         )
     record = make_record(
         example, prediction, found.ledger(model), latency_s=found.latency_s or 0.0,
         failure=failure, alignment=dataset.corpus.alignment,
     )  # fmt: skip
-    return replace(record, unknown=found.unknown())
+    written = {}
+    if found.as_written is not None and found.as_written != found.answer:
+        written["answer_as_written"] = found.as_written
+    if found.answerable is not None:
+        written["answerable_as_written"] = found.answerable
+    return replace(record, extra={**record.extra, **written}, unknown=found.unknown())
+
+
+def _citations(example: dspy.Example, found: PredictionRecord) -> list[Any] | None:
+    """The supporting facts of a prediction, or the pids of MuSiQue's paragraphs by number."""
+    if found.supporting_facts:
+        return [list(fact) for fact in found.supporting_facts]
+    pids = example.get("paragraph_pids", ())
+    return [pids[i] for i in found.support_idxs if 0 <= i < len(pids)] or None
 
 
 def _passages(given: Sequence[str], corpus: Corpus) -> list[Passage]:

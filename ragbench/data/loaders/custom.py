@@ -10,12 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
+from pydantic import AliasChoices, BeforeValidator, Field
 
+from ragbench.data.answers import (
+    Answer,
+    Answers,
+    Id,
+    Ids,
+    NonBlank,
+    OptionalWhole,
+    Text,
+    Whole,
+    as_list,
+    decoded,
+)
 from ragbench.data.base import Dataset, DataSpec, HubSource, Split, data_set, make_example
 from ragbench.data.hub import hub_corpus
 from ragbench.data.load import Item, assemble, detect_layout, question_files, rows_of
 from ragbench.data.loaders.gold import Titles
+from ragbench.data.mapping import Record, fail, map_fields, missing, validate
 from ragbench.data.passages import (
     CorpusRecord,
     Pool,
@@ -24,43 +37,35 @@ from ragbench.data.passages import (
     read_chunks,
     read_corpus,
 )
-from ragbench.data.readers import (
-    Answer,
-    Answers,
-    Id,
-    NonBlank,
-    Record,
-    Row,
-    Text,
-    as_answers,
-    decoded,
-    fail,
-    read_rows,
-    validate,
-)
+from ragbench.data.readers import Row, kind_of, read_rows, read_text
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage
 
+#: Passages that are looked through by their text: those of one question.
+_OWN_PASSAGES = 1000
 _QRELS: Mapping[str, Split] = {"train": "train", "dev": "validation", "test": "test"}
 
 
 class CustomRecord(Record):
     """One question; only `question` and one of `answer` and `answers` must be there.
 
-    `golden_answers` and `metadata` are FlashRAG's.
+    `golden_answers` and `metadata` are FlashRAG's. A passage of `context` may be a text. Of
+    `gold_if_known`, names that no passage has are no mistake: then no gold is known.
     """
 
-    renamed = True
+    option = "--field"
 
     id: Id | None = None
     question: NonBlank
     answer: Answers = ()
     answers: Answers = Field((), validation_alias=AliasChoices("answers", "golden_answers"))
+    answer_aliases: Answers = ()
     type: Text = ""
-    hops: StrictInt | None = None
-    context: tuple[CorpusRecord, ...] = ()
-    support: tuple[tuple[NonBlank, StrictInt], ...] = ()
-    gold: Annotated[tuple[Id, ...], BeforeValidator(as_answers)] = ()
+    hops: OptionalWhole = None
+    context: Annotated[tuple[Any, ...], BeforeValidator(as_list)] = ()
+    support: tuple[tuple[NonBlank, Whole], ...] = ()
+    gold: Ids = ()
+    gold_if_known: Ids = ()
     decomposition: tuple[Mapping[str, Text], ...] = ()
     metadata: Mapping[str, Any] = {}
 
@@ -92,14 +97,16 @@ def load_jsonl(spec: DataSpec) -> Dataset:
 
 def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
     lookup = _gold_in(corpus or ())
+    names = dict(spec.corpus_fields)
     pool = Pool()
     for number, row in enumerate(rows_of(spec), start=1):
         record = validate(CustomRecord, row)
-        passages = tuple(entry.passage(row, keep_id=True) for entry in record.context)
+        passages, supporting = _context(row, record, names)
         for passage in filter(pool.is_other, passages):
             fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
         if not record.answer and not record.answers:
-            fail(row, "answers", "is missing or empty")
+            why = missing(CustomRecord, row, "answers")
+            fail(row, "answers", why.replace("is missing", "is missing or empty", 1))
         if not all({"question", "answer"} <= part.keys() for part in record.decomposition):
             fail(row, "decomposition", "each part needs 'question' and 'answer'")
         if corpus is None:
@@ -107,27 +114,69 @@ def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Ite
         example = make_example(
             qid=record.id or f"q{number:06d}",
             question=record.question,
-            answers=[*record.answer, *record.answers],
+            answers=[*record.answer, *record.answers, *record.answer_aliases],
             qtype=record.kind,
             hops=record.hops,
             support=record.support,
-            gold_pids=[lookup(row, name) for name in record.gold],
+            gold_pids=_gold(row, record, lookup) or supporting,
             decomposition=record.decomposition,
         )
         yield Item(row, example, passages)
 
 
-def _gold_in(passages: Sequence[Passage]) -> Callable[[Row, str], str]:
-    """What gives the pid that a gold name, an id or a title, has among `passages`."""
-    positions, titles = Corpus(passages).positions, Titles(passages)
+def _context(
+    row: Row, record: CustomRecord, names: Mapping[str, str]
+) -> tuple[tuple[Passage, ...], list[str]]:
+    """The passages of a question, and the pids of those that are said to support it."""
+    passages: list[Passage] = []
+    supporting: list[str] = []
+    for number, entry in enumerate(record.context):
+        data = {"text": entry} if isinstance(entry, str) else entry
+        if not isinstance(data, dict):
+            fail(row, f"context.{number}", f"must be a text or an object, not {kind_of(data)}")
+        place = map_fields(Row(f"{row.where}: context.{number}", data), names, "--corpus-field")
+        made = validate(CorpusRecord, place)
+        passage = made.passage(place, keep_id=True)
+        passages.append(passage)
+        if made.is_supporting:
+            supporting.append(passage.pid)
+    return tuple(passages), supporting
 
-    def pid(row: Row, name: str) -> str:
+
+Lookup = Callable[[str], str | None]
+
+
+def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
+    """The pids of the gold passages; empty where there is nothing that they could be found in."""
+    if lookup is None:
+        return []
+    pids: list[str] = []
+    for name in record.gold:
+        pid = lookup(name)
+        if pid is None:
+            fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
+        pids.append(pid)
+    known = [lookup(name) for name in record.gold_if_known]
+    if all(pid is not None for pid in known):
+        pids += [pid for pid in known if pid is not None]
+    return pids
+
+
+def _gold_in(passages: Sequence[Passage]) -> Lookup | None:
+    """What gives the pid that an id, a title or a text has; None where there are no passages."""
+    if not passages:
+        return None
+    positions, titles = Corpus(passages).positions, Titles(passages)
+    is_small = len(passages) <= _OWN_PASSAGES
+
+    def pid(name: str) -> str | None:
         if name in positions:
             return name
         titled = titles.get(decoded(name))
-        if titled is None:
-            fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
-        return titled.pid
+        if titled is None and is_small:
+            text = " ".join(decoded(name).split())
+            titled = next((p for p in passages if " ".join(p.text.split()) == text), None)
+        return None if titled is None else titled.pid
 
     return pid
 
@@ -167,14 +216,34 @@ def load_beir(spec: DataSpec) -> Dataset:
     return assemble(spec, _judged_items(folder, corpus.positions), corpus=corpus.passages)
 
 
+def read_judgements(path: Path) -> Iterator[Judgement]:
+    """The judgements of a qrels file: BEIR's with its head, or TREC's without.
+
+    TREC's has the columns query, iteration, passage and score.
+    """
+    lines = read_text(path).splitlines()
+    if lines and "query-id" in lines[0]:
+        for row in read_rows(path):
+            yield validate(Judgement, row)
+        return
+    for number, line in enumerate(filter(str.strip, lines), start=1):
+        columns = line.split()
+        if len(columns) not in (3, 4):
+            raise DataError(
+                f"{path}: line {number}: has {len(columns)} columns; a qrels file has a head "
+                "with query-id, corpus-id and score, or query, iteration, passage and score"
+            )
+        data = {"query-id": columns[0], "corpus-id": columns[-2], "score": columns[-1]}
+        yield validate(Judgement, Row(f"{path}: line {number}", data))
+
+
 def _judged_items(folder: Path, known: Mapping[str, Any]) -> Iterator[Item]:
     """The judged queries; gold passages count only where the corpus has all of them."""
     gold: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, Split] = {}
     for name, split in _QRELS.items():
         path = folder / "qrels" / f"{name}.tsv"
-        for row in read_rows(path) if path.exists() else ():
-            judged = validate(Judgement, row)
+        for judged in read_judgements(path) if path.exists() else ():
             if judged.score > 0:
                 gold[judged.query].append(judged.passage)
                 splits[judged.query] = split
@@ -197,7 +266,7 @@ def _judged_items(folder: Path, known: Mapping[str, Any]) -> Iterator[Item]:
 class QuestionRecord(Record):
     """A question without passages of its own."""
 
-    renamed = True
+    option = "--field"
 
     id: Id = Field(validation_alias=AliasChoices("id", "qid", "_id"))
     question: NonBlank

@@ -15,11 +15,13 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictBool, StrictInt
 
+from ragbench.data.answers import Answers, Id, NonBlank, Text, Whole
 from ragbench.data.base import Dataset, DataSpec, HubSource, data_set, make_example
 from ragbench.data.load import Item, assemble, rows_of
 from ragbench.data.loaders.gold import Titles
+from ragbench.data.mapping import Record, fail, validate
 from ragbench.data.passages import from_sentences, from_text, read_corpus
-from ragbench.data.readers import Id, NonBlank, Record, Row, Text, fail, read_rows, validate
+from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage
 from ragbench.words import fold
@@ -45,7 +47,7 @@ def _pairs(*names: str) -> BeforeValidator:
     return BeforeValidator(zipped)
 
 
-Facts = tuple[tuple[NonBlank, StrictInt], ...]
+Facts = tuple[tuple[NonBlank, Whole], ...]
 Context = tuple[tuple[Text, tuple[Text, ...]], ...]
 Triples = tuple[tuple[Text, Text, Text], ...]
 Ids = tuple[tuple[Text | None, Text | None, Text | None], ...]
@@ -56,12 +58,12 @@ Aliases = Mapping[str, Sequence[str]]
 class MultiHopRecord(Record):
     """One question of HotpotQA or 2WikiMultiHopQA."""
 
-    renamed = True
+    option = "--field"
 
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: NonBlank
-    answer: NonBlank
-    answer_aliases: tuple[NonBlank, ...] = ()
+    answer: Answers = Field(min_length=1)
+    answer_aliases: Answers = ()
     answer_id: Text | None = None
     type: Text = Field("", validation_alias=AliasChoices("type", "question_type"))
     level: Text = ""
@@ -163,12 +165,12 @@ def _item(
         gold = list(map((titles or Titles(passages)).get, names))
     else:
         gold = _by_evidence(record, titles, matched)
-    answers = [record.answer, *record.answer_aliases]
+    answers = [*record.answer, *record.answer_aliases]
     extra: dict[str, Any] = {"level": record.level} if record.level else {}
     if triples:
         extra["evidences"] = [list(triple) for triple in triples]
     if aliases is not None:
-        answers += _forms(aliases, record.answer, record.answer_id)
+        answers += _forms(aliases, record.answer[0], record.answer_id)
         if triples:
             extra["evidence_forms"] = _triple_forms(row, record, aliases)
     example = make_example(
@@ -222,9 +224,8 @@ def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[li
 class Paragraph(Record):
     """A paragraph of a question; titles repeat, so `idx` and the text tell them apart."""
 
-    idx: StrictInt
     title: Text
-    paragraph_text: Text
+    paragraph_text: Text = Field(validation_alias=AliasChoices("paragraph_text", "text"))
     is_supporting: StrictBool = False
 
 
@@ -240,12 +241,12 @@ class Part(Record):
 class MusiqueRecord(Record):
     """One line of the official file."""
 
-    renamed = True
+    option = "--field"
 
     id: Id
     question: NonBlank
-    answer: NonBlank
-    answer_aliases: tuple[NonBlank, ...] = ()
+    answer: Answers = Field(min_length=1)
+    answer_aliases: Answers = ()
     answerable: StrictBool = True
     paragraphs: Annotated[list[Paragraph], BeforeValidator(_rows)]
     question_decomposition: Annotated[tuple[Part, ...], BeforeValidator(_rows)] = ()
@@ -292,7 +293,7 @@ def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[
         example = make_example(
             qid=qid,
             question=record.question,
-            answers=[record.answer, *record.answer_aliases],
+            answers=[*record.answer, *record.answer_aliases],
             qtype=kind if "hop" in kind else "",
             hops=len(record.question_decomposition) or None,
             gold_pids=gold,
@@ -301,6 +302,7 @@ def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[
                 for part in record.question_decomposition
             ],
             answerable=record.answerable,
+            paragraph_pids=[passage.pid for passage in passages],
             f1="musique",  # whose F1 scores it; see `metrics.answer.official_f1`
             **twin,
         )

@@ -32,13 +32,21 @@ class DataConfig(Knobs):
 
     dataset: str = Field("synthetic", description="data set; see `ragbench list datasets`")
     data_file: Path | None = Field(
-        None, description="questions (JSON, JSON lines, CSV or Parquet), to be cut into splits"
+        None, description="questions (JSON, lines of it, a table), to be cut into splits"
     )
     train_file: Path | None = Field(None, description="file of training questions")
     val_file: Path | None = Field(None, description="file of validation questions")
     test_file: Path | None = Field(None, description="file of test questions")
     field: Annotated[dict[str, str], Option(metavar="NAME=FIELD")] = Field(
-        {}, description="read NAME, such as question, from this FIELD of your file; repeat for more"
+        {},
+        description="read NAME, such as question, from this FIELD of your file, as answer.value or "
+        "output[].answer; repeat for more",
+    )
+    corpus_field: Annotated[dict[str, str], Option(metavar="NAME=FIELD")] = Field(
+        {}, description="the same for passages: id, title, text or sentences"
+    )
+    encoding: Annotated[str | None, Option(default="utf-8")] = Field(
+        None, description="coding of your files of text, such as latin-1 or utf-16"
     )
     fractions: Annotated[
         str | None,

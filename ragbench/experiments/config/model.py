@@ -138,6 +138,7 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
         known = {f.name for f in fields(DataSpec)}.intersection(DataConfig.model_fields)
         given = {name: getattr(self, name) for name in known}
         given["fields"] = tuple(sorted(self.field.items()))
+        given["corpus_fields"] = tuple(sorted(self.corpus_field.items()))
         if self.fractions is not None:
             given["fractions"] = parse_fractions(self.fractions)
         seed = self.seed if self.split_seed is None else self.split_seed

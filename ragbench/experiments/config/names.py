@@ -12,6 +12,7 @@ MAPPINGS = {
     "retriever_set": "settings of the retriever",
     "lm_for": "roles of the program",
     "field": "fields of a question",
+    "corpus_field": "fields of a passage",
     "opt_set": "knobs of the optimizer",
     "space": "knobs of the program",
 }

@@ -1,0 +1,117 @@
+"""The trade's files as they are: which of their fields are ours.
+
+A form is recognised by fields that its records have, and says where ours stand in them. What a
+record has under our own name already, and what the user maps, comes first.
+
+- KILT (Petroni et al. 2021, arXiv:2009.02252), questions and predictions
+- RGB (Chen et al. 2023, arXiv:2309.01431) and CRAG (Yang et al. 2024, arXiv:2406.04744)
+- HippoRAG (its `paragraphs` with `text`), AutoRAG, FlashRAG, promptfoo
+- predictions of MuSiQue's official script
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragbench.data.mapping import AbsentError, value_at
+from ragbench.data.readers import Row, is_records
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kind of file: the fields that tell it, and for each of ours the paths that it stands at.
+
+    The first path that leads somewhere counts; `together` takes all of them as one list. A record
+    that has something at `lacks` is of another form.
+    """
+
+    name: str
+    has: frozenset[str]
+    paths: Mapping[str, Sequence[str]]
+    together: frozenset[str] = frozenset()
+    lacks: str = ""
+
+
+def _form(name: str, has: str, together: str = "", lacks: str = "", **paths: str) -> Form:
+    """The form whose paths are given with blanks between them."""
+    split = {ours: tuple(text.split()) for ours, text in paths.items()}
+    return Form(name, frozenset(has.split()), split, frozenset(together.split()), lacks)
+
+
+QUESTIONS = (
+    _form("KILT", "input output", question="input", answers="output[].answer",
+          gold_if_known="output[].provenance[].title"),
+    _form("RGB", "query answer positive negative", "context", question="query",
+          context="positive[] positive_wrong[] negative[]", gold_if_known="positive[]"),
+    _form("CRAG", "interaction_id query answer", id="interaction_id", question="query",
+          answers="alt_ans", type="question_type", context="search_results"),
+    _form("AutoRAG", "qid query generation_gt", id="qid", question="query",
+          answers="generation_gt", gold="retrieval_gt"),
+    _form("HippoRAG", "question answer paragraphs", lacks="paragraphs[0].paragraph_text",
+          context="paragraphs"),
+)  # fmt: skip
+PREDICTIONS = (
+    _form("MuSiQue", "predicted_answer", answer="predicted_answer",
+          support_idxs="predicted_support_idxs", answerable="predicted_answerable"),
+    _form("AutoRAG", "generated_texts", id="qid", question="query", answer="generated_texts",
+          passages="retrieved_ids retrieved_contents"),
+    _form("FlashRAG", "output question golden_answers", answer="output.pred",
+          passages="output.retrieval_result[].id output.retrieval_result[].contents"),
+    _form("promptfoo", "vars response", id="vars.id vars.qid", question="vars.question vars.query",
+          answer="response.output", tokens="response.tokenUsage.total", cost_usd="cost",
+          latency_ms="latencyMs"),
+    _form("KILT", "output", answer="output[0].answer",
+          passages="output[0].provenance[].wikipedia_id output[0].provenance[].title"),
+    _form("HippoRAG", "question docs answer", passages="docs"),
+)  # fmt: skip
+
+
+def form_of(data: Any, forms: Sequence[Form]) -> Form | None:
+    """The first of `forms` whose fields the record `data` has; None where there is none."""
+    if not isinstance(data, dict):
+        return None
+    for form in forms:
+        if form.has <= data.keys() and not (form.lacks and _has(data, form.lacks)):
+            return form
+    return None
+
+
+def _has(data: Any, path: str) -> bool:
+    try:
+        value_at(data, path)
+    except AbsentError:
+        return False
+    return True
+
+
+def formed(row: Row, forms: Sequence[Form]) -> Row:
+    """The row with our fields taken from where its form has them."""
+    form = form_of(row.data, forms)
+    if form is None:
+        return row
+    taken: dict[str, Any] = {}
+    for ours, paths in form.paths.items():
+        if ours in row.data:
+            continue
+        values = []
+        for path in paths:
+            try:
+                values.append(value_at(row.data, path))
+            except AbsentError:
+                continue
+        if not values:
+            continue
+        if ours in form.together:
+            taken[ours] = [entry for value in values for entry in value]
+        else:
+            taken[ours] = values[0]
+    return row._replace(data={**row.data, **taken})
+
+
+def records_in(content: Any) -> Any:
+    """The records of a file of predictions that is one object, such as promptfoo's; else itself."""
+    if isinstance(content, dict) and isinstance(content.get("results"), dict):
+        content = content["results"]
+    if isinstance(content, dict) and is_records(content.get("results")):
+        return content["results"]
+    return content

@@ -1,0 +1,190 @@
+"""One mapper for fields of any file: questions, passages and predictions.
+
+A path names where a value stands in a record: `answer`, `answer.value` within an object,
+`output[].answer` in each object of a list (a flat list of what they have), `output[0].answer` in
+one of them. A text that is JSON is stepped into as what it holds. `Record` is the base of what a
+record must have; whatever is wrong becomes one DataError line with the file, the record and the
+field, and with the option that maps it.
+"""
+
+import re
+import types
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar, NoReturn, TypeVar, Union, get_args, get_origin
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+
+from ragbench.data.answers import unpacked
+from ragbench.data.readers import Row, kind_of
+from ragbench.errors import DataError
+
+#: Characters of a message: what it quotes may be of any length.
+_LONGEST = 500
+_STEP = re.compile(r"\[\d*\]|[^.\[\]]+")
+
+
+class Record(BaseModel):
+    """What one record of a file must have; fields that are not named are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    #: The option by which the user names the field to read one from; blank where there is none.
+    option: ClassVar[str] = ""
+
+
+Model = TypeVar("Model", bound=Record)
+
+
+def validate(model: type[Model], row: Row) -> Model:
+    """The row as `model`.
+
+    In a field that is no text, a text that is a JSON list or object is what it holds.
+
+    Raises:
+        DataError: a field is missing or of the wrong type; the message names it.
+    """
+    if not isinstance(row.data, dict):
+        raise DataError(f"{row.where}: must be an object, not {kind_of(row.data)}")
+    structured = _structured(model)
+    data = dict(row.data)
+    for name in structured & data.keys():
+        data[name] = unpacked(data[name])
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "record"
+    message = first["msg"].removeprefix("Value error, ").replace("\n", " ").replace("tuple", "list")
+    if first["type"] == "missing":
+        message = "is missing" if "." in field else missing(model, row, field)
+    elif first["type"].endswith("_type"):
+        message = f"{message}, not {kind_of(first['input'])}"
+    fail(row, field, message)
+
+
+def missing(model: type[Record], row: Row, field: str) -> str:
+    """What to say of a `field` that is missing, with the option that maps it."""
+    if not model.option:
+        return "is missing"
+    present = ", ".join(map(str, row.data))[:200]
+    ours = field.removeprefix("_")
+    return f"is missing; there are {present}: give {model.option} {ours}=NAME to read one of these"
+
+
+@cache
+def _structured(model: type[Record]) -> frozenset[str]:
+    """The names in a file of the fields that are lists or objects."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if get_origin(kind) in (Union, types.UnionType):
+            choices = [choice for choice in get_args(kind) if choice is not type(None)]
+            kind = choices[0] if len(choices) == 1 else kind
+        if get_origin(kind) is None:
+            continue
+        alias = field.validation_alias
+        if isinstance(alias, AliasChoices):
+            names.update(choice for choice in alias.choices if isinstance(choice, str))
+        else:
+            names.add(alias if isinstance(alias, str) else name)
+    return frozenset(names)
+
+
+def fail(row: Row, field: str, message: str) -> NoReturn:
+    """Raise a DataError that names the row, its id if it has one, and the field."""
+    given = row.data.get("id", row.data.get("_id")) if isinstance(row.data, dict) else None
+    known = f" (id {str(given)[:60]!r})" if isinstance(given, str | int) else ""
+    if len(message) > _LONGEST:
+        message = f"{message[:_LONGEST]}..."
+    raise DataError(f"{row.where}{known}: field {field!r}: {message}")
+
+
+class AbsentError(Exception):
+    """A path leads nowhere; the message says where it ends."""
+
+
+def value_at(data: Any, path: str) -> Any:
+    """What stands at `path` in `data`; what a list's objects have is one flat list.
+
+    Raises:
+        AbsentError: nothing does.
+    """
+    if isinstance(data, dict) and path in data:
+        return data[path]
+    return _follow(data, _STEP.findall(path))
+
+
+def _follow(value: Any, steps: list[str]) -> Any:
+    if not steps:
+        return value
+    value = unpacked(value)
+    step = steps[0]
+    rest = steps[1:]
+    if step == "[]":
+        return _each(value, rest)
+    if step.startswith("["):
+        number = int(step[1:-1])
+        if not isinstance(value, list) or number >= len(value):
+            raise AbsentError(f"{step} is not there: it is {_size(value)}")
+        return _follow(value[number], rest)
+    if isinstance(value, list):
+        raise AbsentError(f"a list holds {step!r}: write []. before it")
+    if not isinstance(value, dict) or step not in value:
+        raise AbsentError(f"{step!r} is not there")
+    return _follow(value[step], rest)
+
+
+def _each(value: Any, rest: list[str]) -> list[Any]:
+    """What each entry of a list has at `rest`; those that lack it are left out, unless all do."""
+    if not isinstance(value, list | tuple):
+        raise AbsentError(f"[] needs a list, not {kind_of(value)}")
+    found: list[Any] = []
+    absent: AbsentError | None = None
+    for entry in value:
+        try:
+            part = _follow(entry, rest)
+        except AbsentError as error:
+            absent = error
+            continue
+        if isinstance(part, list | tuple):
+            found.extend(part)
+        else:
+            found.append(part)
+    if absent is not None and not found:
+        raise absent
+    return found
+
+
+def _at(error: AbsentError, path: str) -> str:
+    """Where within a path of several steps it ends, in brackets."""
+    return f" ({error})" if len(_STEP.findall(path)) > 1 else ""
+
+
+def _size(value: Any) -> str:
+    return f"a list of {len(value)}" if isinstance(value, list) else kind_of(value)
+
+
+def map_fields(row: Row, names: Mapping[str, str], option: str = "--field") -> Row:
+    """The row with our fields taken from the user's: `names` maps ours to paths in theirs.
+
+    A field that is taken from is not read under its own name too.
+
+    Raises:
+        DataError: nothing stands at a path; the message has the `option` that gave it.
+    """
+    if not names or not isinstance(row.data, dict):
+        return row
+    taken: dict[str, Any] = {}
+    used: set[str] = set()
+    for ours, path in names.items():
+        try:
+            taken[ours] = value_at(row.data, path)
+        except AbsentError as error:
+            present = ", ".join(sorted(map(str, row.data)))[:200]
+            raise DataError(
+                f"{row.where}: has no field {path!r}; it has {present}: "
+                f"change {option} {ours}={path}{_at(error, path)}"
+            ) from None
+        used |= {path, *_STEP.findall(path)[:1]}
+    kept = {name: value for name, value in row.data.items() if name not in used}
+    return row._replace(data={**kept, **taken})

@@ -1,0 +1,242 @@
+"""Fields wherever they stand, and the trade's files as they are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+
+from ragbench.data import DataSpec, detect_layout, load_dataset
+from ragbench.data.answers import answers_of
+from ragbench.data.loaders.custom import read_judgements
+from ragbench.data.mapping import AbsentError, value_at
+from ragbench.data.readers import read_rows
+from ragbench.errors import DataError
+
+RECORD = {
+    "a": {"b": [{"c": "x", "d": [1, 2]}, {"c": "y"}, {}]},
+    "packed": '{"deep": ["m", "n"]}',
+    "python": "['p', 'q']",
+    "groups": [["g1"], ["g2", "g3"]],
+    "a.b": "dotted",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("a.b", "dotted"),  # a name as it stands comes first
+        ("a.b[].c", ["x", "y"]),
+        ("a.b[0].c", "x"),
+        ("a.b[].d", [1, 2]),
+        ("a.b[0].d[1]", 2),
+        ("groups[]", ["g1", "g2", "g3"]),
+        ("groups[1]", ["g2", "g3"]),
+        ("packed.deep[0]", "m"),
+        ("python[]", ["p", "q"]),
+        ("a.x", AbsentError),
+        ("a.b.c", AbsentError),  # a list, which wants []
+        ("a.b[7].c", AbsentError),
+        ("a.b[].nothing", AbsentError),
+        ("a[].b", AbsentError),
+        ("", AbsentError),
+    ],
+)
+def test_a_path_steps_through_objects_and_lists(path: str, value: Any) -> None:
+    record = RECORD if path == "a.b" else {k: v for k, v in RECORD.items() if k != "a.b"}
+    if value is AbsentError:
+        with pytest.raises(AbsentError):
+            print(value_at(record, path) if path else value_at(record, "nothing"))
+    else:
+        assert value_at(record, path) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "answers"),
+    [
+        ("Ann Bo", ["Ann Bo"]),
+        (["Ann Bo", "A. Bo", "Ann Bo"], ["Ann Bo", "A. Bo"]),
+        ([["Ann Bo", "A. Bo"], "Bo"], ["Ann Bo", "A. Bo", "Bo"]),
+        (True, ["yes"]),
+        (3.0, ["3"]),
+        (7, ["7"]),
+        ('["Ann Bo", "A. Bo"]', ["Ann Bo", "A. Bo"]),
+        ("['Ann Bo', \"A's Bo\"]", ["Ann Bo", "A's Bo"]),
+        ("[sic] a text", ["[sic] a text"]),
+        ("[open", ["[open"]),
+        (None, []),
+        ((2, None), ["2"]),
+    ],
+)
+def test_answers_of_files_and_objects(value: Any, answers: list[str]) -> None:
+    assert answers_of(value) == answers
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [" "], float("nan"), [{"text": "x"}], b"x"])
+def test_what_is_no_answer_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        answers_of(value)
+
+
+KILT = {"id": "k1", "input": "Who built it?", "output": [
+    {"answer": "Ann Bo", "provenance": [{"title": "Mill", "wikipedia_id": "7"}]},
+    {"answer": "A. Bo"}, {"provenance": [{"title": "Mill"}]}]}  # fmt: skip
+RGB = {"id": 4, "query": "Who built it?", "answer": [["Ann Bo", "A. Bo"]],
+       "positive": ["Ann Bo built it."], "negative": ["Cy sold it."]}  # fmt: skip
+CRAG = {"interaction_id": "c1", "query": "Who built it?", "answer": "Ann Bo", "alt_ans": ["A. Bo"],
+        "question_type": "simple", "split": 0, "search_results": [
+            {"page_name": "Mill", "page_snippet": "Ann Bo built it."}]}  # fmt: skip
+AUTORAG = {"qid": "a1", "query": "Who built it?", "generation_gt": ["Ann Bo", "A. Bo"],
+           "retrieval_gt": [["d1"], ["d2"]], "metadata": {}}  # fmt: skip
+HIPPO = {"id": "h1", "question": "Who built it?", "answer": ["Ann Bo", "A. Bo"], "paragraphs": [
+    {"title": "Mill", "text": "Ann Bo built it.", "is_supporting": True, "idx": 0},
+    {"title": "Cy", "text": "Cy sold it.", "is_supporting": False, "idx": 1}]}  # fmt: skip
+FLASH = {"id": "f1", "question": "Who built it?", "golden_answers": ["Ann Bo", "A. Bo"],
+         "metadata": {"type": "bridge"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "qid", "passages", "gold"),
+    [
+        (KILT, "k1", 0, 0),
+        (RGB, "4", 2, 1),
+        (CRAG, "c1", 1, 0),
+        (AUTORAG, "a1", 0, 0),
+        (HIPPO, "h1", 2, 1),
+        (FLASH, "f1", 0, 0),
+    ],
+)
+def test_question_files_of_the_trade(
+    record: Any, qid: str, passages: int, gold: int, write: Any
+) -> None:
+    path = write([record], "questions.jsonl")
+    assert detect_layout(path) == "jsonl"
+    data = load_dataset(DataSpec("jsonl", data_file=path))
+    [example] = data.questions
+    assert (example.qid, example.question) == (qid, "Who built it?")
+    assert example.answers == ["Ann Bo", "A. Bo"]
+    assert len(data.corpus) == passages
+    assert len(example.gold_pids) == gold
+    if passages:
+        assert data.setting == "distractor"
+
+
+@pytest.mark.parametrize(
+    ("record", "corpus", "fields", "gold"),
+    [
+        (KILT, [{"title": "Mill", "text": "x"}], {}, 1),
+        (KILT, [{"title": "Other", "text": "x"}], {}, 0),  # all that is known of it
+        (AUTORAG, [{"doc_id": "d1", "contents": "x"}, {"doc_id": "d2", "contents": "y"}], {}, 2),
+        (AUTORAG, [{"key": "d1", "body": "x"}, {"key": "d2", "body": "y"}],
+         {"id": "key", "text": "body"}, 2),
+        ({**AUTORAG, "retrieval_gt": ["Mill"]}, [{"meta": {"name": "Mill"}, "parts": [{"t": "x"}]}],
+         {"title": "meta.name", "sentences": "parts[].t"}, 1),
+    ],
+)  # fmt: skip
+def test_gold_is_found_in_a_corpus_whose_fields_are_mapped(
+    record: Any, corpus: Any, fields: dict[str, str], gold: int, write: Any
+) -> None:
+    spec = DataSpec(
+        "jsonl",
+        data_file=write([record], "questions.jsonl"),
+        corpus_file=write(corpus, "corpus.jsonl"),
+        corpus_fields=tuple(fields.items()),
+    )
+    assert len(load_dataset(spec).questions[0].gold_pids) == gold
+
+
+@pytest.mark.parametrize(
+    ("content", "cells"),
+    [
+        ('a\tb\n"Silver" is a song\tx\n', {"a": '"Silver" is a song', "b": "x"}),
+        ('a\tb\nthe 6" gun\tx\n', {"a": 'the 6" gun', "b": "x"}),
+        ('a\tb\n"open\tx\n', {"a": '"open', "b": "x"}),
+        ('a\tb\n"Mira"\tx\n', {"a": '"Mira"', "b": "x"}),  # a title with its marks
+        ('"a"\t"b"\n"one ""two"""\t"x"\n', {"a": 'one "two"', "b": "x"}),  # of a spreadsheet
+        ('a\tb\n"one\ttwo"\tx\n', {"a": "one\ttwo", "b": "x"}),
+        ('a\tb\n"one ""two"""\tx\n', {"a": 'one "two"', "b": "x"}),
+        ("a\tb\n\tx\n", {"b": "x"}),
+    ],
+)
+def test_cells_between_tabs(content: str, cells: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "table.tsv"
+    path.write_text(content)
+    assert [row.data for row in read_rows(path)] == [cells]
+
+
+def test_a_table_of_excel_is_read_as_the_same_one_of_csv(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    rows = [["id", "question", "answer", "hops", ""], ["q1", "Who?", '["Ann", "Bo"]', 2, None],
+            [None] * 5, ["q2", "How many?", 7, None, None]]  # fmt: skip
+    for row in rows:
+        book.active.append(row)
+    book.save(tmp_path / "q.xlsx")
+    lines = ["id,question,answer,hops", 'q1,Who?,"[""Ann"", ""Bo""]",2', "q2,How many?,7,"]
+    (tmp_path / "q.csv").write_text("\n".join(lines))
+    made = [load_dataset(DataSpec("jsonl", data_file=tmp_path / f"q.{end}"))
+            for end in ("xlsx", "csv")]  # fmt: skip
+    assert made[0].digest == made[1].digest
+    assert [(e.answers, e.hops) for e in made[0].questions] == [(["Ann", "Bo"], 2), (["7"], None)]
+    (tmp_path / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0")
+    with pytest.raises(DataError, match="save it as"):
+        list(read_rows(tmp_path / "old.xls"))
+    (tmp_path / "bad.xlsx").write_bytes(b"PK no")
+    with pytest.raises(DataError, match="not an Excel file"):
+        list(read_rows(tmp_path / "bad.xlsx"))
+
+
+@pytest.mark.parametrize("cell", ["2", "2.0", " 2 ", 2, 2.0])
+def test_numbers_in_cells(cell: Any, write: Any) -> None:
+    rows = [{"question": "Who?", "answer": "x", "hops": cell}]
+    assert load_dataset(DataSpec("jsonl", data_file=write(rows))).questions[0].hops == 2
+
+
+@pytest.mark.parametrize(
+    ("coding", "likely"),
+    [("latin-1", "--encoding "), ("utf-16", "--encoding utf-16"), ("shift_jis", "--encoding ")],
+)
+def test_a_wrong_coding_is_named_with_its_cure(coding: str, likely: str, tmp_path: Path) -> None:
+    text = "東京の本社はどこですか。" if coding == "shift_jis" else "Où est né l'été à Zürich ?"
+    path = tmp_path / "q.jsonl"
+    path.write_bytes((json.dumps({"question": text, "answer": "x"}, ensure_ascii=False)).encode(
+        coding))  # fmt: skip
+    with pytest.raises(DataError, match=rf"q.jsonl: not UTF-8 text at byte \d+.*{likely}"):
+        load_dataset(DataSpec("jsonl", data_file=path))
+    data = load_dataset(DataSpec("jsonl", data_file=path, encoding=coding))
+    assert data.questions[0].question == text
+    with pytest.raises(DataError, match="is no text coding"):
+        load_dataset(DataSpec("jsonl", data_file=path, encoding="latin-99"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "query-id\tcorpus-id\tscore\nq1\tp1\t1\n",
+        "q1 0 p1 1\n",
+        "q1\t0\tp1\t1\n\n",
+        "q1 p1 1\n",
+    ],
+)
+def test_relevance_judgements_of_beir_and_of_trec(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text(content)
+    [judged] = read_judgements(path)
+    assert (judged.query, judged.passage, judged.score) == ("q1", "p1", 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "corpus", "says"),
+    [
+        ([{"query": "Who?", "answer": "x"}], None, "--field question=NAME"),
+        ([{"question": "Who?", "reply": "x"}], None, "--field answers=NAME"),
+        ([{"question": "Who?", "answer": "x"}], [{"body": "x"}], "--corpus-field text=NAME"),
+    ],
+)
+def test_a_field_that_is_missing_is_named_with_the_option_that_maps_it(
+    rows: Any, corpus: Any, says: str, write: Any
+) -> None:
+    file = None if corpus is None else write(corpus, "corpus.jsonl")
+    spec = DataSpec("jsonl", data_file=write(rows, "q.jsonl"), corpus_file=file)
+    with pytest.raises(DataError, match=says):
+        load_dataset(spec)
