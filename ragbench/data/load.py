@@ -11,7 +11,7 @@ from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split
 from ragbench.data.forms import QUESTIONS, form_of, formed
 from ragbench.data.mapping import fail, map_fields
-from ragbench.data.passages import Pool, cut_chunks
+from ragbench.data.passages import Pool, cut_chunks, documents_card
 from ragbench.data.readers import Row, read_rows
 from ragbench.data.splits import cluster_keys, find_clusters, parse_fractions, split_examples
 from ragbench.errors import ConfigError, DataError
@@ -223,6 +223,7 @@ def assemble(
         "support_missing": support_missing,
         "passages": len(searched),
         "questions_with_gold": sum(bool(example.gold_pids) for example in kept),
+        **documents_card(corpus),
     }
     return Dataset(spec.dataset, splits, searched, setting, card, examples)
 

@@ -1,21 +1,21 @@
 """Passages: paragraphs with a stable pid, chunks, corpus files, and folders of documents."""
 
 import hashlib
-import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import AliasChoices, Field
 
 from ragbench.data.answers import Id, Text
 from ragbench.data.base import DATASETS, DataSpec
+from ragbench.data.documents import Account, is_document, read_documents
 from ragbench.data.mapping import Record, fail, map_fields, missing, validate
 from ragbench.data.passage_file import is_large, stored_passages
-from ragbench.data.readers import Row, check_regular, read_json, read_rows, read_text
-from ragbench.errors import DataError, needs_extra
+from ragbench.data.readers import Row, read_json, read_rows
+from ragbench.errors import DataError
 from ragbench.passages import Corpus, Passage
 from ragbench.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
@@ -149,8 +149,32 @@ class ChunkRecord(Record):
     text: Text
 
 
+class DocumentPassages(list[Passage]):
+    """The passages of a folder of documents; `card` says what became of its files."""
+
+    def __init__(self, passages: Iterable[Passage], card: Mapping[str, Any]) -> None:
+        super().__init__(passages)
+        self.card = card
+
+
+def documents_card(passages: object) -> dict[str, Any]:
+    """The part of a data card on the documents that passages come from; empty for other files."""
+    return {"documents": passages.card} if isinstance(passages, DocumentPassages) else {}
+
+
+def _document_passages(path: Path, spec: DataSpec) -> DocumentPassages:
+    """The sections of the documents, cut into passages; none crosses from a section to the next."""
+    account = Account()
+    pool = Pool()
+    for title, text in read_documents(path, spec.encoding, account):
+        chunks, _ = cut_chunks([from_text(title, text)], max_tokens=spec.passage_tokens)
+        for chunk in chunks:
+            pool.add(from_sentences(title, chunk.sentences))
+    return DocumentPassages(pool.passages, account.card())
+
+
 def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Passage]:
-    """The passages of the spec's corpus file, each content once, or of its folder of documents.
+    """The passages of the spec's corpus file, each content once, or of its documents.
 
     A file has records of `title` and `text` (or `sentences`), in any format that `read_rows` reads,
     or is one JSON object from title to text or to sentences. Sentence boundaries of `known`
@@ -160,13 +184,8 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
     """
     path = need_corpus(spec)
     keep_ids = DATASETS.get(spec.dataset).keeps_ids
-    if path.is_dir():
-        return Pool(
-            # A passage never crosses from a section to the next.
-            from_sentences(title, chunk.sentences)
-            for title, text in read_documents(path)
-            for chunk in cut_chunks([from_text(title, text)], max_tokens=spec.passage_tokens)[0]
-        ).passages
+    if is_document(path):
+        return _document_passages(path, spec)
     if is_large(path):
         rows = _corpus_rows(path, spec)
         passages = (validate(CorpusRecord, row).passage(row, keep_id=keep_ids) for row in rows)
@@ -214,74 +233,3 @@ def read_chunks(path: Path) -> list[Passage]:
             row = Row(row.where, {"id": index, "text": text})
         chunks.append(make_chunk(number, validate(ChunkRecord, row).text.strip()))
     return chunks
-
-
-#: The title and the text of a part of a document.
-Section = tuple[str, str]
-
-
-def read_documents(folder: Path) -> Iterator[Section]:
-    """The sections of all documents under `folder`, by path; hidden files are left out.
-
-    A Markdown file has a section per heading, titled "file: heading"; a PDF file one per page; a
-    text file is one section. Sections without text are left out. DataError where there is no
-    document or one cannot be read, MissingExtraError for a PDF file where pypdf is not installed.
-    """
-    paths = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in _READERS
-        and not path.is_dir()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    empty = True
-    for path in paths:
-        check_regular(path)
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        title = os.fsencode(name).decode("utf-8", "replace")  # a name may be of any bytes
-        for section, text in _READERS[path.suffix.lower()](path, title):
-            if text.strip():
-                empty = False
-                yield section, text
-    if empty:
-        raise DataError(f"{folder}: holds no document with text ({', '.join(sorted(_READERS))})")
-
-
-def _text(path: Path, title: str) -> Iterator[Section]:
-    yield title, read_text(path)
-
-
-def _markdown(path: Path, title: str) -> Iterator[Section]:
-    from markdown_it import MarkdownIt
-
-    text = read_text(path)
-    lines = text.splitlines(keepends=True)
-    heading, start = title, 0
-    # What is inside a line is not needed, and a line of backticks takes quadratic time.
-    blocks = MarkdownIt().disable("inline")
-    for token, inline in pairwise(blocks.parse(text)):
-        if token.type == "heading_open" and token.map:
-            yield heading, "".join(lines[start : token.map[0]])
-            heading, start = f"{title}: {inline.content}", token.map[1]
-    yield heading, "".join(lines[start:])
-
-
-def _pdf(path: Path, title: str) -> Iterator[Section]:
-    with needs_extra(str(path)):
-        import pypdf
-    try:
-        with pypdf.PdfReader(path) as reader:
-            for number, page in enumerate(reader.pages, start=1):
-                yield f"{title}, page {number}", page.extract_text()
-    except Exception as error:  # pypdf raises errors of many kinds on damaged files
-        reason = next(iter(str(error).splitlines()), type(error).__name__)[:160]
-        raise DataError(f"{path}: not a PDF file that can be read ({reason})") from None
-
-
-_READERS: dict[str, Callable[[Path, str], Iterator[Section]]] = {
-    ".txt": _text,
-    ".text": _text,
-    ".md": _markdown,
-    ".markdown": _markdown,
-    ".pdf": _pdf,
-}

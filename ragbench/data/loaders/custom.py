@@ -32,6 +32,7 @@ from ragbench.data.mapping import Record, fail, map_fields, missing, validate
 from ragbench.data.passages import (
     CorpusRecord,
     Pool,
+    documents_card,
     from_text,
     need_corpus,
     read_chunks,
@@ -79,7 +80,8 @@ class CustomRecord(Record):
 @data_set("documents", setting="pooled")
 def load_documents(spec: DataSpec) -> Dataset:
     """Passages without questions, for `ragbench ask`: a corpus file, or a folder of documents."""
-    return Dataset("documents", {}, Corpus(read_corpus(spec)), "pooled")
+    passages = read_corpus(spec)
+    return Dataset("documents", {}, Corpus(passages), "pooled", documents_card(passages))
 
 
 @data_set("jsonl", "answer", "answers", "golden_answers", keeps_ids=True, titled_by_file=True)
