@@ -20,8 +20,8 @@ from tests.retrievers.conftest import WordEmbedder
 
 K = 10
 SPECS = {
-    "text": ("bm25(k1=1.2,b=0.75)", ("lancedb(mode=text)", "qdrant(mode=text,k1=1.2,b=0.75)")),
-    "vector": ("dense(index=exact)", ("lancedb(mode=vector)", "qdrant(mode=vector)")),
+    "text": ("bm25(k1=1.2,b=0.75)", ("qdrant(mode=text,k1=1.2,b=0.75)",)),
+    "vector": ("dense(index=exact)", ("qdrant(mode=vector)",)),
 }
 
 

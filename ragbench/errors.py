@@ -88,7 +88,6 @@ EXTRA_OF = {
     "faiss": "dense",
     "huggingface_hub": "data",
     "igraph": "graph",
-    "lancedb": "lance",
     "onnxruntime": "dense",
     "openpyxl": "documents",
     "optuna": "tune",

@@ -242,8 +242,8 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
     ],
 )
 @runs_argument
-@option("--to", "target", type=click.Choice(["parquet", "csv", "jsonl"]), required=True,
-        group="Output", help="Format to write.")  # fmt: skip
+@option("--to", "target", required=True, group="Output", help="Format to write.",
+        type=click.Choice(["parquet", "csv", "jsonl", "hotpotqa", "2wiki", "musique"]))  # fmt: skip
 @option("-o", "--output", type=PATH, group="Output", help="File to write.")
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
@@ -252,7 +252,8 @@ def export_command(
 ) -> None:
     """Write RUNS in the format of another tool, failed questions and their errors included.
 
-    Parquet and CSV have a row per question, JSON lines each record whole (docs/export.md).
+    Parquet and CSV have a row per question, JSON lines each record whole; hotpotqa, 2wiki and
+    musique are the prediction files of the official scripts (docs/export.md).
     """
     from ragbench.cli.main import one_line
     from ragbench.experiments.export import export_runs

@@ -136,19 +136,24 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]
 )
 @data_options
 @retriever_options
+@option("--run", "run_files", multiple=True, type=PATH, metavar="FILE", group="Retrieval",
+        help="Measure the rankings in FILE too, a TREC run or BEIR's JSON; repeat for more. "
+        "Without --retriever, only these.")  # fmt: skip
 @option("--k", "ks", default="2,5,10", callback=_depths, metavar="K,K",
         group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip
 @option("--out", type=PATH, group="Output",
         help="JSON file for scores and rankings.")  # fmt: skip
 @output_options
-def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
+def retrieve_command(
+    ks: list[int], out: Path | None, run_files: tuple[Path, ...], **options: Any
+) -> None:
     """Search once per question with each retriever and print recall, MRR, nDCG and latency.
 
     --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'.
     """
     from ragbench import retrievers
     from ragbench.data import load_dataset
-    from ragbench.experiments.retrieval import gold_of, measure
+    from ragbench.experiments.retrieval import gold_of, measure, measure_run
     from ragbench.experiments.store import check_output, write_json
     from ragbench.logs import quiet_libraries
 
@@ -156,6 +161,8 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     options["limit"] = options["limit"] or 0  # 0: all
     config = to_config(**options, whole=True)
     specs = retrievers.split_specs(config.retriever)
+    if run_files and options.get("retriever") is None:
+        specs = []
     for spec in specs:  # before any data is read or index made
         retrievers.make_retriever(
             retrievers.make_spec(*retrievers.parse_spec(spec)),
@@ -172,7 +179,7 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
         "passages": len(dataset.corpus), "corpus": dataset.corpus.digest,
         "questions": len(examples), "questions_with_gold": len(gold), "ks": ks,
     }  # fmt: skip
-    measured = []
+    measured = [measure_run(file, dataset.corpus, gold, ks=ks) for file in run_files]
     for spec in specs:
         with RunProgress(f"{spec}: indexing") as progress:
             measured.append(measure(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
+from ragbench.experiments.predictions import write_predictions
 from ragbench.experiments.report.table import safe_cell
 from ragbench.experiments.store import RunFolder, check_output, write_whole
 from ragbench.metrics import get_metric
@@ -186,11 +187,21 @@ def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
     return f"{path}: {table.num_rows} questions"
 
 
+def _official(target: str) -> Callable[[Sequence[ExportedRun], Path], str]:
+    def to_official(runs: Sequence[ExportedRun], path: Path) -> str:
+        return write_predictions(target, [run.records for run in runs], path)
+
+    return to_official
+
+
 #: Format -> what writes a file of it.
 TARGETS: dict[str, Callable[[Sequence[ExportedRun], Path], str]] = {
     "parquet": to_parquet,
     "csv": to_csv,
     "jsonl": to_jsonl,
+    "hotpotqa": _official("hotpotqa"),
+    "2wiki": _official("2wiki"),
+    "musique": _official("musique"),
 }
 
 

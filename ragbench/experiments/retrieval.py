@@ -1,15 +1,19 @@
 """Retrievers measured by themselves: each question of a data set is one search, without any LM."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dspy
 import numpy as np
 
 from ragbench.data import Dataset
+from ragbench.data.readers import read_json, read_text
 from ragbench.errors import DataError
 from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
+from ragbench.passages import Corpus
 from ragbench.retrievers import IndexStore, Progress, make_retriever
 from ragbench.retrievers.embedders import make_embedder
 
@@ -67,11 +71,7 @@ def measure(
     sizes = [index["bytes"] for index in indexes if "bytes" in index]
     return {
         "retriever": spec,
-        "scores": {
-            f"{name}@{k}": float(np.mean([score(found[qid], gold[qid], k) for qid in found]))
-            for name, score in _MEASURES.items()
-            for k in ks
-        },
+        "scores": _scores(found, gold, ks),
         "p50_ms": 1000 * float(np.percentile(times, 50)),
         "p95_ms": 1000 * float(np.percentile(times, 95)),
         "index_s": float(sum(seconds)) if seconds else ready_s,
@@ -80,6 +80,101 @@ def measure(
         "found": found,
         "latency_s": times,
     }
+
+
+def measure_run(
+    path: Path,
+    corpus: Corpus,
+    gold: Mapping[str, Sequence[str]],
+    *,
+    ks: Sequence[int],
+) -> dict[str, Any]:
+    """What `measure` gives, of the rankings in a file of another system; times are not known.
+
+    The file is TREC's (query, Q0, passage, rank, score, name in columns), sorted as trec_eval does
+    by score, equal ones by passage; or JSON of scores by passage by query. A question that it has
+    not found nothing for.
+
+    Raises:
+        DataError: it cannot be read, or names no question or no passage of the data.
+    """
+    found = read_run(path)
+    ranked = {qid: found.get(qid, []) for qid in gold}
+    if not any(ranked.values()):
+        raise DataError(
+            f"{path}: ranks nothing for the {len(gold)} questions with known gold passages; its "
+            f"ids, such as {next(iter(found), '')[:60]!r}, must be theirs, such as "
+            f"{next(iter(gold))!r}"
+        )
+    if not any(pid in corpus.positions for pids in ranked.values() for pid in pids):
+        first = next(pid for pids in ranked.values() for pid in pids)
+        raise DataError(
+            f"{path}: ranks no passage of the corpus; its ids, such as {first[:60]!r}, must be "
+            f"the corpus's, such as {corpus[0].pid!r}"
+        )
+    return {
+        "retriever": path.name,
+        "scores": _scores(ranked, gold, ks),
+        "p50_ms": None, "p95_ms": None, "index_s": None, "index_bytes": None,
+        "card": {"run": str(path), "questions": sum(map(bool, ranked.values()))},
+        "found": ranked,
+        "latency_s": [],
+    }  # fmt: skip
+
+
+def read_run(path: Path) -> dict[str, list[str]]:
+    """The pids that a file ranks, best first, by query id.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    scores: dict[str, dict[str, float]] = {}
+    if path.suffix.lower() == ".json":
+        content = read_json(path)
+        if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+            raise DataError(f"{path}: must hold scores by passage by query, as BEIR writes them")
+        for qid, by_passage in content.items():
+            for pid, score in by_passage.items():
+                scores.setdefault(qid, {})[pid] = _score(path, qid, score)
+    else:
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
+            columns = line.split()
+            if not columns:
+                continue
+            if len(columns) not in (5, 6):
+                raise DataError(
+                    f"{path}: line {number}: has {len(columns)} columns, not those of a TREC run: "
+                    "query, Q0, passage, rank, score and name"
+                )
+            score = _score(path, f"line {number}", columns[4])
+            scores.setdefault(columns[0], {})[columns[2]] = score
+    rankings: dict[str, list[str]] = {}
+    for qid, by_passage in scores.items():
+        order = sorted(by_passage.items(), key=lambda item: (item[1], item[0]), reverse=True)
+        rankings[qid] = [pid for pid, _ in order]
+    return rankings
+
+
+def _score(path: Path, where: str, text: Any) -> float:
+    try:
+        score = float(text)
+    except (TypeError, ValueError):
+        score = math.nan
+    if math.isnan(score):
+        raise DataError(f"{path}: {where}: the score {str(text)[:40]!r} is no number")
+    return score
+
+
+def _scores(
+    found: Mapping[str, Sequence[str]], gold: Mapping[str, Sequence[str]], ks: Sequence[int]
+) -> dict[str, float]:
+    """The mean of each measure at each depth, keyed `measure@k`."""
+    scores: dict[str, float] = {}
+    for name, score in _MEASURES.items():
+        for k in ks:
+            values = [score(found[qid], gold[qid], k) for qid in found]
+            scores[f"{name}@{k}"] = float(np.mean(values))
+    return scores
 
 
 def _indexes(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:

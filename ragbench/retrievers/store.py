@@ -18,7 +18,7 @@ from ragbench.retrievers.base import Newest, Progress, Retriever
 #: Version of the folder of an index, part of its key.
 _FORMAT = 3
 #: Packages whose new version may read an index differently.
-_ENGINES = {"dense": "faiss-cpu", "lancedb": "lancedb"}
+_ENGINES = {"dense": "faiss-cpu"}
 
 
 class IndexStore(FolderStore):

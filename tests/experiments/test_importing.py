@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import DataError
+from ragbench.errors import ConfigError, DataError
 from ragbench.experiments.config import make_config
+from ragbench.experiments.export import export_runs
 from ragbench.experiments.importing import import_run
 from ragbench.experiments.store import read_records
 from ragbench.metrics import get_metric
@@ -125,3 +126,50 @@ def test_evidence_and_joint_scores_of_a_file_of_2wiki(tmp_path: Path) -> None:
 def test_predictions_that_cannot_be_read(content: Any, says: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=says):
         imported(tmp_path, content, "p.jsonl")
+
+
+RAW = ["Ann & Bo", "Ann &amp; Bo", "  spaced ", 7, True, "yes.", "Zürich", 'a "b"\tc']
+
+
+@pytest.mark.parametrize("target", ["hotpotqa", "2wiki", "musique"])
+def test_what_is_imported_is_exported_with_the_same_answers(target: str, tmp_path: Path) -> None:
+    data = tmp_path / "many.jsonl"
+    rows = [{"id": f"q{n}", "question": f"Who is {n}?", "answer": "x"} for n in range(len(RAW) + 1)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    answers = {f"q{n}": answer for n, answer in enumerate(RAW)}
+    facts = {qid: [["T", 1], ["S", 0]] for qid in answers}
+    triples = {qid: [["a", "b", "c"]] for qid in answers}
+    content: Any = {"answer": answers, "sp": facts, "evidence": triples}
+    name = "p.json"
+    if target == "musique":
+        name = "p.jsonl"
+        content = [{"id": qid, "predicted_answer": answer, "predicted_support_idxs": [],
+                    "predicted_answerable": True} for qid, answer in answers.items()]  # fmt: skip
+    imported(tmp_path, content, name, data)
+    path = tmp_path / "out.json"
+    said = export_runs([tmp_path / "run"], target, path)
+    assert f"{len(RAW)} answers of {len(RAW) + 1} questions" in said
+    if target == "musique":
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert lines[: len(RAW)] == content
+        assert lines[-1]["predicted_answer"] == ""  # its script wants every question
+        assert lines[-1]["predicted_answerable"] is False
+    else:
+        written = json.loads(path.read_text())
+        assert written["answer"] == answers
+        assert list(map(type, written["answer"].values())) == list(map(type, RAW))
+        assert written["sp"] == facts
+        assert written.get("evidence") == (triples if target == "2wiki" else None)
+    with pytest.raises(ConfigError, match="one run"):
+        export_runs([tmp_path / "run"] * 2, target, path)
+
+
+def test_musiques_paragraphs_are_exported_by_number(tmp_path: Path) -> None:
+    data = tmp_path / "musique.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in MUSIQUE))
+    rows = [{"id": row["id"], "predicted_answer": "x", "predicted_support_idxs": [1, 0],
+             "predicted_answerable": True} for row in MUSIQUE]  # fmt: skip
+    imported(tmp_path, rows, "p.jsonl", data)
+    export_runs([tmp_path / "run"], "musique", tmp_path / "out.jsonl")
+    for line in (tmp_path / "out.jsonl").read_text().splitlines():
+        assert json.loads(line)["predicted_support_idxs"] == [0, 1]

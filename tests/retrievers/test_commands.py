@@ -82,3 +82,49 @@ def test_index_build_list_info_drop() -> None:
     assert "dropped bm25" in run("index", "drop", "bm25").output
     run("index", "drop", "--all")
     assert "0 indexes" in run("index", "list").output
+
+
+QRELS = [{"id": f"q{n}", "question": f"Who is {n}?", "answer": "x", "gold": [f"p{n}"]}
+         for n in range(3)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("q0 Q0 p0 1 2.5 bm\nq0 Q0 p1 2 1.5 bm\nq1 Q0 p0 1 2 bm\nq1 Q0 p1 2 1 bm\n", "r.txt"),
+        ("q0\tQ0\tp1\t9\t1.5\tbm\n\nq0\tQ0\tp0\t8\t2.5\tbm\nq1 0 p0 1 2 x\nq1 0 p1 2 1 x", "r.run"),
+        ('{"q0": {"p1": 1, "p0": 2}, "q1": {"p1": 1.0, "p0": 2}, "other": {"p9": 1}}', "r.json"),
+    ],
+)
+def test_rankings_of_another_system_are_measured(content: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text(json.dumps(QRELS))
+    corpus = [{"id": f"p{n}", "text": f"Text {n}."} for n in range(3)]
+    (tmp_path / "c.json").write_text(json.dumps(corpus))
+    (tmp_path / name).write_text(content)
+    data = ["--data-file", "q.json", "--corpus-file", "c.json", "--k", "1,2", "--out", "out.json"]
+    result = run("retrieve", *data, "--run", name)
+    assert result.exit_code == 0, result.output
+    [row] = json.loads((tmp_path / "out.json").read_text())["retrievers"]
+    assert row["found"] == {"q0": ["p0", "p1"], "q1": ["p0", "p1"], "q2": []}
+    assert row["scores"]["recall@1"] == pytest.approx(1 / 3)
+    assert row["scores"]["mrr@2"] == pytest.approx(1.5 / 3)
+    both = run("retrieve", *data, "--run", name, "--retriever", "bm25")
+    assert both.exit_code == 0, both.output
+    assert len(json.loads((tmp_path / "out.json").read_text())["retrievers"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("q0 p0 1.5\n", "line 1: has 3 columns, not those of a TREC run"),
+        ("q0 Q0 p0 1 high bm\n", "the score 'high' is no number"),
+        ("x Q0 p0 1 1 bm\n", "its ids, such as 'x', must be theirs, such as 'q0'"),
+        ("q0 Q0 zz 1 1 bm\n", "ranks no passage of the corpus; its ids, such as 'zz'"),
+    ],
+)
+def test_rankings_that_cannot_be_read_are_one_line(content: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text(json.dumps(QRELS))
+    (tmp_path / "c.json").write_text(json.dumps([{"id": f"p{n}", "text": "x"} for n in range(3)]))
+    (tmp_path / "r.txt").write_text(content)
+    with pytest.raises(DataError, match=says):
+        run("retrieve", "--data-file", "q.json", "--corpus-file", "c.json", "--run", "r.txt")

@@ -1,4 +1,4 @@
-"""LanceDB and Qdrant against bm25 and dense: the engines themselves; a server that is of no use."""
+"""Qdrant against bm25 and dense: the engines themselves; a server that is of no use."""
 
 import sys
 from collections import Counter
@@ -15,7 +15,6 @@ from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 from tests.retrievers.wire import Wire, serving
 
 pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
-pytest.importorskip("lancedb", reason="LanceDB is not installed")
 from qdrant_client import QdrantClient, models
 
 CORPUS = make_corpus(random_texts(300, seed=41, vocabulary=400))
@@ -90,15 +89,14 @@ def failed(status: int, why: str = "scripted") -> tuple[int, Any]:
     return status, {"status": {"error": why}, "time": 0.0}
 
 
-@pytest.mark.parametrize("spec", ["lancedb", "qdrant", "server"])
+@pytest.mark.parametrize("spec", ["qdrant", "server"])
 def test_both_sides_are_ranked_as_here_and_fused(
     spec: str, server: Qdrant, store: IndexStore, embedder: WordEmbedder
 ) -> None:
     given = {"url": server.url} if spec == "server" else {}
-    name = "qdrant" if spec == "server" else spec
-    constants = {"k1": 1.2, "b": 0.75}  # LanceDB's own
-    bm25 = {**constants, "title_weight": 1 if spec == "lancedb" else 3}
-    given |= {} if spec == "lancedb" else bm25
+    name = "qdrant"
+    bm25 = {"k1": 1.2, "b": 0.75, "title_weight": 3}
+    given |= bm25
     sides = {
         mode: make_retriever(name, CORPUS, mode=mode, **given).build(store)
         for mode in ("text", "vector")
@@ -124,31 +122,15 @@ def test_both_sides_are_ranked_as_here_and_fused(
     assert not any(text.startswith("T") for text in embedder.embedded), "embedded again"
 
 
-def test_a_stored_table_is_opened_again_and_made_again_where_damaged(
-    store: IndexStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = make_retriever("lancedb", CORPUS).search_many(QUERIES, k=7)
-    for _ in range(2):
-        assert make_retriever("lancedb", CORPUS).build(store).search_many(QUERIES, k=7) == expected
-    assert "is made again" not in caplog.text
-    folder = store.root / store.find("lancedb").key
-    words = next(p for p in sorted(folder.rglob("*")) if p.is_file() and "_indices" in p.parts)
-    words.write_bytes(words.read_bytes()[:-1] + b"?")
-    assert make_retriever("lancedb", CORPUS).build(store).search_many(QUERIES, k=7) == expected
-    assert "is made again" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["lancedb", "qdrant"])
 def test_words_alone_embed_nothing_and_a_missing_package_is_one_line(
-    name: str, embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
+    embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_retriever(name, CORPUS, mode="text").search("w1", k=3)
+    make_retriever("qdrant", CORPUS, mode="text").search("w1", k=3)
     assert embedder.embedded == []
-    package, extra = {"lancedb": ("lancedb", "lance"), "qdrant": ("qdrant_client", "qdrant")}[name]
-    monkeypatch.setitem(sys.modules, package, None)
-    said = rf"retriever {name} needs {package}; run pip install 'ragbench\[{extra}\]'"
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    said = r"retriever qdrant needs qdrant_client; run pip install 'ragbench\[qdrant\]'"
     with pytest.raises(MissingExtraError, match=said):
-        make_retriever(name, CORPUS, mode="text").build()
+        make_retriever("qdrant", CORPUS, mode="text").build()
 
 
 # -- Qdrant on a server

@@ -1,0 +1,97 @@
+"""Finished runs as the prediction files that the official scripts of data sets score.
+
+HotpotQA's and 2WikiMultiHopQA's are one object of answers, supporting facts and evidence by id;
+MuSiQue's has a line per question. An answer that was imported is written as its file had it. A
+question that failed has no answer: the first two leave it out, and MuSiQue's, whose script wants
+every question, has a blank one.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import ConfigError
+from ragbench.experiments.store import write_whole
+from ragbench.metrics.support import predicted_facts, predicted_pids
+from ragbench.record import Record
+
+
+def _answer(record: Record) -> Any:
+    return record.extra.get("answer_as_written", record.answer_text)
+
+
+def _facts(record: Record) -> list[list[Any]]:
+    """The sentences that the program names, in its order."""
+    named = predicted_facts(record) or set()
+    ordered: list[list[Any]] = []
+    for item in record.citations or ():
+        if isinstance(item, list | tuple) and tuple(item) in named and list(item) not in ordered:
+            ordered.append(list(item))
+    return ordered or [list(fact) for fact in sorted(named)]
+
+
+def hotpotqa_file(records: Sequence[Record]) -> str:
+    """The content of a prediction file of HotpotQA's script v1."""
+    answered = [record for record in records if not record.failed]
+    answers = {record.qid: _answer(record) for record in answered}
+    facts = {record.qid: _facts(record) for record in answered}
+    return json.dumps({"answer": answers, "sp": facts}, ensure_ascii=False)
+
+
+def wiki_file(records: Sequence[Record]) -> str:
+    """The content of a prediction file of 2WikiMultiHopQA's script v1.1."""
+    content = json.loads(hotpotqa_file(records))
+    evidence: dict[str, list[list[str]]] = {}
+    for record in records:
+        if record.qid in content["answer"]:
+            triples = [list(fact) for fact in record.facts or () if _is_triple(fact)]
+            evidence[record.qid] = triples
+    return json.dumps({**content, "evidence": evidence}, ensure_ascii=False)
+
+
+def _is_triple(fact: Any) -> bool:
+    return isinstance(fact, list | tuple) and len(fact) == 3
+
+
+def musique_file(records: Sequence[Record]) -> str:
+    """The content of a prediction file of MuSiQue's script v1.0."""
+    lines: list[str] = []
+    for record in records:
+        pids = record.extra.get("paragraph_pids", ())
+        named = predicted_pids(record) or set()
+        answerable = record.extra.get("answerable_as_written", not record.failed)
+        line = {
+            "id": record.extra.get("twin_of", record.qid),
+            "predicted_answer": "" if record.failed else _answer(record),
+            "predicted_support_idxs": [i for i, pid in enumerate(pids) if pid in named],
+            "predicted_answerable": answerable,
+        }
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    return "".join(lines)
+
+
+#: Name of the script's data set -> what makes the content of its file.
+FILES: dict[str, Callable[[Sequence[Record]], str]] = {
+    "hotpotqa": hotpotqa_file,
+    "2wiki": wiki_file,
+    "musique": musique_file,
+}
+
+
+def write_predictions(target: str, runs: Sequence[Sequence[Record]], path: Path) -> str:
+    """Write the records of one run as `target`, and say what was written.
+
+    Raises:
+        ConfigError: there is another number of runs.
+    """
+    if len(runs) != 1:
+        raise ConfigError(f"--to {target} writes one run to a file, not {len(runs)}; name one")
+    records = runs[0]
+    write_whole(path, FILES[target](records).encode("utf-8", "replace"))
+    failed = sum(record.failed for record in records)
+    unsupported = sum(not record.failed and not predicted_pids(record) for record in records)
+    said = f"{path}: {len(records) - failed} answers of {len(records)} questions"
+    if unsupported:
+        said += f"; {unsupported} without supporting facts, since the program named none"
+    return said
