@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import dspy
 
 from ragbench.data import Dataset, data_set, load_dataset as _load, make_example
+from ragbench.data.answers import answers_of
 from ragbench.errors import ConfigError, needs_extra
 from ragbench.experiments.config import CompileConfig, RunConfig, ask_whole, make_config
 from ragbench.experiments.runs.context import limited
@@ -398,15 +399,22 @@ def _example(example: dspy.Example | Mapping[str, Any]) -> dspy.Example:
     if not isinstance(example, dspy.Example | Mapping):
         raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
     fields = dict(example.items())
-    question, answer = fields.pop("question", None), fields.pop("answer", None)
-    answers = fields.pop("answers", None) or ([] if answer is None else [answer])
+    question = fields.pop("question", None)
+    answers: list[str] = []
+    for name in ("answer", "answers"):
+        given = fields.pop(name, None)
+        try:
+            answers += answers_of(given)
+        except ValueError as error:
+            raise ConfigError(
+                f"{name}={repr(given)[:80]} of an example is no answer ({error}); give a text, a "
+                "number, True or False, or a list of these"
+            ) from None
     if not question or not answers:
         raise ConfigError("an example needs a question, and an answer or a list of answers")
-    if not isinstance(answers, list | tuple):
-        raise ConfigError(f"answers={repr(answers)[:80]} of an example is no list; give [...]")
     question = _text(question, "the question of an example")
     qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
-    return make_example(qid=qid, question=question, answers=[str(a) for a in answers], **fields)
+    return make_example(qid=qid, question=question, answers=answers, **fields)
 
 
 def _text(value: object, name: str) -> str:

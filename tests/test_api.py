@@ -137,3 +137,30 @@ def test_the_examples_of_the_docs_run(server: FakeServer) -> None:
     assert (names["compiled"].n, len(names["frame"])) == (4, 4)
     assert len(server.hits) > 10
     assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
+
+
+@pytest.mark.parametrize(
+    ("given", "answers"),
+    [
+        ({"answer": "Ann Bo"}, ["Ann Bo"]),
+        ({"answer": ["Ann Bo", "A. Bo"]}, ["Ann Bo", "A. Bo"]),
+        ({"answer": True}, ["yes"]),
+        ({"answer": False}, ["no"]),
+        ({"answer": 0}, ["0"]),
+        ({"answer": 2.0}, ["2"]),
+        ({"answer": ("Ann Bo",), "answers": ["Ann Bo", "Bo"]}, ["Ann Bo", "Bo"]),
+        ({"answers": "Ann Bo"}, ["Ann Bo"]),
+    ],
+)
+def test_answers_of_an_example_are_those_of_a_file(given: Any, answers: list[str]) -> None:
+    from ragbench.api import _example
+
+    assert _example(dspy.Example(question="Who?", **given)).answers == answers
+
+
+@pytest.mark.parametrize("given", [{"answer": {"text": "x"}}, {"answers": [" "]}, {"answer": b"x"}])
+def test_what_is_no_answer_of_an_example_is_one_line(given: Any) -> None:
+    from ragbench.api import _example
+
+    with pytest.raises(RagbenchError, match=r"^answers?=[^\n]+is no answer"):
+        _example(dspy.Example(question="Who?", **given))
