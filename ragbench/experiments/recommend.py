@@ -18,7 +18,7 @@ from ragbench import metrics
 from ragbench.errors import ConfigError
 from ragbench.experiments.compare.family import Family, default_baseline, make_family
 from ragbench.experiments.compare.paired import columns, question, read_for, shared_questions
-from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
+from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, shows_method
 
 Floats = NDArray[np.float64]
 #: What a question takes, by the metric that measures it; the first that says something is the cost.
@@ -276,10 +276,13 @@ def _large_enough(runs: Sequence[Evaluation], names: Sequence[str]) -> tuple[lis
     questions = runs[largest].records
     kept = []
     left_out = []
+    telling = {at for at, run in enumerate(runs) if shows_method(run.summary)}
     for at, run in enumerate(runs):
         n = sum(qid in questions for qid in run.records)
         other_data = run.card.data.digest != runs[largest].card.data.digest
-        if other_data or n >= _LEAST_SHARE * len(questions):
+        if len(telling) >= 2 and at not in telling:
+            left_out.append(f"left out: {names[at]}, which reads all passages or has a bare index")
+        elif other_data or n >= _LEAST_SHARE * len(questions):
             kept.append(at)
         else:
             left_out.append(f"left out: {names[at]}, which has {n} of {len(questions)} questions")

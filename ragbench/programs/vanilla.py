@@ -22,6 +22,7 @@ class DirectRAG(RAGProgram):
     """Answer from memory."""
 
     name, family, calls = "direct", "baseline", "1"
+    chooses = False
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)

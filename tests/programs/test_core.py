@@ -39,6 +39,14 @@ def test_a_repeated_search_costs_nothing_and_a_long_query_is_cut() -> None:
         trace.search("Salt Road", k=3)
 
 
+def test_a_first_search_that_can_give_every_passage_is_an_event() -> None:
+    for k, counted in ((4, 0), (5, 1), (20, 1)):
+        trace = new_trace()
+        trace.search("Salt Road", k=k)
+        trace.search("Harwick", k=20)  # a later one is the program's own way
+        assert trace.counts["reads_all"] == counted
+
+
 def test_fan_out_merges_logs_in_input_order_whatever_the_timing() -> None:
     trace, first_may_end = new_trace(), threading.Event()
 

@@ -261,3 +261,10 @@ def test_nodes_are_shown_whole_within_the_limit() -> None:
     prediction, lm, _ = ask(TreeRAG(shelf(padding=6), context_tokens=100, k=50), script, BORN)
     assert 1 < len(prediction.passages) < 11
     assert "..." not in lm.asked[0].inputs["context"]
+
+
+def test_an_index_without_summaries_is_bare_and_says_so() -> None:
+    few, _, _ = ask(PROGRAMS.get("raptor")(shelf(), k=2), plausible)
+    assert few.counts["bare_index"] == 1
+    many, _, _ = ask(PROGRAMS.get("raptor")(shelf(padding=40), k=2), plausible)
+    assert many.counts["bare_index"] == 0

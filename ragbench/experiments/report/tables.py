@@ -17,6 +17,7 @@ from ragbench.experiments.runs.summary import (
     FOUND,
     failure_of,
     members,
+    shows_method,
     stop_lines,
     summarize,
 )
@@ -70,6 +71,11 @@ LEGEND = (
     "calls, path (longest chain of calls), searches, tokens and cost are per question, as if "
     "nothing were cached"
 )
+LEGEND_OF_MARK = (
+    "\u2020: in most questions the first search can give every passage, or the index has no "
+    "summary, edge or community, so that the row does not show how the program searches; "
+    "--setting pooled asks over all passages"
+)
 LEGEND_OF_EVIDENCE = (
     "; evidence: share of questions whose gold passages the model was all shown; found: whose gold "
     "passages were all found"
@@ -113,11 +119,17 @@ def title_of(evaluation: Evaluation) -> str:
 
 def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
     """One row per run, called by `labels` or by its program and what tells it from the others."""
-    named = zip(labels or label_runs(evaluations), evaluations, strict=True)
-    rows = [{"program": label, **row_of_run(run)} for label, run in named]
+    rows = []
+    notes = []
+    for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True):
+        mark = "" if shows_method(run.summary) else " \u2020"
+        if mark:
+            notes = [LEGEND_OF_MARK]
+        rows.append({"program": label + mark, **row_of_run(run)})
     columns = [Column("program"), *_known(rows)]
     evidence = any(column.name == EVIDENCE for column in columns)
-    return Table("runs", columns, rows, notes=[LEGEND + (LEGEND_OF_EVIDENCE if evidence else "")])
+    notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
+    return Table("runs", columns, rows, notes=notes)
 
 
 def row_of_run(run: Evaluation) -> dict[str, Any]:

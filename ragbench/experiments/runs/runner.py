@@ -61,7 +61,7 @@ from ragbench.metrics import get_metric
 from ragbench.programs.core.program import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
-from ragbench.retrievers import IndexStore, Progress
+from ragbench.retrievers import IndexStore, PerQuestion, Progress
 from ragbench.user_code import blamed_on, contained, message_of
 
 _log = get(__name__)
@@ -127,6 +127,12 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
             "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
         )
         watch.start(run_context.title if title is None else title, len(todo), done)
+        if todo and reads_all(run_context):
+            watch.say(
+                f"k={run_context.program.knobs.k} can give every passage that a question has, so "
+                f"that scores do not show how {run_context.program.name} searches; --setting "
+                "pooled asks over all passages"
+            )
         if todo:
             stopped = _answer(run_context, todo, card, watch)
         opened = RunFolder(folder)
@@ -176,6 +182,18 @@ def _answer(
         if not stopped and todo:
             stopped = ask_all(run_context, todo, store, told)
     return stopped
+
+
+def reads_all(run_context: RunContext) -> bool:
+    """Whether one search gives most questions every passage that they have."""
+    program, retriever = run_context.program, run_context.retriever
+    if not program.chooses:
+        return False
+    sizes = [len(retriever.corpus)]
+    if isinstance(retriever, PerQuestion):
+        sizes = [len(rows) for rows in retriever.corpus.contexts.values()]
+    reached = sum(size <= program.knobs.k for size in sizes)
+    return 2 * reached > len(sizes)
 
 
 def prepare(

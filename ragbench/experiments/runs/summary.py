@@ -103,6 +103,16 @@ def spending(record: Record) -> Spending:
     )
 
 
+#: Events of a question that shows nothing of how its program searches: its first search can give
+#: every passage there is, or its index has no summary, edge or community.
+SHOWS_NOTHING = ("reads_all", "bare_index")
+
+
+def shows_method(summary: Summary) -> bool:
+    """Whether most questions show how the program chooses what it reads."""
+    return all(2 * summary.counts.get(event, 0) <= summary.n for event in SHOWS_NOTHING)
+
+
 #: What a summary and a table of runs need of each record.
 COLUMNS = (
     *(get_metric(name).score for name in (*HEADLINE, EVIDENCE, FOUND)),

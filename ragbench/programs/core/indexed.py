@@ -100,6 +100,8 @@ class IndexProgram(RAGProgram[K]):
         """
         with open_ledger():
             index = self.index_of(trace.retriever)
+        if index.is_bare:
+            trace.count("bare_index")
         cost = {name: fact for name, fact in index.facts().items() if name != "index_s"}
         trace.step("index", notes=cost)  # no time: the same run leaves the same steps
         return index

@@ -120,6 +120,8 @@ class RAGProgram(dspy.Module, Generic[K]):
     #: LM calls per question with the default knobs, as a formula, for `ragbench show`.
     calls: ClassVar[str] = ""
     autonomy: ClassVar[Autonomy] = Autonomy("no", "no", "no")
+    #: Whether what it reads is chosen by searches for `k` passages.
+    chooses: ClassVar[bool] = True
     #: The class of `knobs`; `RAGProgram[MyKnobs]` sets it.
     Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
     knobs: K

@@ -137,6 +137,7 @@ class Trace:
         self.wording = wording
         self.counts: Counter[str] = Counter()
         self.root = Log()
+        self._began = False  # whether anything was searched
         self._cache: dict[tuple[str, int], list[Passage]] = {}
         self._lock = threading.Lock()
 
@@ -260,6 +261,7 @@ class Trace:
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list of passages per query, in order; raises where not that many are left."""
         queries = [query[:MAX_QUERY_CHARS] for query in queries]
+        self._begin(k)
         new = [query for query in dict.fromkeys(queries) if (query, k) not in self._cache]
         found, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new))
         hits_of = dict(zip(new, found, strict=True))
@@ -274,10 +276,19 @@ class Trace:
         self, find: Callable[[], Sequence[Passage]], query: str, *, k: int
     ) -> list[Passage]:
         """The passages that `find` gives, noted as a search for `query`, by an index of its own."""
+        self._begin(k)
         passages, seconds = self._timed(find, 1)
         with self._lock:
             self._log.add(passages, query[:MAX_QUERY_CHARS], k, seconds)
         return passages
+
+    def _begin(self, k: int) -> None:
+        """Count a first search that can give every passage there is: nothing is chosen then."""
+        with self._lock:
+            first = not self._began
+            self._began = True
+        if first and k >= len(self.retriever.corpus):
+            self.count("reads_all")
 
     def _timed(self, find: Callable[[], Sequence[Item]], n: int) -> tuple[list[Item], float]:
         """What `find` gives for `n` searches, and the seconds that each took."""

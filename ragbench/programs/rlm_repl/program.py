@@ -55,6 +55,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
     """Explore the passages with code, then submit the answer."""
 
     name, family, paper = "rlm_repl", "rlm", "arXiv:2512.24601"
+    chooses = False
     calls = "turns (<= 30) + llm_query (<= 50) + 1 if forced"
     autonomy = core.Autonomy("partly", "yes", "yes")
     variants = {"corpus": {}, "tools": {}}  # noqa: RUF012

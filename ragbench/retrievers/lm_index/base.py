@@ -55,6 +55,8 @@ class LMIndex(Retriever):
     by_vectors: ClassVar[bool] = False
     arrays: ClassVar[tuple[str, ...]] = ()
     values: ClassVar[Mapping[str, Any]] = {}
+    #: Attributes without which the index has nothing of its own to choose passages by.
+    essential: ClassVar[tuple[str, ...]] = ()
     #: Facts that are the lengths of attributes, by name.
     lengths: ClassVar[Mapping[str, str]] = {}
 
@@ -115,6 +117,11 @@ class LMIndex(Retriever):
     def is_whole(self) -> bool:
         """Whether no reply was lost; the next build asks for the lost ones again."""
         return not any(self.counts.get(loss) for loss in LOSSES)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the passages gave no summary, edge or community, so that vectors alone choose."""
+        return any(len(getattr(self, name)) == 0 for name in self.essential)
 
     def facts(self) -> dict[str, Any]:
         """Sizes, what the index took, as if nothing had been kept, and events of its making."""

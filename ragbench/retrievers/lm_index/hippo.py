@@ -48,6 +48,7 @@ class HippoIndex(WalkIndex):
     name = "hippo"
     index_version = 4
     first = "phrases"
+    essential = ("edges",)
     Settings: ClassVar[type[Knobs]] = HippoSettings
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
     arrays = ("fact_vectors", "phrase_vectors", "spread", "edges", "weights")

@@ -168,6 +168,7 @@ class KnowledgeGraph(light.GraphIndex):
     signatures = (ExtractGraph, Summarize, ReportCommunity)
     values: ClassVar[Mapping[str, Any]] = {**light.GraphIndex.values, "reports": list[Report]}
     lengths: ClassVar[Mapping[str, str]] = {**light.GraphIndex.lengths, "communities": "reports"}
+    essential = ("reports",)
     reports: Sequence[Report] = ()
 
     @cached_property

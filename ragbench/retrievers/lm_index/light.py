@@ -214,6 +214,7 @@ class GraphIndex(LMIndex):
     arrays: ClassVar[tuple[str, ...]] = ("entity_vectors",)
     values: ClassVar[Mapping[str, Any]] = {"entities": list[Entity], "relations": list[Relation]}
     lengths: ClassVar[Mapping[str, str]] = {"entities": "entities", "relations": "relations"}
+    essential = ("relations",)
 
     entities: Sequence[Entity] = ()
     relations: Sequence[Relation] = ()

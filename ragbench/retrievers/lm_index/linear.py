@@ -123,6 +123,7 @@ class LinearIndex(WalkIndex):
     name = "linear"
     index_version = 4
     first = "names"
+    essential = ("edges",)
     Settings: ClassVar[type[Knobs]] = LinearSettings
     arrays = ("entity_vectors", "sentence_vectors", "edges", "weights")
     values: ClassVar[Mapping[str, Any]] = {

@@ -59,6 +59,7 @@ class SummaryTree(LMIndex):
     by_passage = False
     by_vectors = True
     arrays = ("summary_vectors",)
+    essential = ("summaries",)
     values: ClassVar[Mapping[str, Any]] = {"summaries": list[Summary]}
 
     summaries: Sequence[Summary] = ()
