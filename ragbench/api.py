@@ -216,7 +216,7 @@ def compile(
     program: Program,
     data: Data | None = None,
     *,
-    optimizer: str = "bootstrap",
+    optimizer: Any = "bootstrap",
     lm: LM = "local",
     retriever: AnyRetriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
@@ -225,12 +225,16 @@ def compile(
 ) -> Path:
     """Compile `program` on training and validation questions; the folder of the compiled program.
 
-    Give it to `evaluate(..., compiled=folder)`. `settings` are those of the compile, such as
-    `train_limit`, `metric` or `optimizer_seed`; `options` are as for `evaluate`.
+    Give it to `evaluate(..., compiled=folder)`. `optimizer` is a name, or any optimizer of DSPy's
+    kind: a `dspy.teleprompt.Teleprompter`, or its class. `settings` are those of the compile, such
+    as `train_limit`, `metric` or `optimizer_seed`; `options` are as for `evaluate`.
     """
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder
+    from ragbench.optimizers.external import keep_optimizer
 
+    if not isinstance(optimizer, str):
+        optimizer = keep_optimizer(optimizer)
     config = _config_of(program, data, lm, retriever, corpus, options)
     compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
     compile_program(config, compile_config)

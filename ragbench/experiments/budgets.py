@@ -22,6 +22,7 @@ from ragbench.errors import ConfigError, RunError, StopSignal
 from ragbench.experiments import estimates
 from ragbench.experiments.plans import Plan
 from ragbench.lms.calls import room
+from ragbench.lms.formats import calls_of_reply
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -98,8 +99,10 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
         f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
         f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}"
     )
+    least = calls_of_reply(plan.run_context.adapter)[0]
     longest = replace(run, high=estimates.each_of(sum, (run.high, demos)))
-    programs = longest.times(runs.low, (runs.low + runs.high) / 2, runs.high, tries=retry)
+    likely = (runs.low + runs.high) / 2
+    programs = longest.times(least * runs.low, least * likely, runs.high, tries=retry)
     middle = estimates.Spend((prompts.low + prompts.high) / 2)
     written = estimates.Estimate(
         "", estimates.Spend(prompts.low), middle, estimates.Spend(prompts.high)

@@ -29,8 +29,8 @@ from ragbench.context import current, use
 from ragbench.errors import RunError
 from ragbench.experiments.runs.context import RunContext, asks_servers, takes_tokens
 from ragbench.experiments.store import read_records
-from ragbench.lms.adapters import LenientJSON
 from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
+from ragbench.lms.formats import calls_of_reply
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing
 from ragbench.programs.core import RAGProgram, Rehearsal
@@ -157,12 +157,13 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
             f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
         )
     each = rehearse_questions(run_context, todo)
-    return each.times(n, n, n, tries=tries, title=title, notes=notes, index=index)
+    least = calls_of_reply(run_context.adapter)[0] * n
+    return each.times(least, least, n, tries=tries, title=title, notes=notes, index=index)
 
 
 def most_tries(run_context: RunContext) -> int:
     """How often a reply is asked for at the most, servers' failures aside."""
-    return 1 if isinstance(run_context.adapter, LenientJSON) else 2
+    return calls_of_reply(run_context.adapter)[1]
 
 
 def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Estimate:

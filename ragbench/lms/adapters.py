@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
+from importlib import import_module
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, get_args
 
@@ -18,7 +19,6 @@ from dspy import AdapterParseError
 from pydantic import TypeAdapter
 
 from ragbench.context import current, use
-from ragbench.errors import UnknownNameError
 from ragbench.ledger import SecondTry, count
 from ragbench.lms.lm import forget_reply
 from ragbench.lms.replies import escaped, escaped_values
@@ -314,8 +314,15 @@ def adapter_name(name: str, lm: dspy.LM | None) -> str:
 
 
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
-    """The adapter called `name`; for `auto` see `adapter_name`."""
+    """The adapter called `name`, or named as FILE.py:CLASS; for `auto` see `adapter_name`.
+
+    Raises:
+        UnknownNameError: there is none of this name.
+        ConfigError: one of one's own cannot be made, or is no adapter.
+    """
     name = adapter_name(name, lm)
-    if name not in ADAPTERS:
-        raise UnknownNameError("adapter", name, ["auto", *ADAPTERS])
-    return ADAPTERS[name]()
+    if name in ADAPTERS:
+        return ADAPTERS[name]()
+    # By name: it stands on this module.
+    adapter: dspy.Adapter = import_module("ragbench.lms.formats").further_adapter(name, lm)
+    return adapter

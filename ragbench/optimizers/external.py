@@ -10,12 +10,12 @@ that ship, so that limits, journal, resume and the record of candidates are the 
 import copy
 import inspect
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import dspy
 from dspy import AdapterParseError, LMError
 
+from ragbench import handed_over
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.lms.factory import keep_lm, make_lm
 from ragbench.lms.lm import RagbenchLM
@@ -23,10 +23,7 @@ from ragbench.optimizers.arguments import SUPPLIED, knobs_of, parameters_of, pas
 from ragbench.optimizers.base import Optimizer, OptimizerKnobs
 from ragbench.optimizers.task import NEVER, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
-from ragbench.user_code import contained, load_object, message_of, source_digest
-
-#: Optimizers that were handed over as objects or classes, by the name that stands for them.
-_KEPT: dict[str, Any] = {}
+from ragbench.user_code import contained, load_object, message_of
 
 
 class OwnOptimizer(Optimizer):
@@ -44,13 +41,11 @@ class OwnOptimizer(Optimizer):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, knobs, and a hash of its source: a changed optimizer is another compile."""
-        made = type(self).made
-        kind = made if isinstance(made, type) else type(made)
-        identity = {**super().identity, "source": _digest(kind)}
-        if not isinstance(made, type):
-            identity["settings"] = _settings(made)
-        return identity
+        """Name, knobs, and what tells its code from others: a changed one is another compile."""
+        source = handed_over.digest_of(self.name)
+        if not source:
+            source = handed_over.digest_of_code(self.name, type(self).made)
+        return {**super().identity, "source": source}
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """What its `compile` gives.
@@ -134,19 +129,6 @@ def _metered(handed: Any, supplied: dict[str, Any]) -> Any:
     return optimizer
 
 
-def _digest(kind: type) -> str:
-    try:
-        return source_digest(Path(inspect.getfile(kind)))
-    except (OSError, TypeError):  # a class of a notebook
-        return kind.__qualname__
-
-
-def _settings(optimizer: Any) -> dict[str, Any]:
-    """The plain settings of an optimizer object."""
-    plain = (bool, int, float, str)
-    return {name: value for name, value in vars(optimizer).items() if isinstance(value, plain)}
-
-
 def keep_optimizer(optimizer: Any) -> str:
     """A name for an optimizer object or class, for this process.
 
@@ -160,9 +142,7 @@ def keep_optimizer(optimizer: Any) -> str:
         )
     if isinstance(optimizer, Optimizer):
         raise ConfigError(f"give the optimizer {optimizer.name} by its name, with opt_set")
-    name = f"{kind.__module__}:{kind.__qualname__}"
-    _KEPT[name] = optimizer
-    return name
+    return handed_over.keep(optimizer, f"{kind.__module__}:{kind.__qualname__}")
 
 
 def load_optimizer(spec: str) -> Any:
@@ -171,8 +151,8 @@ def load_optimizer(spec: str) -> Any:
     Raises:
         ConfigError: it cannot be imported, or the user did not give it on this command.
     """
-    if spec in _KEPT:
-        return _KEPT[spec]
+    if handed_over.is_kept(spec):
+        return handed_over.find(spec)
     return load_object(spec, "--optimizer")
 
 

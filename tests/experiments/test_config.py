@@ -12,7 +12,6 @@ from ragbench.data import DataSpec, load_dataset
 from ragbench.data.base import DATASETS
 from ragbench.errors import ConfigError, KnobError
 from ragbench.experiments.artifacts import load_artefact, question_hash
-from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import (
     SHIPPED_FOLDER,
     CompileConfig,
@@ -23,6 +22,7 @@ from ragbench.experiments.config import (
     shipped_configs,
     shipped_programs,
 )
+from ragbench.experiments.plans import folder_name
 from ragbench.knobs import resolve
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import RETRIEVERS

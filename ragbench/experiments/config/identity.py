@@ -37,6 +37,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     RagbenchError for an unknown program, retriever, knob or setting.
     """
     from ragbench.data import without_defaults
+    from ragbench.lms.formats import adapter_digest
     from ragbench.programs import PROGRAMS
     from ragbench.programs.external import program_digest
     from ragbench.retrievers import RETRIEVERS, parse_spec
@@ -60,6 +61,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("set", "retriever_set"):  # embedders, rerankers and retrievers at addresses
         identity[name] = {key: _with_addresses(value) for key, value in identity[name].items()}
     identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
+    identity["adapter_source"] = adapter_digest(identity["adapter"])
     if identity["compiled"] is not None:
         identity["compiled"] = _hashed(identity["compiled"], compiled_digest)
     for name, value in identity.items():

@@ -190,7 +190,7 @@ def make_config(
     """
     fields = merge(base or {}, with_k(given))
     check_names(fields, "config")
-    allow(str(fields.get("program") or ""))
+    allow(str(fields.get("program") or ""), str(fields.get("adapter") or ""))
     specs = str(fields.get("retriever") or "").split(",")
     allow(*(spec.partition("(")[0].strip() for spec in specs))
     if stored:
