@@ -360,6 +360,8 @@ class Record:
     #: Amounts that nobody knows (calls, tokens, cost_usd, ...), for another system's predictions.
     unknown: Annotated[list[str], NOT_EMPTY] = field(default_factory=list)
     citations: Annotated[Any, ABSENT] = None
+    #: Whether its citations are of sentences, also where it cites none: that is the worst score.
+    cites_sentences: Annotated[bool, NOT_EMPTY] = False
     plan: Annotated[Any, ABSENT] = None
     facts: Annotated[Any, ABSENT] = None
     tree: Annotated[Any, ABSENT] = None

@@ -100,7 +100,7 @@ def test_an_import_of_answers_alone_is_compared_with_a_run_of_ones_own(
     assert [row["metric"] for row in scores["rows"]] == ["em", "f1"], "no evidence of the import"
     assert {row["difference"] for row in costs["rows"]} == {None}
     code, out, err = command("recommend", *runs)
-    assert "is not known" in out
+    assert "| unknown |" in " ".join(out.split())
     assert "none is cheaper" not in out
     assert "0.0000" not in out
     command("export", "runs/other", "--to", "jsonl", "-o", "x.jsonl")
@@ -134,6 +134,20 @@ def test_what_one_prediction_leaves_out_is_unknown_for_all_and_known_for_the_oth
     _, out, _ = command("summarize", "runs/other", "--format", "json")
     row = json.loads(out)[0]["rows"][0]
     assert (row["calls"], row["cost_usd"]) == (1e8, None)
+
+
+def test_no_supporting_fact_is_the_worst_score_where_the_file_names_facts(command: Command) -> None:
+    answers = {q["id"]: q["answer"] for q in QUESTIONS}
+    facts: dict[str, Any] = {q["id"]: q["support"] for q in QUESTIONS}
+    imported({"answer": answers, "sp": facts}, name="whole", file="whole.json")
+    records = imported({"answer": answers, "sp": {**facts, "q1": [], "q2": []}}, name="some")
+    for name, scores in (("sp_f1", [1, 0, 0, 1, 1]), ("joint_f1", [1, 0, 0, 1, 1])):
+        assert [get_metric(name).score(record) for record in records] == scores
+    out = command("compare", "runs/whole", "runs/some", "--metric", "sp_f1", "--format", "json")[1]
+    row = json.loads(out)[0]["rows"][0]
+    assert (row["n"], row["difference"]) == (5, pytest.approx(-0.4))
+    none = imported({"answer": answers}, name="none", file="none.json")
+    assert {get_metric("sp_f1").score(record) for record in none} == {None}
 
 
 OFFICIAL = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}}

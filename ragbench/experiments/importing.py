@@ -145,6 +145,8 @@ def import_run(
     for example in examples:
         found = _found(example, predictions, numbers.get(example.qid, 0))
         records.append(_record(example, found, dataset, model))
+    if any(each.supporting_facts for each in given):
+        records = [replace(record, cites_sentences=True) for record in records]
     if not any(each.passages or each.support_idxs for each in given):  # it is not known
         records = [replace(record, gold_pids=[]) for record in records]
     if all(record.failure for record in records):

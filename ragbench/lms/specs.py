@@ -218,5 +218,7 @@ def load_dotenv(path: Path = Path(".env")) -> None:
     if path.is_file():
         text = StringIO(path.read_text(encoding="utf-8", errors="replace"))
         for name, value in dotenv_values(stream=text, interpolate=False).items():
+            if value and "\0" in value:
+                raise LMSetupError(f"{path}: the value of {name} holds a NUL byte; write it again")
             if value and _FROM_DOTENV.fullmatch(name):
                 os.environ.setdefault(name, value)

@@ -83,8 +83,11 @@ def harmonic(precision: float, recall: float) -> float:
 
 @once
 def support_kind(record: Record) -> Kind | None:
-    """Where the record's sentence-level support comes from; None where it names no sentence."""
-    if any(_is_fact(item) for item in record.citations or ()):
+    """Where the record's sentence-level support comes from; None where it names no sentence.
+
+    A system that names sentences and names none for this question gave nothing, which is 0.
+    """
+    if record.cites_sentences or any(_is_fact(item) for item in record.citations or ()):
         return "cited"
     return "attributed" if record.attribution is not None else None
 
@@ -98,7 +101,9 @@ def predicted_facts(record: Record) -> set[Fact] | None:
     """
     kind = support_kind(record)
     items = record.citations if kind == "cited" else record.attribution
-    return None if items is None else {(i[0], int(i[1])) for i in items if _is_fact(i)}
+    if items is None:
+        return set() if kind == "cited" else None
+    return {(i[0], int(i[1])) for i in items if _is_fact(i)}
 
 
 @once
@@ -110,7 +115,7 @@ def predicted_pids(record: Record) -> set[str] | None:
     """
     items = record.attribution if record.citations is None else record.citations
     if items is None:
-        return None
+        return set() if record.cites_sentences else None
     pids: dict[Any, str] = {p.title: p.pid for p in reversed(record.passages)}
     pids |= {number: p.pid for number, p in enumerate(record.passages, start=1)}
     names = [item[0] if _is_fact(item) else item for item in items]
