@@ -14,7 +14,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +24,12 @@ from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
 from ragbench.metrics.stats.estimates import (
     anytime_p,
+    cluster_means,
     corrected_best,
     estimate_difference,
     estimate_mean,
     mean_interval,
+    p_seeds_alike,
 )
 
 Floats = NDArray[np.float64]
@@ -312,17 +314,116 @@ def looking_again(runs: int, rng: Rng) -> Iterator[Outcome]:
     yield Outcome("power of one look at the end", once / few, few, 0.80, 0.95)
 
 
-def pays_back(runs: int, rng: Rng) -> Iterator[Outcome]:
-    """Programs that take the same on average: a break-even is claimed by chance alone."""
-    few, false, covered = runs // 2, 0, 0
+#: Documents and the questions on each, where a whole document fails now and then.
+DOCUMENTS: Mapping[str, Sequence[int]] = {
+    "5 x 40": [40] * 5, "10 x 20": [20] * 10, "20 x 10": [10] * 20, "30 x 10": [10] * 30,
+    "Zipf": [max(1, 60 // rank) for rank in range(1, 31)],
+}  # fmt: skip
+
+
+def lost_documents(
+    rng: Rng, sizes: Sequence[int], chance: float, difference: float = 0.0
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Differences of B, which loses a document with `chance` and gains a little on the others.
+
+    Their mean is `difference`; a tenth of the answers change either way. With the documents.
+    """
+    documents = np.repeat(np.arange(len(sizes)), sizes)
+    gain = (chance + difference) / (1 - chance)
+    lost = rng.random(len(sizes)) < chance
+    luck = rng.random(len(documents))
+    changed = np.where(luck < 0.1 + gain, 1.0, np.where(luck > 0.9, -1.0, 0.0))
+    return np.where(lost[documents], -1.0, changed), documents
+
+
+def documents_fail(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Equal means, and a mean difference of just the margin: whole documents fail."""
+    few = runs // 2
+    for name, sizes in DOCUMENTS.items():
+        for chance in (0.05, 0.1, 0.2):
+            claims = covered = bets = close = held = 0
+            for _ in range(few):
+                d, documents = lost_documents(rng, sizes, chance)
+                names = documents.tolist()
+                estimate = estimate_mean(d, (-1.0, 1.0), names)
+                assert estimate is not None
+                claims += estimate.p_value() <= 0.05
+                ends = estimate.interval()
+                covered += ends.low <= 0 <= ends.high
+                bets += anytime_p(cluster_means(d, names), 1.0) <= 0.05
+                d, _ = lost_documents(rng, sizes, chance, -0.05)
+                estimate = estimate_mean(d, (-1.0, 1.0), names)
+                assert estimate is not None
+                close += estimate.p_beyond(0.05) <= 0.05
+                right = np.where(rng.random(len(sizes)) < chance, 0.0, 0.8)[documents]
+                ends_of_mean = mean_interval(
+                    (rng.random(len(right)) < right).astype(float), (0.0, 1.0), names
+                )
+                assert ends_of_mean is not None
+                held += ends_of_mean.low <= 0.8 * (1 - chance) <= ends_of_mean.high
+            at = f"{name} documents, lost {chance:g}"
+            yield wrong(f"better or worse, {at}", claims, few)
+            yield covers(f"interval of a difference, {at}", covered, few)
+            yield wrong(f"decided, {at}", bets, few)
+            yield wrong(f"equivalent, {at}", close, few)
+            yield covers(f"interval of a mean, {at}", held, few)
+
+
+def advised(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """The dearer program is better by just what it is worth: the cheaper is not to be advised."""
+    few = runs // 2
+    for n in (4, 20, 100, 400):
+        false = 0
+        for _ in range(few):
+            a, b = repeated(rng, n)
+            c = compared(a, flipped(rng, b, -0.05) if n > 4 else b)
+            truth = 0.05 if n > 4 else 0.0
+            false += c.p_behind(max(0.05, truth)) <= 0.05
+        yield wrong(f"shown less than the worth below the best, n={n}", false, few)
+    for name, sizes in DOCUMENTS.items():
+        false = 0
+        for _ in range(few):
+            d, documents = lost_documents(rng, sizes, 0.1, -0.05)
+            names = dict(zip(column(d), documents.tolist(), strict=True))
+            zero = column(np.zeros(len(d)))
+            c = compare_scores(zero, column(d), method=Method(clusters=names))
+            false += c.p_behind(0.05) <= 0.05
+        yield wrong(f"shown less than the worth below, {name} documents", false, few)
+
+
+def seeds_fail(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Seeds that are alike are not told apart, and one of ten that fails is."""
+    few = runs // 2
+    false = shown = 0
     for _ in range(few):
-        before, after = rng.lognormal(6, 0.4, 60), rng.lognormal(6, 0.4, 60)
-        c = compare_scores(column(before), column(after), higher_is_better=False, score_range=None)
-        pay = PayBack(1000.0, float(before.mean()), float(after.mean()), saved(c))
-        false += pay.words().startswith("pays back")
-        covered += bool(c.interval and c.interval.low <= 0 <= c.interval.high)
-    yield wrong("pays back", false, few)
-    yield covers("interval of what is saved", covered, few)
+        chance = rng.beta(0.5, 0.8, 100)
+        scores = (rng.random((10, 100)) < chance).astype(float)
+        false += p_seeds_alike(scores) <= 0.05
+        scores[0] *= rng.random(100) < 0.5
+        shown += p_seeds_alike(scores) <= 0.05
+    yield wrong("usually, ten seeds alike", false, few)
+    yield Outcome("usually, one seed of ten fails", shown / few, few, LEAST_POWER, 1.0)
+
+
+def pays_back(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Programs that take the same on average, and one in thirty questions of B runs away."""
+    few, most = runs // 2, 50
+    for n in (10, 50, 200):
+        false = covered = 0
+        for _ in range(few):
+            before = rng.integers(3, 7, n) * rng.lognormal(6, 0.2, n)
+            usual = (4.5 - 0.03 * most) / 0.97 / 4.5
+            calls = np.where(rng.random(n) < 0.03, most, usual * rng.integers(3, 7, n))
+            after = calls * rng.lognormal(6, 0.2, n)
+            dearest = most * 700.0
+            c = compare_scores(
+                column(before), column(after), higher_is_better=False, score_range=(0.0, dearest)
+            )
+            pay = PayBack(1000.0, float(before.mean()), float(after.mean()), saved(c))
+            false += pay.words().startswith("pays back")
+            covered += bool(c.interval and c.interval.low <= 0 <= c.interval.high)
+        yield wrong(f"pays back, n={n}", false, few)
+        yield covers(f"interval of what is saved, n={n}", covered, few)
 
 
 def means(runs: int, rng: Rng) -> Iterator[Outcome]:
@@ -352,10 +453,13 @@ def best_chosen(runs: int, rng: Rng) -> Iterator[Outcome]:
 Scenario = Callable[[int, Rng], Iterator[Outcome]]
 #: Every claim that a report can print -> what tests it. Empty: it says that nothing is claimed.
 WORDS: Mapping[str, tuple[Scenario, ...]] = {
-    "better": (better_or_worse, clustered),
-    "worse": (better_or_worse, clustered),
+    "better": (better_or_worse, clustered, documents_fail),
+    "worse": (better_or_worse, clustered, documents_fail),
     "by less than the margin": (less_than_margin,),
-    "equivalent within": (equivalent,),
+    "equivalent within": (equivalent, documents_fail),
+    "shown less than": (advised,),
+    "usually": (seeds_fail,),
+    "too few to tell": (),
     "no difference shown": (),
     "the two score the same": (),
     "too few questions to say": (),
@@ -373,13 +477,13 @@ WORDS: Mapping[str, tuple[Scenario, ...]] = {
     "also": (better_or_worse,),
     "the reverse": (better_or_worse,),
     "not shown to help": (),
-    "decided after": (looking_again,),
+    "decided after": (looking_again, documents_fail),
     "not decided after": (),
     "looking again has its price": (looking_again,),
     "pays back after": (pays_back,),
     "not shown to pay back": (),
     "never pays back": (pays_back,),
-    "low and high": (means, compiling, best_chosen),
+    "low and high": (means, compiling, best_chosen, documents_fail),
 }
 
 

@@ -43,6 +43,7 @@ from ragbench.metrics.stats.estimates import (
     corrected_share,
     estimate_mean,
     mean_interval,
+    p_seeds_alike,
     paired_interval,
 )
 from ragbench.metrics.stats.looking import PriceOfLooking, price_of_looking

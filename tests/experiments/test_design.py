@@ -103,6 +103,13 @@ def test_votes_take_as_many_tokens_and_none_within_a_tenth(tokens: int, votes: f
     assert votes_for(ran(1000), [ran(tokens)]) == votes
 
 
+def test_usually_is_said_with_the_share_of_seeds() -> None:
+    said = conclusion("compiling", {("zero-shot", "compiled"): "better"}, "9 of 10 seeds")
+    assert said.startswith("compiling usually helps (9 of 10 seeds)")
+    hurts = conclusion("compiling", {("zero-shot", "compiled"): "worse"}, "2 of 3 seeds")
+    assert hurts == "compiling usually hurts (2 of 3 seeds)"
+
+
 def test_decided_is_every_metric() -> None:
     def decided(*words: str) -> bool:
         by_metric = {str(n): SimpleNamespace(verdict=word) for n, word in enumerate(words)}

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 from scipy import stats
@@ -22,6 +23,7 @@ from ragbench.metrics.stats.estimates import (
     estimate_difference,
     estimate_mean,
     mean_interval,
+    p_seeds_alike,
     paired_interval,
 )
 
@@ -160,6 +162,19 @@ def test_seeds_as_a_random_effect_by_hand() -> None:
     assert estimate_difference(a, b, REACH).of_seeds == 0.0  # type: ignore[union-attr]
     same = np.repeat(b[:1], 3, axis=0)
     assert estimate_difference(a, same, REACH).of_seeds == 0.0  # type: ignore[union-attr]
+
+
+def test_seeds_are_told_apart_by_the_f_test_of_two_ways() -> None:
+    _, b = two_way(5, 40, 0.1, 3)
+    rows = [(seed, q, b[seed, q]) for seed in range(5) for q in range(40)]
+    frame = pd.DataFrame(rows, columns=["seed", "q", "y"])
+    table = sm.stats.anova_lm(sm.formula.ols("y ~ C(seed) + C(q)", frame).fit())
+    assert p_seeds_alike(b) == pytest.approx(float(table.loc["C(seed)", "PR(>F)"]))
+    assert p_seeds_alike(b[:1]) == p_seeds_alike(np.ones((3, 9))) == 1.0
+    assert p_seeds_alike(np.array([[0.0], [1.0]]) * np.ones(9)) == 0.0
+    assert p_seeds_alike(b, ["one"] * 40) == 1.0
+    together = p_seeds_alike(np.repeat(b, 4, axis=1), list(np.repeat(np.arange(40), 4)))
+    assert together == pytest.approx(p_seeds_alike(b))  # copies are no more questions
 
 
 def test_the_anytime_p_value_by_hand_and_the_interval_where_it_does_not_refuse() -> None:

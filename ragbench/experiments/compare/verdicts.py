@@ -31,12 +31,14 @@ from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, write_json
 from ragbench.metrics import (
+    ALPHA,
     LEAST_SEEDS,
     Comparison,
     Method,
     PriceOfLooking,
     correct,
     get_metric,
+    p_seeds_alike,
     price_of_looking,
 )
 from ragbench.programs.wrappers import FORM_INSTRUCTION
@@ -113,11 +115,15 @@ def subject(design: Design, distinct_programs: int, trained: int) -> str:
     return "this compiled program" if n == 1 else f"this set of {n} compiled programs"
 
 
-def conclusion(who: str, verdicts: Mapping[Pair, str]) -> str:
-    """A sentence on all contrasts of one metric together."""
+def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
+    """A sentence on all contrasts of one metric together.
+
+    `seeds` says which share of seeds it holds for, where it does not for all.
+    """
     overall = verdicts[ZERO_SHOT, COMPILED]
     if overall.startswith("worse"):
-        return f"{who} hurts{overall.removeprefix('worse')}"
+        hurts = f"usually hurts ({seeds})" if seeds else "hurts"
+        return f"{who} {hurts}{overall.removeprefix('worse')}"
     if overall.startswith("equivalent"):
         return f"{who} changes nothing that matters"
     if not overall.startswith("better"):
@@ -138,7 +144,8 @@ def conclusion(who: str, verdicts: Mapping[Pair, str]) -> str:
         (good if better else other).append(clause)
     parts = [" and ".join(good)] if good else []
     parts += ["but " + " and ".join(other)] if other else []
-    return f"{who} helps{overall.removeprefix('better')}, {', '.join(parts)}"
+    helps = f"usually helps ({seeds})" if seeds else "helps"
+    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(parts)}"
 
 
 _VOTES = "votes for as many tokens"
@@ -196,7 +203,25 @@ class Verdict:
     def conclusion(self, metric: str) -> str:
         """A sentence on compiling from all contrasts of `metric` together."""
         words = {pair: by_metric[metric].verdict for pair, by_metric in self.contrasts.items()}
-        return conclusion(self.subject, words)
+        return conclusion(self.subject, words, self._share_of_seeds(metric))
+
+    def _share_of_seeds(self, metric: str) -> str:
+        """How many seeds go the way of their mean, in words; empty where that is all of them.
+
+        It is empty too where seeds differ by no more than their questions explain.
+        """
+        arms = self.arms[ZERO_SHOT], self.arms[COMPILED]
+        if len(arms[1]) < 2:
+            return ""
+        before, after = paired.columns(*arms, metric, sorted(arms[0][0].records))
+        scores = np.array([after[qid] for qid in after]).T
+        clusters = clusters_of(arms[0][0].records)
+        names = [clusters[qid] for qid in after] if clusters else None
+        if p_seeds_alike(scores, names) > ALPHA:
+            return ""
+        gains = scores.mean(axis=1) - np.mean([before[qid] for qid in after])
+        alike = sum((gain > 0) == (gains.mean() > 0) and gain != 0 for gain in gains)
+        return "" if alike == len(gains) else f"{alike} of {len(gains)} seeds"
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragbench.metrics.stats.power import SHARE_OF_DF, t_quantile, t_tail
+from ragbench.metrics.stats.power import SHARE_OF_DF, f_tail, t_quantile, t_tail
 
 Floats = NDArray[np.float64]
 #: With fewer seeds, their variance cannot be told: the difference is of these programs alone.
@@ -245,6 +245,30 @@ def estimate_difference(
         df=max(min(len(arm) - 1.0 for arm in seeded), (own + of_seeds) ** 2 / spread),
         of_seeds=of_seeds,
     )
+
+
+def p_seeds_alike(scores: ArrayLike, clusters: Sequence[Hashable] | None = None) -> float:
+    """The p-value of programs compiled with other seeds having one mean; 1 where it is not known.
+
+    `scores` are `(seeds, questions)`. The F test of the two-way analysis of variance: whether seeds
+    differ by more than their questions (or clusters of them) explain.
+    """
+    x = np.asarray(scores, dtype=np.float64)
+    if x.ndim != 2 or len(x) < 2:
+        return 1.0
+    groups = _codes(clusters, x.shape[1])
+    own = x - x.mean(axis=0)  # how far each seed is from the mean of all, question by question
+    sums = np.stack([np.bincount(groups, weights=row) for row in own])
+    seeds, units = sums.shape
+    if units < 2:
+        return 1.0
+    means = sums.mean(axis=1)
+    between = units * float((means**2).sum()) / (seeds - 1)
+    df_error = (seeds - 1) * (units - 1)
+    within = float(((sums - means[:, None]) ** 2).sum()) / df_error
+    if within < 1e-18:
+        return float(between < 1e-18)
+    return f_tail(between / within, seeds - 1, df_error)
 
 
 @dataclass(frozen=True)

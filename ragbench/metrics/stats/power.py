@@ -35,6 +35,13 @@ def t_tail(t: float, df: float) -> float:
     return float(stdtr(df, -t))
 
 
+def f_tail(f: float, df: float, df_error: float) -> float:
+    """The chance that an F variable of these degrees of freedom is above `f`."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(df, df_error, f))
+
+
 def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
     """The chance that a two-sided t test rejects 0.
 
