@@ -46,7 +46,10 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
     name, family, paper = "graph_rag", "graph", "arXiv:2404.16130"
     calls = "1 (index: one per passage, per long description and per community)"
     Index = lm_index.KnowledgeGraph
-    variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
+    variants = {  # noqa: RUF012
+        "official": {"gleanings": 1},
+        "arag": {"gleanings": 1, "k": 10},
+    }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)

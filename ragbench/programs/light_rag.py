@@ -51,7 +51,8 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
     calls = "2 (index: one per passage); naive: 1"
     Index = LightIndex
     variants = {  # noqa: RUF012
-        mode: {"mode": mode} for mode in ("hybrid", "local", "global", "mix", "naive")
+        mode: {"mode": mode, "gleanings": 1}
+        for mode in ("hybrid", "local", "global", "mix", "naive")
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:

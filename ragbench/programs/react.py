@@ -3,8 +3,8 @@
 Yao et al. 2023 (arXiv:2210.03629). `spec`, the simplified specification: `search` shows the first
 words of the top passages, `lookup` all matching sentences of every passage found so far; at the
 limit an answer is forced from passages and thoughts. `page`, the original's tools: `search` opens
-the page of a title, `lookup` walks it one hit at a time. `tree`, the loop at inference of
-TreePS-RAG (arXiv:2601.06922), untrained: a tree of steps instead of one chain; nothing ranks the
+the page of a title, `lookup` walks it one hit at a time. `tree_search`, after the training rollouts
+of TreePS-RAG (arXiv:2601.06922), untrained: a tree of steps instead of one chain; nothing ranks the
 paths, so the first sample of each stands before the second of any.
 """
 
@@ -66,7 +66,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
     variants = {  # noqa: RUF012
         "spec": {},
         "page": {"backend": "typed"},
-        "tree": {"backend": "typed", "lookup": False, "max_steps": 4},
+        "tree_search": {"backend": "typed", "lookup": False, "max_steps": 4},
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -82,7 +82,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         knobs = self.knobs
         box = PageTools(trace, knobs) if knobs.variant == "page" else CorpusTools(trace, knobs)
-        if knobs.variant == "tree":
+        if knobs.variant == "tree_search":
             return self._tree(trace, box)
         loop = self._loop(box, guards=knobs.guards)
         answer, reason = loop.run()

@@ -232,6 +232,11 @@ class Router(RAGProgram):
     def other_calls(self) -> Sequence[CallKind]:
         return [call for program in self.programs.by_number.values() for call in calls_of(program)]
 
+    @property
+    def changed_knobs(self) -> dict[str, Any]:
+        """None: the knobs of its programs are in its policy."""
+        return {}
+
     def inside(self) -> Sequence[RAGProgram]:
         return list(self.programs.by_number.values())
 

@@ -94,5 +94,4 @@ class RAPTOR(TreeRAG):
     variants = {  # noqa: RUF012
         "collapsed": {},
         "traversal": {"mode": "traversal", "k": 5},
-        "arag": {"k": 5},
     }

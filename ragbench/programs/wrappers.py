@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import dspy
 
@@ -43,6 +44,10 @@ class Around(RAGProgram):
     @property
     def label(self) -> str:
         return self.inner.label
+
+    @property
+    def changed_knobs(self) -> dict[str, Any]:
+        return self.inner.changed_knobs
 
     def inside(self) -> Sequence[RAGProgram]:
         return (self.inner,)

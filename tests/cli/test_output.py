@@ -101,10 +101,10 @@ def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
 def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
     invoke(f"eval {DATA} --limit 4 --k 2 --retriever distracting --out runs/two")
     names = [row["program"] for row in tables(f"summarize {RUN} runs/two")["runs"]]
-    assert names == ["vanilla, k=5, retriever=bm25", "vanilla, k=2, retriever=distracting"]
+    assert names == ["vanilla, retriever=bm25", "vanilla (k=2), retriever=distracting"]
     invoke(f"eval {DATA} --limit 4 --program ircot --out runs/other")
     names = [row["program"] for row in tables("summarize runs/other runs/two")["runs"]]
-    assert names == ["ircot (spec), retriever=bm25", "vanilla, retriever=distracting"]
+    assert names == ["ircot (spec), retriever=bm25", "vanilla (k=2), retriever=distracting"]
 
 
 @pytest.mark.parametrize(

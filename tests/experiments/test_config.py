@@ -23,8 +23,10 @@ from ragbench.experiments.config import (
     shipped_programs,
 )
 from ragbench.experiments.plans import folder_name
+from ragbench.experiments.report.tables import name_of_system
+from ragbench.experiments.store import DataId, RunCard
 from ragbench.knobs import resolve
-from ragbench.programs import PROGRAMS
+from ragbench.programs import PROGRAMS, RAGProgram
 from ragbench.retrievers.base import RETRIEVERS
 from tests.programs.shelf import shelf
 
@@ -103,6 +105,7 @@ def test_a_shipped_config_holds_and_says_what_a_question_takes(name: str) -> Non
     config = load(name)
     resolve(RETRIEVERS.get(config.retriever).Settings, config.retriever, config.retriever_set)
     assert config.dataset in DATASETS.names()
+    assert set(config.set) <= {"variant"}, "a variant is the whole of a published setting"
     if name != "base":
         assert config.program == name
         PROGRAMS.get(name)(shelf(), **config.set)
@@ -110,12 +113,42 @@ def test_a_shipped_config_holds_and_says_what_a_question_takes(name: str) -> Non
     assert re.search(cost, config_text(name), re.MULTILINE)
 
 
+def test_a_variant_is_one_system_however_it_is_asked_for() -> None:
+    """Of every config and variant: the same knobs by name and by config; a label has one set."""
+    by_label: dict[str, Any] = {}
+    for name, program in PROGRAMS:
+        for variant in program.variants:
+            over = {"set": {"variant": variant}}
+            knobs = program.resolve_knobs(over["set"])
+            config = make_config(over, base=load_config(name))
+            assert program.resolve_knobs(config.set) == knobs, (name, variant)
+            for changed in ({}, {"k": 1}, {"k": knobs.k}, {"context_tokens": 777}):
+                made = program(shelf(), variant=variant, **changed)
+                card = make_card_of(made)
+                label = name_of_system(card)
+                assert by_label.setdefault(label, card.knobs) == card.knobs, label
+                assert ("context_tokens=777" in label) == ("context_tokens" in changed)
+    assert "ircot (paper, k=1)" in by_label
+    assert "vanilla (k=1)" in by_label
+
+
+def make_card_of(program: RAGProgram) -> RunCard:
+    return RunCard(
+        identity={"program": program.name},
+        label=program.label,
+        knobs=program.knobs.model_dump(mode="json"),
+        changed_knobs=program.changed_knobs,
+        model="m",
+        data=DataId(name="d"),
+    )
+
+
 def test_every_program_has_a_config_and_base_is_the_specification() -> None:
     assert {*PROGRAMS.names(), "base"} <= set(shipped_configs())
     wanted = {
         "dataset": "hotpotqa", "setting": "distractor", "split": "test", "limit": 500,
         "lm": "openai/gpt-4o-mini", "temperature": 0.0, "reply_tokens": 1024,
-        "retriever": "hybrid", "set": {"k": 5}, "workers": 5, "seed": 42, "cache": True,
+        "retriever": "hybrid", "set": {}, "workers": 5, "seed": 42, "cache": True,
     }  # fmt: skip
     config = load("base")
     assert config.model_dump(mode="json", include=set(wanted)) == wanted

@@ -83,7 +83,9 @@ def compiled(
 #: Small settings of each optimizer, so that a test takes seconds.
 SMALL: dict[str, dict[str, Any]] = {
     "better_together": {
-        "strategy": "bootstrap -> copro", "copro.breadth": 2, "copro.depth": 1,
+        "strategy": "bootstrap -> copro",
+        "copro.breadth": 2,
+        "copro.depth": 1,
     },
     "bootstrap": {},
     "copro": {"breadth": 2, "depth": 2},

@@ -40,7 +40,8 @@ def test_each_step_is_searched_noted_and_answered_and_all_but_the_first_defined(
     }
     searched = ["Who wrote Salt Road?", "Which county is Harwick in?"]
     sees = ["Which county is Harwick in: Dunmoor (rated 7 of 10)"]
-    _, lm = check(MARAG, replies, searched=searched, calls=2 + 2 + 3, sees=sees, k=2, **ASKED)
+    batched: dict[str, Any] = {"variant": "batched", "k": 2, **ASKED}
+    _, lm = check(MARAG, replies, searched=searched, calls=2 + 2 + 3, sees=sees, **batched)
     assert "Who wrote Salt Road: Orla Venn" in shown(lm, "DefineStep")["history"]
     assert shown(lm, "AnswerTask", 0)["notes"] == '["Orla Venn wrote it."]'
 
@@ -69,7 +70,8 @@ def test_the_notes_of_a_failed_step_reach_the_new_plan_and_the_summary(bad: Any)
         "SynthesizeAnswer": DUNMOOR,
     }
     failed = "Who wrote Slat Road: unknown; found: Orla Venn was born in Harwick."
-    _, lm = check(MARAG, replies, stop="no_progress", sees=[failed], k=1, **ASKED)
+    batched: dict[str, Any] = {"variant": "batched", "k": 1, **ASKED}
+    _, lm = check(MARAG, replies, stop="no_progress", sees=[failed], **batched)
     assert failed in shown(lm, "PlanSteps")["history"]
 
 

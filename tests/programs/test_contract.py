@@ -241,11 +241,11 @@ def test_every_predictor_has_a_name_and_a_role(name: str, variant: str) -> None:
 #: Calls with the default knobs where the script answers and never needs a loop.
 HAPPY = {
     "direct:default": 1, "vanilla:default": 1, "vanilla:naive_rag": 1, "multi_query:default": 2,
-    "tree_rag:collapsed": 1, "tree_rag:traversal": 1, "tree_rag:hiro": 1, "raptor:arag": 1,
+    "tree_rag:collapsed": 1, "tree_rag:traversal": 1, "tree_rag:hiro": 1, "raptor:traversal": 1,
     "graph_rag:official": 1, "graph_rag:arag": 1, "hippo_rag:official": 2, "hippo_rag:arag": 2,
     "light_rag:hybrid": 2, "light_rag:naive": 1, "linear_rag:official": 2, "linear_rag:arag": 2,
     "memo_rag:lite": 3, "memo_rag:no_memory": 2, "ra_isf:official": 7, "rq_rag:official": 6,
-    "ma_rag:official": 3, "adaptive_rag:gpt": 2, "faithful_rag:official": 4,
+    "ma_rag:batched": 3, "adaptive_rag:gpt": 2, "faithful_rag:official": 4,
     "lookahead:bound": 2, "lookahead:engine": 2, "lookahead:rewrite": 2,
     "self_rag:combined": 7, "self_rag:per_passage": 21,
 }  # fmt: skip
@@ -263,8 +263,9 @@ MOST = {
     "adaptive_rag:gpt": (12, 10), "flare:verbal": (21, 11), "flare:never": (11, 1),
     "ircot:spec": (6, 6), "ircot:paper": (11, 10), "ircot:flash": (6, 6),
     "lookahead:bound": (5, 6), "lookahead:engine": (2, 7), "lookahead:rewrite": (2, 2),
-    "ma_rag:official": (13, 4), "rag_enta:arag": (13, 4), "react:spec": (8, 7),
-    "react:page": (8, 7), "react:tree": (19, 11), "reap:spec": (11, 10), "rlm:default": (22, 15),
+    "ma_rag:batched": (13, 4), "rag_enta:arag": (13, 4), "react:spec": (8, 7),
+    "react:page": (8, 7), "react:tree_search": (19, 11), "reap:spec": (11, 10),
+    "rlm:default": (22, 15),
 }  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def grown(steps: dict[str, list[dict[str, Any]]], **knobs: Any) -> tuple[Any, Sc
         first, second = steps[searched[-1]]
         return first if asked.request.config.temperature == 0 else second
 
-    return ask(ReActRAG(shelf(), variant="tree", **knobs), script, TOWN)[:2]
+    return ask(ReActRAG(shelf(), variant="tree_search", **knobs), script, TOWN)[:2]
 
 
 def test_tree_takes_steps_that_differ_and_selects_over_the_paths() -> None:

@@ -250,12 +250,18 @@ def settings_of(card: RunCard) -> dict[str, Any]:
 
 
 def name_of_system(card: RunCard) -> str:
-    """The program, its variant, and what was done to it beside its knobs, such as " compiled"."""
+    """The program, its variant, the knobs that differ from it, and what else was done to it.
+
+    Two runs of one name have one set of knobs.
+    """
     variant, identity = card.knobs.get("variant", ""), card.identity
     votes = identity.get("votes", 1)
+    words = [] if variant in ("", "default") else [str(variant)]
+    for knob, value in card.changed_knobs.items():
+        words.append(f"{knob}={value}")
     return (
         card.system
-        + (f" ({variant})" if variant not in ("", "default") else "")
+        + (f" ({', '.join(words)})" if words else "")
         + (" compiled" if identity.get("compiled") else "")
         + (", form repaired" if identity.get("form") else "")
         + (f", {votes:g} votes" if votes > 1 else "")

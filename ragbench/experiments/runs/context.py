@@ -273,6 +273,7 @@ def make_card(run_context: RunContext) -> RunCard:
         label=run_context.program.label,
         questions=len(run_context.examples),
         knobs=run_context.program.knobs.model_dump(mode="json"),
+        changed_knobs=run_context.program.changed_knobs,
         retriever=run_context.retriever.card(),
         index=dict(index_facts(run_context.program)),
         model=run_context.lm.model,

@@ -48,6 +48,8 @@ class RunCard(_Part):
     questions: int | None = None
     #: Knobs of the program, defaults included.
     knobs: dict[str, Any]
+    #: Those of the knobs that are not as the program's variant has them.
+    changed_knobs: dict[str, Any] = {}
     retriever: dict[str, Any] = {}
     #: What the program's own index took in all, and its size.
     index: dict[str, Any] = {}

@@ -201,6 +201,17 @@ class RAGProgram(dspy.Module, Generic[K]):
         """The name in titles and tables; another one where a knob makes it another system."""
         return self.name
 
+    @property
+    def changed_knobs(self) -> dict[str, Any]:
+        """The knobs that are not as the variant has them."""
+        variant = type(self).resolve_knobs({"variant": self.knobs.variant})
+        published = variant.model_dump(mode="json")
+        changed = {}
+        for name, value in self.knobs.model_dump(mode="json").items():
+            if value != published[name]:
+                changed[name] = value
+        return changed
+
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """Raise `ConfigError`, with the cure, if the program cannot work with these LMs."""
 

@@ -61,7 +61,11 @@ class MARAG(RAGProgram[MARAGKnobs]):
     name, family, paper = "ma_rag", "workflow", "arXiv:2505.20096"
     calls = "1 + 3 steps; 1 more per new plan, 1 fewer per step that looks nothing up"
     autonomy = core.Autonomy("partly", "yes", "partly")
-    variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
+    variants = {  # noqa: RUF012
+        "official": {"extract": "each", "max_replans": 0},
+        "arag": {"extract": "each", "max_replans": 0, "k": 5},
+        "batched": {"extract": "batch", "max_replans": 1},
+    }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
