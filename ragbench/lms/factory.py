@@ -49,7 +49,7 @@ def make_lm(
     spec: str = "local",
     *,
     api_base: str | None = None,
-    temperature: float = 0.0,
+    temperature: float | None = 0.0,
     max_tokens: int | None = None,
     cache: bool = True,
     seed: int | None = 0,
@@ -113,7 +113,7 @@ def make_lm(
     listed = Pricing({} if parsed.api_base else map_entry(client.provider, parsed.model))
     able = _hosted_capabilities(parsed, schema)
     engine = MeteredEngine(client, caller, pricing=given or listed, capabilities=able)
-    if _OPENAI_REASONING.match(engine.identity.rpartition("/")[2].lower()):
+    if _OPENAI_REASONING.match(parsed.model.rpartition("/")[2].lower()):
         # These take no temperature, and their budget must hold the reasoning too.
         return RagbenchLM(engine, cache=cache, max_tokens=max(max_tokens or 0, UNBOUNDED_REPLY))
     seeded = {"seed": seed} if seed is not None and "seed" in able.params else {}

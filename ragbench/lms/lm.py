@@ -23,7 +23,16 @@ from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
 from ragbench.errors import LMSetupError, RagbenchError
 from ragbench.kept import KeptRows
 from ragbench.ledger import count, current_ledger, file_lm_call
-from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Answered, Caller, Client, Reply, empty_reply
+from ragbench.lms.calls import (
+    UNBOUNDED_REPLY,
+    Amount,
+    Answered,
+    Caller,
+    Client,
+    Reply,
+    Terms,
+    empty_reply,
+)
 from ragbench.lms.prices import Pricing
 from ragbench.lms.replies import is_empty, read_reply
 from ragbench.paths import cache_root
@@ -64,6 +73,8 @@ class MeteredEngine:
         self.supports_function_calling = can.function_calling
         self.supports_reasoning = can.reasoning
         self.supported_params, self.max_items = can.params, can.max_items
+        #: What its server takes of a request, as far as it has said so.
+        self.terms = Terms(caller.model, client.rename)
         self._density = 1.0  # most tokens that the server counted for one that was estimated
 
     def complete(self, request: Request) -> Response:
@@ -101,6 +112,7 @@ class MeteredEngine:
 
     def _send(self, request: Request, blank: list[Response]) -> Reply[Response]:
         """The reply to one request; the first `blank` one is kept there and asked for once more."""
+        request = self.terms.applied(request)
         try:
             response = _clean(self.client.complete(request), request)
             if is_empty(response) and response.finish_reason not in EVENTS:
@@ -109,6 +121,7 @@ class MeteredEngine:
                     return self._counted(request, response)  # blanks are what it has to say
                 raise empty_reply(response.finish_reason, response.usage)
         except LM15Error as error:
+            error.negotiated = self.terms.learn(error, request)
             if usage := getattr(error, "usage", None):
                 sent, got = usage.input_tokens or 0, usage.output_tokens or 0
                 error.billed = FailedAttempts(sent, got, self._paid(usage))

@@ -28,3 +28,4 @@ from ragbench.lms.calls.limits import (
 )
 from ragbench.lms.calls.rate import RateLimit, shared_rate_limit
 from ragbench.lms.calls.services import Server, ServerCalls, Service
+from ragbench.lms.calls.terms import Terms

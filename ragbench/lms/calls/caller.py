@@ -140,6 +140,8 @@ class Caller:
                         failed = failed + lost if failed else lost
                     if self.breaker is not None and self.breaker.holds(error):
                         continue  # it waits there
+                    if getattr(error, "negotiated", False):
+                        continue  # as the server takes it now
                     if isinstance(error, lm15.RateLimitError) and self.rate is not None:
                         rejected += 1
                         wait = min(REJECTED_S * 2.0 ** min(rejected, 20), LONGEST_WAIT_S)
@@ -242,6 +244,7 @@ class Breaker:
         with self._changed:
             # A call that was broken off, by its question's time or a stop, says nothing of it.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
+            silent = silent or bool(getattr(error, "negotiated", False))
             if self.broken is not None or silent:
                 return
             down = error is not None and _shows_outage(error)

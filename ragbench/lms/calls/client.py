@@ -23,7 +23,7 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.http import HttpClient, HttpReply, request_of
+from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, request_of
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
 from ragbench.redact import without_keys
@@ -67,6 +67,10 @@ class Client:
             LMSetupError: they cannot; the message has the cure.
         """
 
+    def rename(self, name: str, other: str) -> bool:
+        """Whether the parameter called `name` is sent as `other` from now on."""
+        return False
+
     def close(self) -> None:
         """Let go of connections and of processes that only this process uses."""
 
@@ -80,6 +84,8 @@ class Wire:
 
     def __init__(self, send: Callable[[Any], HttpReply], provider: str = "") -> None:
         self._send, self.provider = send, provider
+        #: Parameters that are sent under another name.
+        self.renamed: dict[str, str] = {}
         self._local = threading.local()
 
     def stream(self, request: Any) -> HttpReply:
@@ -90,7 +96,7 @@ class Wire:
         """
         self._local.usage = None
         self._local.body = ""
-        reply = self._send(request)
+        reply = self._send(self._with_names(request))
         if reply.status >= 400:
             self._local.body = reply.body[:_MESSAGE].decode("utf-8", "replace")
         try:
@@ -104,6 +110,17 @@ class Wire:
             raise lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
         kept = {name: value for name, value in body.items() if name not in _COUNTS}
         return replace(reply, body=json.dumps(kept).encode())
+
+    def _with_names(self, request: Any) -> Any:
+        """`request` with the names that the server wants for its parameters."""
+        if not self.renamed:
+            return request
+        body = json.loads(request.body)
+        for name, other in self.renamed.items():
+            if name in body:
+                body[other] = body.pop(name)
+        headers = list(request.headers)
+        return HttpRequest(request.method, request.url, headers, json.dumps(body).encode())
 
     def complete(self, router: LMRouter, request: Request) -> Response:
         """The answer of `router`, which sends by this wire, with every failure a canonical error.
@@ -128,6 +145,7 @@ class Wire:
             error.message = without_keys(error.message[: 4 * _MESSAGE])[:_MESSAGE]
             error.args = (error.message,)
             error.usage = self._local.usage
+            error.body = self._local.body
             raise
 
 
@@ -156,6 +174,10 @@ class HostedClient(Client):
 
     def complete(self, request: Request) -> Response:
         return self._wire.complete(self._router, replace(request, model=self._route))
+
+    def rename(self, name: str, other: str) -> bool:
+        self._wire.renamed = {name: other}
+        return True
 
     def check(self) -> None:
         """See `Client`; asks a server given by address for its models, others for their key."""

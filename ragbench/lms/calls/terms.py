@@ -1,0 +1,193 @@
+"""What a server takes of a request, learned once from its refusals.
+
+Models differ in the parameters that they take, and say so by HTTP 400 ("`temperature` is deprecated
+for this model"). Such a refusal is no failure: the parameter is left out, renamed or lowered, the
+same request goes again at once, and it is remembered for this LM.
+"""
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from dspy.lm15 import InvalidRequestError, LM15Error, Request
+
+from ragbench.lms.calls.refusals import is_of_prompt, means_of
+from ragbench.logs import get
+
+#: Parameter -> the names that servers call it by. A name that is a word counts in quotes alone.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "temperature": ("temperature",),
+    "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"),
+    "top_p": ("top_p", "topP"),
+    "top_k": ("top_k", "topK"),
+    "stop": ("'stop'", "stop_sequences", "stopSequences"),
+    "seed": ("'seed'",),
+    "response_format": (
+        "response_format", "json_schema", "json_object", "responseSchema", "response_schema",
+        "responseMimeType", "structured output", "structured outputs", "guided_json", "grammar",
+    ),
+    "tools": (
+        "'tools'", "tool_choice", "tool use", "tool calling", "function calling", "support tools",
+        "parallel_tool_calls",
+    ),
+    "frequency_penalty": ("frequency_penalty", "frequencyPenalty"),
+    "presence_penalty": ("presence_penalty", "presencePenalty"),
+    "logprobs": ("logprobs", "top_logprobs"),
+}  # fmt: skip
+_DROPPED: dict[str, dict[str, Any]] = {
+    "stop": {"stop": ()},
+    "tools": {"tool_choice": None},
+}
+_REFUSED = re.compile(
+    r"support|deprecat|not allowed|unknown|unrecogni[sz]ed|unexpected|extra|not permitted|accept|"
+    r"not take|cannot|can't|only|unavailable|not available|must|invalid|incompatible|removed|"
+    r"disabled|no longer|too (large|high|big)|exceed|maximum|isn't|not enabled|not implemented",
+    re.I,
+)
+_LARGE = re.compile(r"too (large|high|big)|maximum|at most|exceed|less than|up to|<=|range", re.I)
+#: The parameter that the body of a refusal names, as OpenAI and as FastAPI do.
+_PARAM = re.compile(r'"param": ?"([\w.]+)"|"loc": ?\[ ?"body", ?"(\w+)"')
+#: HTTP statuses of a request that is not taken.
+_STATUSES = (400, 404, 422)
+_TOKEN_NAMES = ("max_tokens", "max_completion_tokens")
+
+_log = get(__name__)
+
+
+class Terms:
+    """What the server of the LM called `model` takes; thread-safe.
+
+    `rename` asks the client to send one parameter under another name and says whether it can.
+    """
+
+    def __init__(self, model: str, rename: Callable[[str, str], bool]) -> None:
+        self.model, self._rename = model, rename
+        #: Parameter -> what is done with it, in words: it is on the card.
+        self.learned: dict[str, str] = {}
+        self._dropped: set[str] = set()
+        self._plain_json = False
+        self._most_tokens: int | None = None
+        self._lock = threading.Lock()
+
+    def applied(self, request: Request) -> Request:
+        """`request` as the server takes it."""
+        config = request.config
+        changes: dict[str, Any] = {}
+        for name in self._dropped:
+            changes.update(_DROPPED.get(name, {name: None}))
+        if self._plain_json and config.response_format and "response_format" not in changes:
+            changes["response_format"] = {"type": "json_object"}
+        if self._most_tokens is not None and (config.max_tokens or 0) > self._most_tokens:
+            changes["max_tokens"] = min(self._most_tokens, changes.get("max_tokens") or 2**40)
+        if not changes:
+            return request
+        tools = request.tools
+        if "tools" in self._dropped:
+            tools = ()
+        return replace(request, tools=tools, config=replace(config, **changes))
+
+    def learn(self, error: LM15Error, sent: Request) -> bool:
+        """Whether `error` names a parameter of `sent` that is sent otherwise from now on."""
+        status = getattr(error, "status", None)
+        if not isinstance(error, InvalidRequestError) or status not in _STATUSES:
+            return False
+        if is_of_prompt(error) or means_of(error):
+            return False
+        words = f"{error.message}\n{getattr(error, 'body', '')}"
+        name = _named(words, _sent_by(sent))
+        if not name:
+            return False
+        with self._lock:
+            return self._change(name, words, sent)
+
+    def _change(self, name: str, words: str, sent: Request) -> bool:
+        now = self.applied(sent)
+        if now != sent:
+            return True  # another call has learned it since this one was sent
+        if name == "max_tokens":
+            other = _other_name(words)
+            if other and self.learned.get(name) != f"sent as {other}":
+                old = next(known for known in _TOKEN_NAMES if known != other)
+                if self._rename(old, other):
+                    self._say(name, f"sent as {other}", words)
+                    return True
+            lower = _lower_limit(words, sent.config.max_tokens or 0)
+            if lower:
+                self._most_tokens = lower
+                self._say(name, f"at most {lower}", words)
+                return True
+        schema = (sent.config.response_format or {}).get("type") == "json_schema"
+        if name == "response_format" and schema:
+            self._plain_json = True
+            self._say(name, "without a schema", words)
+            return True
+        self._dropped.add(name)
+        self._say(name, "not sent", words)
+        return True
+
+    def _say(self, name: str, what: str, words: str) -> None:
+        self.learned[name] = what
+        first = words.strip().partition("\n")[0][:200]
+        _log.warning("%s: %s is %s from now on (%s)", self.model, name, what, first)
+
+
+def _sent_by(request: Request) -> list[str]:
+    """The parameters that `request` sends."""
+    sent = [name for name in _NAMES if name != "tools" and getattr(request.config, name, None)]
+    if request.config.temperature is not None:
+        sent.append("temperature")
+    if request.config.seed is not None:
+        sent.append("seed")
+    if request.tools:
+        sent.append("tools")
+    return list(dict.fromkeys(sent))
+
+
+def _named(words: str, sent: list[str]) -> str:
+    """The parameter among `sent` that the words of a refusal name; blank where they name none.
+
+    Of several the one is taken that is named last in `_NAMES`: where two do not go together,
+    temperature stays.
+    """
+    if not _REFUSED.search(words):
+        return ""
+    param = _PARAM.search(words)
+    stated = ""
+    if param:
+        stated = (param.group(1) or param.group(2)).rpartition(".")[2]
+    found = ""
+    for name in sent:
+        for written in _NAMES[name]:
+            bare = written.strip("'")
+            if stated in (bare, name):
+                return name
+            quoted = written != bare
+            pattern = rf"(?<![\w]){re.escape(bare)}(?!\w)"
+            if quoted:
+                pattern = rf"[`'\"]{re.escape(bare)}[`'\"]|parameters?:? {re.escape(bare)}\b"
+            if re.search(pattern, words) and (not found or found == "temperature"):
+                found = name
+    return found
+
+
+def _other_name(words: str) -> str:
+    """The name for `max_tokens` that a server asks for; blank where it asks for none."""
+    match = re.search(
+        r"(?:use|instead|please)\D{0,40}?(max_completion_tokens|max_tokens)", words, re.I
+    )
+    if match:
+        return match.group(1)
+    return ""
+
+
+def _lower_limit(words: str, sent: int) -> int | None:
+    """The most tokens of a reply that a server names, below what was `sent`."""
+    if not _LARGE.search(words):
+        return None
+    numbers = [
+        int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", words.partition("\n")[0])
+    ]
+    lower = [number for number in numbers if 16 <= number < sent]
+    return max(lower, default=None)
