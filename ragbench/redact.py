@@ -23,9 +23,20 @@ _SECRET = ("_KEY", "APIKEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _SHORTEST = 8
 
 
+#: Variables that a person has named as holding a secret.
+_hidden: set[str] = set()
+
+
 def is_secret(name: str) -> bool:
-    """Whether the environment variable `name` holds a key, by its name."""
-    return name.upper().endswith(_SECRET)
+    """Whether the environment variable `name` holds a key, by its name or as somebody said."""
+    return name.upper().endswith(_SECRET) or name in _hidden
+
+
+def hide(name: str) -> None:
+    """From now on treat the environment variable `name` as one that holds a key."""
+    _hidden.add(name)
+    _secrets.cache_clear()
+    _parts_of_secrets.cache_clear()
 
 
 def redact(text: str) -> str:

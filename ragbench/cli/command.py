@@ -124,6 +124,10 @@ class FiniteRange(click.FloatRange):
         return "" if self.min is None else super()._describe_range()
 
 
+#: Options whose NAME is no name of ragbench's.
+_AS_WRITTEN = ("header", "price_for")
+
+
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """`NAME=VALUE` texts as a mapping; the type of what they set makes values of them."""
     parsed: dict[str, str] = {}
@@ -131,7 +135,9 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param=param)
-        parsed[key.replace("-", "_")] = value
+        if param.name not in _AS_WRITTEN:
+            key = key.replace("-", "_")
+        parsed[key] = value
     return parsed
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 from pydantic.fields import FieldInfo
@@ -65,7 +65,7 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
         settings |= {"multiple": True, "callback": pairs, "default": ()}
     elif get_origin(kind) is Literal:
         settings["type"] = click.Choice([str(choice) for choice in get_args(kind)])
-    elif get_origin(kind) is tuple:
+    elif get_origin(kind) in (tuple, UnionType, Union):
         settings["type"] = str
     else:
         settings["type"] = {Path: PATH, float: FiniteRange()}.get(kind, kind)

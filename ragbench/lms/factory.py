@@ -1,10 +1,12 @@
 """`make_lm`: from an LM spec to a metered `dspy.LM`."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Literal
 
 import dspy
 
@@ -19,7 +21,9 @@ from ragbench.lms.calls import (
     HostedClient,
     shared_rate_limit,
 )
+from ragbench.lms.calls.http import trust
 from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalClient
+from ragbench.lms.headers import checked_headers
 from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
 from ragbench.lms.local import LocalSpec, find, sha256_of, shared_server
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
@@ -50,8 +54,10 @@ def make_lm(
     *,
     api_base: str | None = None,
     temperature: float | None = 0.0,
-    max_tokens: int | None = None,
+    max_tokens: int | Literal["none"] | None = None,
     cache: bool = True,
+    headers: Mapping[str, str] | None = None,
+    ca_file: Path | None = None,
     seed: int | None = 0,
     timeout: float | None = None,
     retries: int = 4,
@@ -84,6 +90,8 @@ def make_lm(
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
     given = parse_price(price) if price else None
+    if ca_file is not None:
+        trust(ca_file)
     if spec.startswith(handed_over.PREFIX):
         return _of_object(spec, cache, given, retries, seed)
     parsed = parse_spec(spec, api_base=api_base)
@@ -99,12 +107,11 @@ def make_lm(
         engine = MeteredEngine(
             own, caller, pricing=given or NO_PRICE, capabilities=_LOCAL_CAPABILITIES
         )
-        limit = max_tokens or LOCAL_MAX_TOKENS
-        return RagbenchLM(
-            engine, temperature=temperature, max_tokens=limit, cache=cache, seed=seed or 0
-        )
+        limit = _limit(max_tokens or LOCAL_MAX_TOKENS)
+        return RagbenchLM(engine, cache=cache, seed=seed or 0, **_sampling(temperature, limit))
     kind = LiteLLMClient if parsed.by_litellm else HostedClient
-    client: Client = kind(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
+    own_headers = checked_headers(headers or {})
+    client: Client = kind(parsed, timeout=timeout or HOSTED_TIMEOUT_S, headers=own_headers)
     caller.rate = shared_rate_limit(
         parsed.provider, parsed.model, api_base=parsed.api_base or "", key=parsed.key() or ""
     )
@@ -115,10 +122,27 @@ def make_lm(
     engine = MeteredEngine(client, caller, pricing=given or listed, capabilities=able)
     if _OPENAI_REASONING.match(parsed.model.rpartition("/")[2].lower()):
         # These take no temperature, and their budget must hold the reasoning too.
-        return RagbenchLM(engine, cache=cache, max_tokens=max(max_tokens or 0, UNBOUNDED_REPLY))
+        least = max(_limit(max_tokens or 0) or 0, UNBOUNDED_REPLY)
+        return RagbenchLM(engine, cache=cache, max_tokens=least)
     seeded = {"seed": seed} if seed is not None and "seed" in able.params else {}
-    limit = max_tokens or HOSTED_MAX_TOKENS
-    return RagbenchLM(engine, temperature=temperature, max_tokens=limit, cache=cache, **seeded)
+    limit = _limit(max_tokens or HOSTED_MAX_TOKENS)
+    return RagbenchLM(engine, cache=cache, **_sampling(temperature, limit), **seeded)
+
+
+def _limit(tokens: int | Literal["none"]) -> int | None:
+    if tokens == "none":
+        return None
+    return tokens
+
+
+def _sampling(temperature: float | None, limit: int | None) -> dict[str, Any]:
+    """Those of the two settings that are sent."""
+    settings: dict[str, Any] = {}
+    if temperature is not None:
+        settings["temperature"] = temperature
+    if limit is not None:
+        settings["max_tokens"] = limit
+    return settings
 
 
 def _of_object(

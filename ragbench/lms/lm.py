@@ -89,7 +89,8 @@ class MeteredEngine:
         except RagbenchError as error:
             # Of DSPy's tree, or DSPy would hide it in an error of its own.
             raise LMConfigurationError(str(error), model=self.identity) from error
-        if not request.config.max_tokens:  # or what is reserved is none
+        if not request.config.max_tokens and self.client.provider == "anthropic":
+            # Which takes no request without one.
             request = replace(request, config=replace(request.config, max_tokens=UNBOUNDED_REPLY))
         prompt = math.ceil(prompt_tokens(request) * self._density)
         reply = request.config.max_tokens or UNBOUNDED_REPLY

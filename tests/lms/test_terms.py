@@ -6,6 +6,7 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.experiments.store import read_card
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.factory import make_lm
@@ -95,7 +96,10 @@ def test_many_calls_at_once_learn_it_and_none_fails(tmp_path: Path) -> None:
     with FakeServer(script, latency_s=0.05) as server:
         code, text = eval_towns(tmp_path, server, 12, "--workers", 12)
     assert code == 0, text
-    assert text.count("temperature is not sent from now on") == 1
+    log = (tmp_path / "run" / "log.jsonl").read_text()
+    assert log.count("temperature is not sent from now on") == 1
+    [(lm, learned)] = read_card(tmp_path / "run").negotiated.items()
+    assert (lm.partition("@")[0], learned) == ("openai/fake", {"temperature": "not sent"})
 
 
 @pytest.mark.parametrize(

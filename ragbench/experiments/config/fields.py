@@ -132,13 +132,33 @@ class LMConfig(Knobs):
     api_base: Annotated[str | None, Option(aliases=("model_base_url",), metavar="URL")] = Field(
         None, description="address of an OpenAI-compatible server"
     )
+    header: Annotated[dict[str, str], Option(metavar="NAME=VALUE|env:VAR", incidental=True)] = (
+        Field(
+            {},
+            description="a header that is sent to the LM's server, a secret one by the variable "
+            "of the environment that holds it; repeat for more",
+        )
+    )
+    ca_file: Annotated[Path | None, Option(incidental=True)] = Field(
+        None, description="certificates (PEM) to trust beside the usual ones"
+    )
     price: Annotated[str | None, Option(metavar="in=USD,out=USD[,cached=USD]", incidental=True)] = (
         Field(None, description="dollars per million tokens, for an LM of unknown price")
     )
-    temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature")
-    reply_tokens: Annotated[int, Option(aliases=("max_tokens",))] = Field(
-        512, ge=1, le=1_000_000, description="maximum tokens of one reply"
+    price_for: Annotated[dict[str, str], Option(metavar="SPEC=in=USD,out=USD", incidental=True)] = (
+        Field(
+            {},
+            description="the same for another LM, as it is given (teacher, prompt LM, LM of a "
+            "role); repeat for more",
+        )
     )
+    temperature: Annotated[float, Field(ge=0, le=2)] | Literal["none"] = Field(
+        0.0, description="sampling temperature; none to send none"
+    )
+    reply_tokens: Annotated[
+        Annotated[int, Field(ge=1, le=1_000_000)] | Literal["none"],
+        Option(aliases=("max_tokens",)),
+    ] = Field(512, description="maximum tokens of one reply; none to send no limit")
     adapter: Annotated[
         str, Option(metavar="auto|chat|json|xml|baml|two_step|FILE.py:CLASS")
     ] = Field("auto", description="format of prompts and replies; auto is the LM's own")

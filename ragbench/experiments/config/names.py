@@ -11,6 +11,8 @@ MAPPINGS = {
     "set": "knobs of the program",
     "retriever_set": "settings of the retriever",
     "lm_for": "roles of the program",
+    "header": "headers of a request",
+    "price_for": "specs of LMs",
     "field": "fields of a question",
     "corpus_field": "fields of a passage",
     "opt_set": "knobs of the optimizer",

@@ -81,6 +81,14 @@ class RunContext:
         asked = f"{self.dataset.name} {self.config.split}"
         return f"{self.program.label} on {asked}, {self.lm.model}"
 
+    def negotiated(self) -> dict[str, dict[str, str]]:
+        """What the servers of its LMs refused of a request, and how it is sent instead."""
+        learned: dict[str, dict[str, str]] = {}
+        for lm in (self.lm, *self.role_lms.values()):
+            if lm.metered.terms.learned:
+                learned[lm.model] = dict(lm.metered.terms.learned)
+        return learned
+
     def check_lms(self) -> None:
         """Do nothing if every LM can be called now; starts the local server if one is used.
 
@@ -217,7 +225,8 @@ def _models(retriever: Retriever) -> Iterator[Any]:
 def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     """The LM of `spec` with the config's sampling, seed, cache and time limit.
 
-    The config's `api_base`, `price`, `rpm` and `tpm` are those of its main LM alone.
+    The config's `api_base`, `header`, `price`, `rpm` and `tpm` are those of its main LM alone;
+    others have a price in `price_for`.
 
     Raises:
         LMSetupError: a malformed spec or price, or an unknown provider.
@@ -226,17 +235,23 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     lm = make_lm(
         spec,
         api_base=config.api_base if main else None,
-        temperature=config.temperature,
+        temperature=None if config.temperature == "none" else config.temperature,
         max_tokens=config.reply_tokens,
         cache=config.cache,
         seed=config.seed,
         timeout=config.timeout,
-        price=config.price if main else None,
+        headers=config.header if main else None,
+        ca_file=config.ca_file,
+        price=config.price if main else config.price_for.get(spec),
         rpm=config.rpm if main else None,
         tpm=config.tpm if main else None,
         patience=config.patience,
     )
-    check_price(lm.model, known=lm.pricing.known, cure=GIVE_PRICE if main else "")
+    check_price(
+        lm.model,
+        known=lm.pricing.known,
+        cure=GIVE_PRICE if main else f"--price-for {spec}=in=0.15,out=0.60, ",
+    )
     return lm
 
 

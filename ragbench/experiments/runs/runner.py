@@ -171,9 +171,10 @@ def _answer(
             stopped = prepare(run_context, todo, store, watch.prepare)
         finally:  # what was made for all questions is known now
             made = make_card(run_context)
-            store.put_card(card.model_copy(update={
+            card = card.model_copy(update={
                 "index": {**card.index, **made.index}, "retriever": made.retriever,
-            }))  # fmt: skip
+            })  # fmt: skip
+            store.put_card(card)
         stopped = stopped or stopped_by()
         if not stopped:
             store.run()  # makes the database, before any question is asked
@@ -181,6 +182,9 @@ def _answer(
             todo = ask_in_shards(run_context, todo, store, told)
         if not stopped and todo:
             stopped = ask_all(run_context, todo, store, told)
+        negotiated = run_context.negotiated()
+        if negotiated:
+            store.put_card(card.model_copy(update={"negotiated": negotiated}))
     return stopped
 
 

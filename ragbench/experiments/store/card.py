@@ -60,6 +60,8 @@ class RunCard(_Part):
     #: What its calls cost, in the words of `--price`; given later, it holds for the calls before.
     price: str | None = None
     adapter: str = ""
+    #: LM -> parameter that its server refused -> how it is sent instead.
+    negotiated: dict[str, dict[str, str]] = {}
     data: DataId
     #: Hash of the compiled state in the program, if any.
     compiled: str = ""

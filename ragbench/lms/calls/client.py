@@ -7,7 +7,7 @@ reply with HTTP 200 that is no completion is an error of the server.
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,9 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, request_of
+from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, hung_up, request_of
 from ragbench.lms.calls.refusals import classed
+from ragbench.lms.headers import sent_headers
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
 from ragbench.redact import without_keys
 
@@ -82,8 +83,15 @@ class Wire:
     no answer, and that a failed attempt is billed too.
     """
 
-    def __init__(self, send: Callable[[Any], HttpReply], provider: str = "") -> None:
+    def __init__(
+        self,
+        send: Callable[[Any], HttpReply],
+        provider: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._send, self.provider = send, provider
+        #: Headers that are sent beside the protocol's.
+        self.headers = headers or {}
         #: Parameters that are sent under another name.
         self.renamed: dict[str, str] = {}
         self._local = threading.local()
@@ -112,15 +120,20 @@ class Wire:
         return replace(reply, body=json.dumps(kept).encode())
 
     def _with_names(self, request: Any) -> Any:
-        """`request` with the names that the server wants for its parameters."""
-        if not self.renamed:
+        """`request` with a person's headers, and the names that the server wants."""
+        if not self.renamed and not self.headers:
             return request
-        body = json.loads(request.body)
-        for name, other in self.renamed.items():
-            if name in body:
-                body[other] = body.pop(name)
-        headers = list(request.headers)
-        return HttpRequest(request.method, request.url, headers, json.dumps(body).encode())
+        content = request.body
+        if self.renamed:
+            body = json.loads(content)
+            for name, other in self.renamed.items():
+                if name in body:
+                    body[other] = body.pop(name)
+            content = json.dumps(body).encode()
+        own = sent_headers(self.headers)
+        names = {name.lower() for name, _ in own}
+        headers = [pair for pair in request.headers if pair[0].lower() not in names]
+        return HttpRequest(request.method, request.url, [*headers, *own], content)
 
     def complete(self, router: LMRouter, request: Request) -> Response:
         """The answer of `router`, which sends by this wire, with every failure a canonical error.
@@ -153,11 +166,16 @@ class HostedClient(Client):
     """A model behind a server that somebody else runs; `send` is what stands for the network."""
 
     def __init__(
-        self, spec: HostedSpec, *, timeout: float, send: Callable[[Any], HttpReply] | None = None
+        self,
+        spec: HostedSpec,
+        *,
+        timeout: float,
+        headers: Mapping[str, str] | None = None,
+        send: Callable[[Any], HttpReply] | None = None,
     ) -> None:
         self.spec = spec
         self._http = HttpClient(timeout)
-        self._wire = Wire(send or self._http.send)
+        self._wire = Wire(send or self._http.send, headers=headers)
         base, provider = spec.api_base, _ROUTES.get(spec.provider, spec.provider)
         compatible = spec.provider == "openai" and base is not None
         provider = "compatible" if compatible else provider
@@ -190,7 +208,7 @@ class HostedClient(Client):
                 )
             return
         base = str(self._router.lm(self._route).base_url).rstrip("/")
-        there = listed_models(base, spec.key())
+        there = listed_models(base, spec.key(), headers=sent_headers(self._wire.headers))
         if there and spec.model not in there:
             shown = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
             raise LMSetupError(f"{base} has no model {spec.model!r}; it has {shown}")
@@ -210,7 +228,7 @@ def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
     )
 
 
-def listed_models(base: str, key: str | None) -> list[str]:
+def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]] = ()) -> list[str]:
     """Names of the models of the OpenAI-compatible server at `base`; empty if it has no such list.
 
     Raises:
@@ -218,7 +236,8 @@ def listed_models(base: str, key: str | None) -> list[str]:
     """
     http = HttpClient(CHECK_TIMEOUT_S, max_bytes=_LIST_BYTES)
     try:
-        reply = http.send(request_of(f"{base}/models", key))
+        asked = request_of(f"{base}/models", key)
+        reply = http.send(replace(asked, headers=[*asked.headers, *headers]))
         if reply.status in (401, 403):
             raise LMSetupError(f"{base} refuses the key (HTTP {reply.status})")
         if reply.status != 200:
@@ -227,8 +246,10 @@ def listed_models(base: str, key: str | None) -> list[str]:
     except lm15.InvalidRequestError as error:
         raise LMSetupError(f"{base}: {error.message}") from None
     except (lm15.TransportError, lm15.TimeoutError) as error:
-        told = error.message
-        raise LMSetupError(f"cannot reach the LM server at {base}: {told}; is it up?") from None
+        if hung_up(error):
+            return []  # it is there, and has no list
+        why = error.message
+        raise LMSetupError(f"cannot reach the LM server at {base}: {why}; is it up?") from None
     except UNREADABLE:
         return []
     finally:

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import finalize
 
@@ -24,6 +26,7 @@ from dspy import lm15
 
 from ragbench import stopping
 from ragbench.context import current
+from ragbench.errors import LMSetupError
 
 #: Longest reply that is read; answers are some kilobytes.
 MAX_REPLY_BYTES = 16 * 2**20
@@ -90,7 +93,13 @@ class HttpClient:
             reply = self._exchange(request)
         except httpcore.TimeoutException:
             raise lm15.TimeoutError("the request timed out") from None
+        except LMSetupError as error:
+            raise lm15.InvalidRequestError(str(error)) from None
         except _LOST as error:
+            if _is_untrusted(error):
+                raise lm15.InvalidRequestError(
+                    f"the certificate of the server is not trusted ({_why(error)}); give --ca-file"
+                ) from None
             raise lm15.TransportError(str(error) or type(error).__name__) from error
         if 300 <= reply.status < 400:
             raise lm15.InvalidRequestError(
@@ -137,17 +146,82 @@ class HttpClient:
         A pool of one: to look for a free one among hundreds, a shared pool takes longer than a
         call takes otherwise.
         """
-        proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
+        proxy = proxy_for(scheme, host)
         options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": 1}
         options["ssl_context"] = _ssl_context() if scheme == "https" else None
-        made = httpcore.HTTPProxy(proxy, **options) if proxy else httpcore.ConnectionPool(**options)
+        made: httpcore.ConnectionPool
+        if proxy is None:
+            made = httpcore.ConnectionPool(**options)
+        else:
+            made = httpcore.HTTPProxy(proxy.address, proxy_auth=proxy.login, **options)
         self._made.append(made)
         return made
+
+
+class Proxy(NamedTuple):
+    """A proxy: its address without name and password, and these as they are sent."""
+
+    address: str
+    login: tuple[bytes, bytes] | None
+
+
+def proxy_for(scheme: str, host: str) -> Proxy | None:
+    """The proxy that the environment has for addresses of `scheme` at `host`.
+
+    Raises:
+        LMSetupError: it is one that is not spoken here, or is no address; without its password.
+    """
+    if proxy_bypass(host):
+        return None
+    proxies = getproxies()
+    address = proxies.get(scheme) or proxies.get("all") or ""
+    if not address:
+        return None
+    if "://" not in address:
+        address = f"http://{address}"
+    name = f"{scheme}_proxy"
+    try:
+        url = urlsplit(address)
+        port = url.port
+    except ValueError:
+        raise LMSetupError(f"{name} is no address of a proxy, such as http://HOST:PORT") from None
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise LMSetupError(
+            f"{name} is a {url.scheme} proxy, which is not spoken here; give an http proxy, or "
+            "name the server in no_proxy"
+        )
+    login = None
+    if url.username is not None:
+        login = (unquote(url.username).encode(), unquote(url.password or "").encode())
+    place = url.hostname
+    if ":" in place:
+        place = f"[{place}]"
+    if port:
+        place = f"{place}:{port}"
+    return Proxy(f"{url.scheme}://{place}", login)
 
 
 def _close_all(made: list[httpcore.ConnectionPool]) -> None:
     while made:
         made.pop().close()
+
+
+def hung_up(error: BaseException) -> bool:
+    """Whether the server took the connection and closed it without a word."""
+    cause = error.__cause__
+    return isinstance(cause, httpcore.RemoteProtocolError) and "disconnected" in str(cause)
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _why(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0][:200]
 
 
 class _Bounds(threading.local):
@@ -199,6 +273,19 @@ class _Stream(httpcore.NetworkStream):
 def _ssl_context() -> ssl.SSLContext:
     """One for the process: to read the certificates takes 20 ms."""
     return httpcore.default_ssl_context()
+
+
+def trust(ca_file: Path) -> None:
+    """Trust the certificates in `ca_file` too, in this process.
+
+    Raises:
+        LMSetupError: it is no file of certificates in PEM.
+    """
+    try:
+        _ssl_context().load_verify_locations(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror or str(error) or type(error).__name__
+        raise LMSetupError(f"ca_file {ca_file} holds no certificates in PEM: {why}") from None
 
 
 def request_of(url: str, key: str | None, body: Any = None) -> HttpRequest:

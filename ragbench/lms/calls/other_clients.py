@@ -4,6 +4,7 @@ Local ones, those that are handed over as objects, and those of LiteLLM's provid
 """
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from ragbench.lms.calls.client import Client, Wire, credible, openai_compatible
 from ragbench.lms.calls.http import HttpClient, HttpRequest
 from ragbench.lms.calls.limits import Scope
 from ragbench.lms.calls.refusals import classed
+from ragbench.lms.headers import sent_headers
 from ragbench.lms.local import LocalServer
 from ragbench.lms.specs import HostedSpec
 from ragbench.stopping import POLL_S
@@ -165,12 +167,16 @@ def _response(outputs: Any, request: Request) -> Response:
 class LiteLLMClient(GivenClient):
     """A model behind any provider of LiteLLM, which sends by the one HTTP client."""
 
-    def __init__(self, spec: HostedSpec, *, timeout: float) -> None:
+    def __init__(
+        self, spec: HostedSpec, *, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.spec = spec
         # A server of one's own may want no key. AWS and Google have credentials instead, in whose
         # place a key would be sent.
         key = spec.key() or ("none" if spec.api_base and spec.key_variables else None)
-        given = {"api_base": spec.api_base, "api_key": key}
+        given: dict[str, Any] = {"api_base": spec.api_base, "api_key": key}
+        if headers:
+            given["extra_headers"] = dict(sent_headers(headers))
         given = {name: value for name, value in given.items() if value}
         model = f"{spec.provider}/{spec.model}"
         super().__init__(dspy.LM(model, engine="litellm", timeout=timeout, **given))
