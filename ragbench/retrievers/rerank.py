@@ -9,8 +9,8 @@ lm                        the LM of the run orders the passages
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, Self
 
 import dspy
@@ -19,8 +19,8 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
-from ragbench.ledger import calling, file_call
-from ragbench.lms.calls import Server, Service, check_price
+from ragbench.ledger import calling, count, file_call
+from ragbench.lms.calls import Server, Service, TooLargeError, check_price
 from ragbench.lms.specs import checked_address
 from ragbench.passages import Passage
 from ragbench.record import Call
@@ -31,6 +31,11 @@ from ragbench.retrievers.scores import min_max
 from ragbench.signatures import RankPassages
 
 KEY_VARIABLE = "RAGBENCH_RERANK_API_KEY"
+#: Names of the rows in a reply, and of the score in a row.
+_ROWS = ("results", "data", "rankings", "scores")
+_SCORES = ("relevance_score", "score", "logit")
+#: An endpoint that refuses a text as short as this for its length takes none.
+_SHORTEST_CUT = 32
 
 
 class RerankSettings(Knobs):
@@ -152,36 +157,82 @@ class HTTPReranker(Reranker):
 
     def __init__(self, address: str, model: str = "") -> None:
         self._model = model
+        #: What the endpoint calls the passages.
+        self._field = "documents"
         address = checked_address(address, "the address of the reranker")
         self.identity = f"reranker {address}"
         server = Server("rerank", model, address, KEY_VARIABLE)
         self.service = Service(self.identity, server, model=model or "rerank", kind="rerank")
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """The endpoint's relevance scores."""
+        """The endpoint's relevance scores; a blank passage, which is not sent, has the lowest."""
         documents = [_titled(passage) for passage in passages]
-        body: dict[str, Any] = {"query": query, "documents": documents}
+        sent = [text for text in documents if text]
+        scores = iter(self._scores(query, sent) if query.strip() and sent else ())
+        found = [next(scores, None) if text else None for text in documents]
+        lowest = min((score for score in found if score is not None), default=0.0)
+        return [lowest if score is None else score for score in found]
+
+    def _scores(self, query: str, documents: list[str]) -> list[float]:
+        """Scores of `documents`, asked for together, or in halves where they are too many."""
+        try:
+            return self._asked(query, documents)
+        except TooLargeError:
+            if len(documents) > 1:
+                half = -(-len(documents) // 2)
+                return [
+                    *self._scores(query, documents[:half]),
+                    *self._scores(query, documents[half:]),
+                ]
+            text = documents[0]
+            if len(text) < _SHORTEST_CUT:
+                raise
+            count("rerank_cut")
+            return self._scores(query, [text[: len(text) // 2]])
+
+    def _asked(self, query: str, documents: list[str]) -> list[float]:
+        body: dict[str, Any] = {"query": query, self._field: documents}
         if self._model:
             body["model"] = self._model
         check_price(self.identity, known=self.priced)
-
-        def read(reply: Any, tokens: int) -> tuple[list[float], None]:
-            try:
-                scores = embedders.by_index(reply["results"], "relevance_score", len(documents))
-                if not all(type(s) in (int, float) and math.isfinite(s) for s in scores):
-                    raise ValueError
-                return [float(score) for score in scores], None
-            except (KeyError, TypeError, ValueError, OverflowError):
-                raise LMSetupError(
-                    "the rerank endpoint must answer with results of index and relevance_score, "
-                    f"one per document ({len(documents)} were sent)"
-                ) from None
-
-        answered = self.service.call("rerank", body, [query, *documents], read, math.inf)
+        texts = [query, *documents]
+        read = partial(_read_scores, len(documents))
+        try:
+            answered = self.service.call("rerank", body, texts, read)
+        except LMSetupError as error:
+            if self._field == "texts" or "texts" not in str(error):
+                raise
+            self._field = "texts"  # as text-embeddings-inference has it
+            return self._asked(query, documents)
         scores, tokens = answered.reply.value
         took: dict[str, Any] = {"latency_s": answered.latency_s, "attempts": answered.attempts}
         file_call(Call(model=self.service.model, kind="rerank", prompt_tokens=tokens, **took))
         return scores
+
+
+def _read_scores(n: int, reply: Any, tokens: int) -> tuple[list[float], None]:
+    """The scores of `n` documents in a reply of any of the forms in use.
+
+    A list of rows, by itself or as `results` (Cohere, Jina, vLLM), `data` (Voyage), `rankings`
+    (NVIDIA), `output.results` (DashScope) or `scores`; a row has `index` and `relevance_score`,
+    `score` or `logit`, or is the number.
+    """
+    rows = reply
+    if isinstance(reply, Mapping):
+        inner = reply.get("output")
+        if isinstance(inner, Mapping):
+            reply = inner
+        rows = next((reply[name] for name in _ROWS if name in reply), None)
+    try:
+        scores = [float(score) for score in embedders.by_index(rows, _SCORES, n)]
+        if not all(map(math.isfinite, scores)):
+            raise ValueError("a score is not finite")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise LMSetupError(
+            "the rerank endpoint must answer with results of index and relevance_score, "
+            f"one per document ({n} were sent); {str(error)[:200]}"
+        ) from None
+    return scores, None
 
 
 class Listwise(Reranker):

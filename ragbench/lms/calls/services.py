@@ -1,6 +1,7 @@
 """A server of embeddings, rerankings or searches: calls go through a `Caller`, as an LM's do."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from ragbench.record import Call
 from ragbench.tokens import estimate_tokens
 
 TIMEOUT_S = 120.0
+#: Tokens that a server may add to a text.
+FRAME_TOKENS = 64
 #: Longest reply: 512 vectors of 4,096 numbers as text.
 MAX_REPLY_BYTES = 64 * 2**20
 
@@ -39,6 +42,10 @@ class Server:
     def key(self) -> str:
         """The key as the environment has it now; `none` where it has none."""
         return key_in(self.key_variable) or "none"
+
+
+class TooLargeError(LMSetupError):
+    """A server takes no request of so many or so long texts."""
 
 
 class ServerCalls:
@@ -80,7 +87,8 @@ class ServerCalls:
         Raises:
             CallRefusedError: the call was refused.
             LMUnavailableError: the server failed again and again.
-            LMSetupError: the server refuses the key or the request, or its reply is of no use.
+            TooLargeError: the server refuses the request for its size.
+        LMSetupError: the server refuses the key or the request, or its reply is of no use.
         """
         try:
             return self._caller.call(send, prompt=prompt, most=most, file_failure=file_failure)
@@ -91,7 +99,10 @@ class ServerCalls:
                 raise LMUnavailableError(
                     f"{self.name} failed again and again: {reason(error)}; is it running?"
                 ) from error
-            raise LMSetupError(
+            kind = LMSetupError
+            if isinstance(error, lm15.ContextLengthError):
+                kind = TooLargeError
+            raise kind(
                 f"{self.name} refuses the request: {reason(error)}; check {self._given} and its "
                 f"key ({self._server.key_variable})"
             ) from error
@@ -135,6 +146,8 @@ class Service(ServerCalls):
     ) -> None:
         super().__init__(name, server, rpm=rpm, given="its address, the name of the model")
         self.model = model
+        #: Tokens that the server counts for a byte, at the most; None while it has told none.
+        self._density: float | None = None
         self._kind: Literal["embed", "rerank"] = kind
 
     def call(
@@ -143,39 +156,57 @@ class Service(ServerCalls):
         body: Mapping[str, Any],
         texts: Sequence[str],
         read: Callable[[Any, int], tuple[Value, float | None]],
-        most_usd: float,
+        price: float | None = None,
     ) -> Answered[tuple[Value, int]]:
         """What JSON for `path` about `texts` gives, and the tokens that the server counted.
 
         `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError;
-        its tokens are estimated where the server counts none. `most_usd` is the most that the
-        request may cost, infinite where no price is known. A failure is filed in the ledger; a
-        success is for the caller to file. Raises as `make` does.
+        its tokens are estimated where the server counts none that can be true. `price` is in US
+        dollars a token, None where it is not known. A failure is filed in the ledger, but for a
+        refusal of the size; a success is for the caller to file. Raises as `make` does.
         """
         estimate = sum(map(estimate_tokens, texts))
+        size = sum(len(text.encode("utf-8", "replace")) for text in texts)
 
         def send() -> Reply[tuple[Value, int]]:
             url = f"{self._server.api_base}/{path}"
             _, told = self.exchange(request_of(url, self._server.key, body))
-            tokens = _counted(told) or estimate
+            counted = _counted(told, size + FRAME_TOKENS * (len(texts) + 1))
+            if counted and size:
+                self._density = max(self._density or 0.0, counted / size)
+            tokens = counted or estimate
             value, cost = read(told, tokens)
             return Reply((value, tokens), tokens, cost)
 
         def file_failure(error: Exception, *, failed: object, **took: Any) -> None:
+            if isinstance(error, lm15.ContextLengthError):
+                return
             kind = type(error).__name__
             file_call(Call(model=self.model, kind=self._kind, error=kind, **took))
 
-        most = Amount(1, estimate, most_usd)
+        density = 1.0  # a token a byte, until a reply has told better
+        if self._density is not None:
+            density = min(self._density, 1.0)
+        tokens = math.ceil(size * density) + len(texts)
+        cost = math.inf
+        if price is not None:
+            cost = tokens * price
+        most = Amount(1, tokens, cost)
         return self.make(send, prompt=hash(tuple(texts)), most=most, file_failure=file_failure)
 
 
-def _counted(reply: Any) -> int:
-    """The tokens that a reply says it took; 0 where it says nothing that can be true."""
-    usage = reply.get("usage") if isinstance(reply, Mapping) else None
+def _counted(reply: Any, most: int) -> int:
+    """The tokens that a reply says it took, at the `most` so many; 0 where that cannot be true."""
+    if not isinstance(reply, Mapping):
+        return 0
+    usage = reply.get("usage")
     if not isinstance(usage, Mapping):
         return 0
-    counts = (usage.get(name) for name in ("prompt_tokens", "total_tokens"))
-    return next((n for n in counts if type(n) is int and 0 < n < 2**40), 0)
+    for name in ("prompt_tokens", "total_tokens", "input_tokens"):
+        count = usage.get(name)
+        if type(count) is int and 0 < count <= most:
+            return count
+    return 0
 
 
 @lru_cache(maxsize=1)

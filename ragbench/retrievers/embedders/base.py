@@ -68,12 +68,31 @@ def local_call(
     return Call(model=model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed)
 
 
-def by_index(rows: Any, field: str, n: int) -> list[Any]:
-    """The `field` of each of `n` rows of a server's reply, in the order of their `index`."""
-    told = {row["index"]: row[field] for row in rows}
-    if len(rows) != n or any(type(i) is not int for i in told) or set(told) != set(range(n)):
+def by_index(rows: Any, names: Sequence[str], n: int) -> list[Any]:
+    """What each of `n` rows of a server's reply has under one of `names`, in order of `index`.
+
+    Rows without any index are in their order, and so are plain values.
+
+    Raises:
+        ValueError: there are not `n`, or their indices are not 0 to `n` - 1, each once.
+    """
+    if not isinstance(rows, list) or len(rows) != n:
+        raise ValueError(f"it has no list of {n} rows")
+    values: dict[int, Any] = {}
+    for place, row in enumerate(rows):
+        index: Any = place
+        value = row
+        if isinstance(row, dict):
+            index = row.get("index", place)
+            name = next((name for name in names if name in row), None)
+            if name is None:
+                raise ValueError(f"a row has no {names[0]}")
+            value = row[name]
+        if type(index) is int:
+            values[index] = value
+    if set(values) != set(range(n)):
         raise ValueError(f"its indices are not 0 to {n - 1}, each once")
-    return [told[i] for i in range(n)]
+    return [values[index] for index in range(n)]
 
 
 def clean(text: str) -> str:
@@ -82,7 +101,13 @@ def clean(text: str) -> str:
 
 
 def normalized(vectors: npt.NDArray[np.floating]) -> Vectors:
-    """Rows of unit length; a row of zeros stays one."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Vectors = (vectors / np.maximum(norms, 1e-12)).astype(np.float32)
+    """Rows of unit length; a row of zeros stays one.
+
+    By the largest number first: the squares of numbers such as 1e200 have no sum.
+    """
+    wide = vectors.astype(np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+    wide = wide / np.where(largest > 0, largest, 1.0)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    unit: Vectors = (wide / np.where(norms > 0, norms, 1.0)).astype(np.float32)
     return unit

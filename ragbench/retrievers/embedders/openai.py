@@ -5,29 +5,34 @@ Requests are batched, made as calls to an LM are, priced, and kept on disk by te
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ragbench.errors import LMSetupError
 from ragbench.kept import KeptRows
-from ragbench.lms.calls import Server, Service, check_price
+from ragbench.ledger import count
+from ragbench.lms.calls import Server, Service, TooLargeError, check_price
 from ragbench.lms.prices import map_entry
 from ragbench.lms.specs import checked_address, key_in, place_of
+from ragbench.logs import get
 from ragbench.paths import cache_root
 from ragbench.record import Call
-from ragbench.retrievers.base import Progress, runs
+from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedder, Vectors, by_index, normalized
-from ragbench.tokens import estimate_tokens
+
+_log = get(__name__)
 
 #: OpenAI takes 2,048 texts, 8,191 tokens each and 300,000 tokens a request; the rest is margin.
 _BATCH_TEXTS = 512
 _BATCH_CHARACTERS = 400_000
 _TEXT_CHARACTERS = 16_000
+#: A server that refuses a text as short as this for its length takes none.
+_SHORTEST_CUT = 32
 #: OpenAI's own address.
 _OPENAI = "https://api.openai.com/v1"
 _MOST_DIMENSIONS = 16_384
@@ -67,6 +72,10 @@ class OpenAIEmbedder(Embedder):
         rate = None if api_base else map_entry("openai", model).get("input_cost_per_token")
         self._price = rate
         self.priced = self._price is not None
+        #: Most texts of a request; numbers of a vector, 0 while not known.
+        self._most_texts, self._numbers = _BATCH_TEXTS, 0
+        self._asks_floats = True
+        self._cut = 0  # texts that were too long
         self._cache = cache or KeptRows(cache_root() / "embeddings.sqlite")
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
@@ -82,37 +91,93 @@ class OpenAIEmbedder(Embedder):
         return f"{self.spec}@{place_of(self._api_base)}" if self._api_base else self.spec
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
-        texts = [text[:_TEXT_CHARACTERS] or " " for text in texts]  # an empty text is refused
-        known = self._known(texts)
-        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        texts = [text[:_TEXT_CHARACTERS] for text in texts]
+        wanted = list(dict.fromkeys(text for text in texts if text.strip()))
+        if not wanted and not self._numbers:
+            wanted = ["blank"]  # how many numbers a vector has
+        known = self._known(wanted)
+        missing = [text for text in wanted if text not in known]
         calls = []
         if known:
             tokens = sum(kept.tokens for kept in known.values())
             took = sum(kept.latency_s for kept in known.values())
             calls.append(self._call(tokens, took, cached=True))
         done = len(texts) - len(missing)
-        least = _BATCH_CHARACTERS // _BATCH_TEXTS
-        for run in runs([max(len(text), least) for text in missing], _BATCH_CHARACTERS):
-            batch = [missing[place] for place in run]
-            answered = self._buy(batch)
-            vectors, tokens = answered.reply.value
-            calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
-            entries = dict(zip(batch, _shares(batch, vectors, calls[-1]), strict=True))
-            self._cache.put({
-                self._key(text): kept.vector.tobytes() + _SHARE.pack(kept.tokens, kept.latency_s)
-                for text, kept in entries.items()
-            })  # fmt: skip
-            known |= entries
+        while missing:
+            batch = self._batch(missing)
+            missing = missing[len(batch) :]
+            for part, answered in self._bought(batch):
+                vectors, tokens = answered.reply.value
+                calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
+                entries = dict(zip(part, _shares(part, vectors, calls[-1]), strict=True))
+                rows: dict[bytes, bytes] = {}
+                for text, kept in entries.items():
+                    share = _SHARE.pack(kept.tokens, kept.latency_s)
+                    rows[self._key(text)] = kept.vector.tobytes() + share
+                self._cache.put(rows)
+                known |= entries
             done += len(batch)
             if progress:
                 progress(done, len(texts))
-        rows = [known[text].vector for text in texts]
-        if len(lengths := {len(row) for row in rows}) > 1:
+        lengths = {len(kept.vector) for kept in known.values()}
+        if len(lengths) > 1:
             raise LMSetupError(
                 f"{self.spec} answered with vectors of {' and '.join(map(str, sorted(lengths)))} "
                 "numbers; has the server another model now?"
             )
-        return np.stack(rows), calls
+        if lengths:
+            self._numbers = lengths.pop()
+        vectors = np.zeros((len(texts), self._numbers), dtype=np.float32)
+        for row, text in enumerate(texts):
+            if text in known and text.strip():
+                vectors[row] = known[text].vector
+        return vectors, calls
+
+    def _batch(self, texts: Sequence[str]) -> list[str]:
+        """The first of `texts`, as many as go in one request."""
+        batch: list[str] = []
+        room = _BATCH_CHARACTERS
+        for text in texts[: self._most_texts]:
+            room -= len(text)
+            if batch and room < 0:
+                break
+            batch.append(text)
+        return batch
+
+    def _bought(self, batch: list[str]) -> list[tuple[list[str], Any]]:
+        """Texts and the answer to them, of `batch` in one request, or in halves where it is large.
+
+        Where halves are taken, larger requests are not made again. One text that is too long is
+        cut.
+        """
+        try:
+            return [(batch, self._buy(batch, batch))]
+        except TooLargeError:
+            if len(batch) == 1:
+                return [(batch, self._buy_cut(batch[0]))]
+        half = -(-len(batch) // 2)
+        cut = self._cut
+        answers = [*self._bought(batch[:half]), *self._bought(batch[half:])]
+        if self._cut == cut:  # it was no single text that was too long
+            self._most_texts = min(self._most_texts, max(len(part) for part, _ in answers))
+        return answers
+
+    def _buy_cut(self, text: str) -> Any:
+        """The answer for the longest beginning of `text`, by halves, that the server takes."""
+        self._cut += 1
+        count("embedding_cut")
+        _log.warning(
+            "%s takes no text as long as %d characters: its beginning stands for it",
+            self.spec, len(text),
+        )  # fmt: skip
+        beginning = text
+        while True:
+            beginning = beginning[: len(beginning) // 2]
+            try:
+                return self._buy([text], [beginning])
+            except TooLargeError:
+                if len(beginning) < _SHORTEST_CUT:
+                    raise
 
     def _known(self, texts: Sequence[str]) -> dict[str, Kept]:
         keys, known = {self._key(text): text for text in texts}, {}
@@ -125,17 +190,30 @@ class OpenAIEmbedder(Embedder):
         told = f"{self.identity}\x1f{text}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(told).digest()
 
-    def _buy(self, batch: list[str]) -> Any:
-        """The answer to one request, whose value are the vectors and the tokens that they took."""
+    def _buy(self, batch: list[str], sent: list[str]) -> Any:
+        """The answer to one request, whose value are the vectors and the tokens that they took.
+
+        `sent` is what is sent for the texts of `batch`.
+        """
         check_price(self.spec, known=self.priced)
         price = self._price
 
         def read(reply: Any, tokens: int) -> tuple[Vectors, float | None]:
-            return _checked(reply, len(batch)), None if price is None else tokens * price
+            cost = None
+            if price is not None:
+                cost = tokens * price
+            return _checked(reply, batch), cost
 
-        body = {"model": self.model, "input": batch, "encoding_format": "float"}
-        most = math.inf if price is None else sum(map(estimate_tokens, batch)) * price
-        return self.service.call("embeddings", body, batch, read, most)
+        body: dict[str, Any] = {"model": self.model, "input": sent}
+        if self._asks_floats:
+            body["encoding_format"] = "float"
+        try:
+            return self.service.call("embeddings", body, sent, read, price)
+        except LMSetupError as error:
+            if not self._asks_floats or "encoding_format" not in str(error):
+                raise
+        self._asks_floats = False
+        return self._buy(batch, sent)
 
     def _call(self, tokens: int, latency_s: float, **told: Any) -> Call:
         cost = None if self._price is None else tokens * self._price
@@ -157,20 +235,33 @@ def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
     return [Kept(*share) for share in zip(vectors, tokens, seconds, strict=True)]
 
 
-def _checked(reply: Any, n: int) -> Vectors:
+def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
     """The unit vectors `(n, d)` of a reply, each at its index; LMSetupError where one is not."""
+    n = len(texts)
     try:
-        rows = by_index(reply["data"], "embedding", n)
-        if any(isinstance(row, str) for row in rows):
-            raise ValueError("a vector is a text")
-        vectors = np.array(rows, dtype=np.float32)
+        rows = reply
+        if isinstance(reply, Mapping):
+            rows = reply["data"]
+        numbers = [_numbers(row) for row in by_index(rows, ("embedding",), n)]
+        vectors = np.array(numbers, dtype=np.float64)
         if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
             raise ValueError(f"its vectors have the shape {vectors.shape}")
-        if not (np.isfinite(vectors).all() and vectors.any(axis=1).all()):
-            raise ValueError("a vector is all zeros, or not finite")
+        finite = np.isfinite(vectors).all(axis=1)
+        unit = normalized(np.where(finite[:, None], vectors, 0.0))
+        good = finite & unit.any(axis=1)
+        if not good.all():
+            text = texts[int(np.argmin(good))]
+            raise ValueError(f"the vector of {text[:80]!r} is all zeros, or not finite")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise LMSetupError(
             f"the embeddings server must answer with a vector for each of the {n} texts; "
             f"{type(error).__name__}: {str(error)[:200]}"
         ) from None
-    return normalized(vectors)
+    return unit
+
+
+def _numbers(row: Any) -> Any:
+    """The numbers of a vector, also where a server sends their bytes in base64."""
+    if isinstance(row, str):
+        return np.frombuffer(base64.b64decode(row, validate=True), dtype="<f4")
+    return row
