@@ -126,6 +126,8 @@ def make_lm(
         return RagbenchLM(engine, cache=cache, max_tokens=least)
     seeded = {"seed": seed} if seed is not None and "seed" in able.params else {}
     limit = _limit(max_tokens or HOSTED_MAX_TOKENS)
+    # Anthropic takes no request without one.
+    engine.sends_limit = limit is not None or client.provider == "anthropic"
     return RagbenchLM(engine, cache=cache, **_sampling(temperature, limit), **seeded)
 
 

@@ -46,8 +46,10 @@ OWN = "ragbench_own_module"
 MEMORY_ENTRIES = 20_000  # of answers
 #: What an answer that came to no regular end is counted as.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
-#: Estimated tokens from which a prompt tells how dense a server's tokens are, and the most it says.
-_LONG_PROMPT, _DENSEST = 100, 4.0
+#: Bytes from which a prompt tells how dense a server's tokens are.
+_LONG_PROMPT = 400
+#: Tokens that a server may add to a prompt or a reply, and those of the longest thoughts.
+HIDDEN_TOKENS, MOST_THOUGHTS = 8_192, 200_000
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ class MeteredEngine:
         self.supported_params, self.max_items = can.params, can.max_items
         #: What its server takes of a request, as far as it has said so.
         self.terms = Terms(caller.model, client.rename)
-        self._density = 1.0  # most tokens that the server counted for one that was estimated
+        #: Whether every request states how long its reply may be.
+        self.sends_limit = True
+        #: Tokens that the server counted for a byte, at the most; None while it has told none.
+        self._density: float | None = None
 
     def complete(self, request: Request) -> Response:
         """The answer to `request`, filed in the ledger; so is the failure.
@@ -89,10 +94,12 @@ class MeteredEngine:
         except RagbenchError as error:
             # Of DSPy's tree, or DSPy would hide it in an error of its own.
             raise LMConfigurationError(str(error), model=self.identity) from error
-        if not request.config.max_tokens and self.client.provider == "anthropic":
-            # Which takes no request without one.
+        if not request.config.max_tokens and self.sends_limit:  # or what is reserved is none
             request = replace(request, config=replace(request.config, max_tokens=UNBOUNDED_REPLY))
-        prompt = math.ceil(prompt_tokens(request) * self._density)
+        density = 1.0  # a token a byte, until a reply has told better
+        if self._density is not None:
+            density = self._density
+        prompt = math.ceil(prompt_bytes(request) * density)
         reply = request.config.max_tokens or UNBOUNDED_REPLY
         cost = self.pricing.cost(prompt, reply)
         blank: list[Response] = []
@@ -131,16 +138,35 @@ class MeteredEngine:
 
     def _counted(self, request: Request, response: Response) -> Reply[Response]:
         """`response` with what it took, estimated where the server does not say."""
-        estimate, usage = prompt_tokens(request), response.usage
-        if not usage.input_tokens or usage.output_tokens is None:
-            count("tokens_estimated")
-            usage = Usage(estimate, estimate_tokens(response.text or ""))
-        elif estimate >= _LONG_PROMPT:
+        told, size = response.usage, prompt_bytes(request)
+        sent, got = told.input_tokens, told.output_tokens
+        if sent is not None and sent > size + HIDDEN_TOKENS:
+            sent = None
+        if got is not None and got > _most_tokens(request, response):
+            got = None
+        if sent and size >= _LONG_PROMPT:
             # Short prompts are left out: what a server adds to each would count for long ones too.
-            self._density = max(self._density, min(usage.input_tokens / estimate, _DENSEST))
-        tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        response = replace(response, usage=usage)
-        return Reply(response, tokens, self._paid(usage))
+            self._density = max(self._density or 0.0, min(sent / size, 1.0))
+        if not sent or got is None:
+            count("tokens_estimated")
+        if not sent:
+            sent = prompt_tokens(request)
+        if got is None:
+            got = estimate_tokens(response.text or "")
+        read, written = told.cache_read_tokens or 0, told.cache_write_tokens or 0
+        if read + written > sent:
+            read = written = 0
+        thought = told.reasoning_tokens or 0
+        if thought > got:
+            thought = 0
+        usage = Usage(
+            sent,
+            got,
+            cache_read_tokens=read or None,
+            cache_write_tokens=written or None,
+            reasoning_tokens=thought or None,
+        )
+        return Reply(replace(response, usage=usage), sent + got, self._paid(usage))
 
     def _paid(self, usage: Usage, *, cached: bool = True) -> float | None:
         """US dollars, as the provider's own cache of prompts makes it where that is `cached`."""
@@ -203,8 +229,26 @@ class AsyncMeteredEngine:
 
 def prompt_tokens(request: Request) -> int:
     """Tokens of what `request` sends, estimated."""
+    return estimate_tokens(_sent_text(request))
+
+
+def prompt_bytes(request: Request) -> int:
+    """Bytes of the texts that `request` sends: no tokeniser makes more tokens of them."""
+    return len(_sent_text(request).encode("utf-8", "replace"))
+
+
+def _sent_text(request: Request) -> str:
     texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
-    return estimate_tokens("".join([*map(str, request.tools), *texts]))
+    return "".join([*map(str, request.tools), *texts])
+
+
+def _most_tokens(request: Request, response: Response) -> int:
+    """The most tokens that a reply can have taken, thoughts that it does not show included."""
+    limit = request.config.max_tokens or MOST_THOUGHTS
+    if response.usage.reasoning_tokens:
+        limit += MOST_THOUGHTS
+    shown = len((response.text or "").encode("utf-8", "replace"))
+    return max(limit, shown) + HIDDEN_TOKENS
 
 
 def _clean(response: Response, request: Request) -> Response:

@@ -182,6 +182,8 @@ class Caller:
             except Exception as error:
                 attempt.error = error
                 reservation.taken = Amount(most.calls)
+                if isinstance(error, lm15.TimeoutError) and attempt.reply is None:
+                    reservation.taken = most  # the server goes on with it, and bills it
                 if lost := getattr(error, "billed", None):
                     took = lost.prompt_tokens + lost.completion_tokens
                     reservation.take(tokens=took, cost=lost.cost_usd, calls=most.calls)

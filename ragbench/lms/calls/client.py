@@ -27,12 +27,14 @@ from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, hung_up,
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.headers import sent_headers
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
-from ragbench.redact import without_keys
+from ragbench.redact import encodable, without_keys
 
 CHECK_TIMEOUT_S = 5.0
 _LIST_BYTES = 4 * 2**20
 #: Characters of a server's message that are kept.
 _MESSAGE = 1000
+#: A reply with more tool calls is of a server that repeats itself: to read them takes minutes.
+MOST_CALLS = 1_000
 #: A server that counts more tokens than this counts nothing: the longest prompts have 10 million.
 MOST_TOKENS = 20_000_000
 #: What reading a reply raises that is not of the protocol's shape.
@@ -155,7 +157,8 @@ class Wire:
             return replace(response, usage=self._local.usage or Usage())
         except lm15.LM15Error as error:
             # A server may quote anything, also the key that it was sent.
-            error.message = without_keys(error.message[: 4 * _MESSAGE])[:_MESSAGE]
+            message = encodable(error.message[: 4 * _MESSAGE])
+            error.message = without_keys(message)[:_MESSAGE]
             error.args = (error.message,)
             error.usage = self._local.usage
             error.body = self._local.body
@@ -265,45 +268,78 @@ def _classed(error: lm15.ProviderError, *, provider: str, body: str) -> lm15.LM1
 
 
 def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
-    """The tokens that a reply says it took, or None where it tells none that can be true.
+    """The tokens that a reply says it took, or None where it tells none.
 
-    Those of the prompt include what the provider's cache read and wrote, those of the reply what
-    was thought, whether the provider counts them apart or not. Knows the protocols of OpenAI
-    (chat), Anthropic and Gemini.
+    A count that cannot be true is left out, each by itself. Those of the prompt include what the
+    provider's cache read and wrote, those of the reply what was thought, whether the provider
+    counts them apart or not. Knows the protocols of OpenAI (chat), Anthropic and Gemini.
     """
-    written = thought = 0
-    try:
-        if gemini := body.get("usageMetadata"):
-            thought = gemini.get("thoughtsTokenCount") or 0
-            sent, got = gemini["promptTokenCount"], gemini.get("candidatesTokenCount", 0) + thought
-            read = gemini.get("cachedContentTokenCount") or 0
-        elif "input_tokens" in (told := body["usage"]):
-            read = told.get("cache_read_input_tokens") or 0
-            written = told.get("cache_creation_input_tokens") or 0
-            sent, got = told["input_tokens"] + read + written, told["output_tokens"]
-        else:
-            thought = (told.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-            read = (told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-            sent, got = told["prompt_tokens"], told["completion_tokens"]
-            got += thought if provider == "xai" or thought > got else 0
-    except UNREADABLE:
+    gemini = body.get("usageMetadata")
+    usage = body.get("usage")
+    written: int | None = None
+    thought: int | None = None
+    if isinstance(gemini, Mapping):
+        sent = _count(gemini, "promptTokenCount")
+        read = _count(gemini, "cachedContentTokenCount")
+        thought = _count(gemini, "thoughtsTokenCount")
+        got = _sum(_count(gemini, "candidatesTokenCount") or 0, thought)
+    elif not isinstance(usage, Mapping):
         return None
-    if not credible(sent, got, read, written):
-        return None
+    elif "input_tokens" in usage:
+        read = _count(usage, "cache_read_input_tokens")
+        written = _count(usage, "cache_creation_input_tokens")
+        sent = _sum(_count(usage, "input_tokens"), read, written)
+        got = _count(usage, "output_tokens")
+    else:
+        thought = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
+        read = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+        sent = _count(usage, "prompt_tokens")
+        got = _count(usage, "completion_tokens")
+        if got is not None and (provider == "xai" or (thought or 0) > got):
+            got = _sum(got, thought)
+    if not sent:
+        sent = None
+    if (read or 0) + (written or 0) > (sent or 0):
+        read = written = None
+    total = None
+    if sent is not None and got is not None:
+        total = sent + got
     return Usage(
         sent,
         got,
-        sent + got,
+        total,
         cache_read_tokens=read or None,
         cache_write_tokens=written or None,
         reasoning_tokens=thought or None,
     )
 
 
+def _count(counts: Any, name: str) -> int | None:
+    """The count called `name`; None where there is none that can be true."""
+    count = counts.get(name) if isinstance(counts, Mapping) else None
+    if type(count) is int and 0 <= count <= MOST_TOKENS:
+        return count
+    return None
+
+
+def _sum(first: int | None, *more: int | None) -> int | None:
+    """The sum of the counts that are known; None where the first is not."""
+    if first is None:
+        return None
+    return first + sum(count or 0 for count in more)
+
+
 def credible(sent: Any, got: Any, read: Any = 0, written: Any = 0) -> bool:
     """Whether these tokens of prompt, reply, cache read and cache written can be true."""
     counted = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
     return counted and 0 < sent >= read + written
+
+
+def _calls_in(message: Mapping[str, Any]) -> int:
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        return len(calls)
+    return 0
 
 
 def _failure_in(body: Mapping[str, Any]) -> str:
@@ -315,5 +351,7 @@ def _failure_in(body: Mapping[str, Any]) -> str:
         message = first.get("message")
         if isinstance(message, Mapping) and not isinstance(message.get("refusal"), str | None):
             return "its refusal is no text"
+        if isinstance(message, Mapping) and _calls_in(message) > MOST_CALLS:
+            return f"it has {_calls_in(message):,} tool calls"
         told = first.get("error") or (first.get("finish_reason") == "error" and "ended so") or told
     return str(told.get("message") or "no reason") if isinstance(told, Mapping) else str(told or "")

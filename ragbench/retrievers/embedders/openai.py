@@ -246,8 +246,8 @@ def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
         vectors = np.array(numbers, dtype=np.float64)
         if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
             raise ValueError(f"its vectors have the shape {vectors.shape}")
-        finite = np.isfinite(vectors).all(axis=1)
-        unit = normalized(np.where(finite[:, None], vectors, 0.0))
+        finite = np.asarray(np.isfinite(vectors).all(axis=1))
+        unit = normalized(np.where(finite.reshape(-1, 1), vectors, 0.0))
         good = finite & unit.any(axis=1)
         if not good.all():
             text = texts[int(np.argmin(good))]
