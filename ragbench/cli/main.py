@@ -27,6 +27,7 @@ _LONGEST = 2_000
 #: Command -> the module that has it as `COMMAND_command`, and its line in the help.
 COMMANDS = {
     "ask": ("answering", "Answer a question and show every step."),
+    "choose": ("choosing", "Race programs, and spend only what the decision needs."),
     "compare": ("results", "Compare two runs, question by question."),
     "compile": ("compiling", "Compile a program's prompts with an optimizer."),
     "compiled": ("compiling", "List the compiled programs in a folder."),

@@ -1,0 +1,142 @@
+"""`ragbench choose` races programs; what is over is decided from the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragbench.cli import options as shared
+from ragbench.cli.command import PATH, FiniteRange, command, option, output_options
+from ragbench.cli.progress import RunProgress
+from ragbench.experiments.config import RunConfig, plain_name
+from ragbench.experiments.report.table import print_table, say
+
+if TYPE_CHECKING:
+    from ragbench.experiments.choose.running import Choice
+
+#: One program of each family, the cheapest that is known to work on questions of several hops.
+DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
+
+
+@command(
+    "choose",
+    examples=[
+        "ragbench choose --docs contracts/ --data-file questions.jsonl --max-cost 5",
+        "ragbench choose --data-file dev.json --lm openai/gpt-4o-mini --max-p95 3 --worth .02",
+        "ragbench choose --programs vanilla,ircot,rag.py:MyRAG,compiled/FOLDER",
+        "ragbench choose --replay runs/vanilla --replay runs/ircot",
+    ],
+    common=(
+        "docs", "data_file", "programs", "worth", "max_p95", "metric", "replay", "lm", "api_base",
+        "retriever", "limit", "max_cost", "out",
+    ),
+)  # fmt: skip
+@option("--docs", type=PATH, group="Data",
+        help="Folder of documents to search, in place of the questions' own passages.")  # fmt: skip
+@option("--programs", default=DEFAULT_PROGRAMS, metavar="A,B,...", group="Race",
+        help="Programs that race, by name, as FILE.py:Class or as the folder of a compiled one; "
+             "all for all.")  # fmt: skip
+@option("--worth", type=FiniteRange(min=0, max=1, max_open=True), default=0.05, group="Race",
+        help="The least gain in score that pays for a dearer program; 0 for any.")  # fmt: skip
+@option("--max-p95", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", group="Race",
+        help="Seconds that 95 % of the questions have to be answered in.")  # fmt: skip
+@option("--metric", default="f1", metavar="NAME", group="Race", help="What is compared.")
+@option("--replay", type=PATH, multiple=True, metavar="RUN", group="Race",
+        help="Race recorded runs instead, and ask nothing; give two or more.")  # fmt: skip
+@shared.data_options
+@shared.dry_run_option
+@shared.answering_options
+@output_options
+def choose_command(
+    docs: Path | None,
+    programs: str,
+    worth: float,
+    max_p95: float | None,
+    metric: str,
+    replay: tuple[Path, ...],
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Race programs over the same questions, and spend only what the decision needs.
+
+    After each block of questions a program is out where another one is shown to score more, where
+    it is dearer and shown to gain less than --worth, or where it is shown to be too slow. The best
+    program is lost at most one time in twenty, however often one looks. Give the same command
+    again to continue. Exits with 3 where a limit ended the race.
+    """
+    from ragbench.experiments.choose.rule import Rule
+    from ragbench.experiments.choose.running import choose, replay as race_again
+    from ragbench.experiments.report.tables import label_runs
+    from ragbench.experiments.runs.context import limited
+    from ragbench.experiments.runs.summary import reopen
+
+    rule = Rule(worth=worth, max_p95=max_p95)
+    if replay:
+        runs = [reopen(run) for run in replay]
+        named = dict(zip(label_runs(runs), runs, strict=True))
+        _print(race_again(named, rule=rule, metric=metric))
+        return
+    limits = shared.take_limits(options)
+    folder = options.pop("out") or Path("choose")
+    if docs is not None:
+        options |= {"corpus_file": docs, "setting": "pooled"}
+    configs = _configs(programs, folder, options)
+    if dry_run:
+        _print_estimate(configs)
+        return
+    with limited(limits, folder), RunProgress() as progress:
+        choice = choose(configs, folder, rule=rule, metric=metric, watch=progress)
+    _print(choice)
+    if choice.stopped_by:
+        raise click.exceptions.Exit(3)
+
+
+def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[str, RunConfig]:
+    """Returns the config of each program by its name, with the options that all share."""
+    from ragbench.errors import ConfigError
+    from ragbench.programs import PROGRAMS
+
+    names = [name.strip() for name in programs.split(",") if name.strip()]
+    if names == ["all"]:
+        names = PROGRAMS.names()
+    compiled = [name for name in names if Path(name, "sidecar.json").is_file()]
+    configs: dict[str, RunConfig] = {}
+    for name in names:
+        if name in compiled:
+            chosen: dict[str, Any] = {"compiled": Path(name)}
+        else:
+            PROGRAMS.get(name)
+            chosen = {"program": name}
+        # With a compiled program the questions of all have to be held out.
+        config = shared.to_config(**options, **chosen, whole=not compiled)
+        cell = folder / "cells" / plain_name(name)
+        if any(other.out == cell for other in configs.values()):
+            raise ConfigError(f"--programs names {name} twice")
+        configs[name] = config.but(out=cell)
+    return configs
+
+
+def _print(choice: Choice) -> None:
+    from ragbench.experiments.report.race import race_lines, race_table
+
+    say(choice.sentence)
+    print_table(race_table(choice))
+    say(*race_lines(choice))
+
+
+def _print_estimate(configs: Mapping[str, RunConfig]) -> None:
+    """Prints what the full table would take, of which a race asks a part."""
+    from ragbench.experiments.estimates import estimate_run, in_all
+    from ragbench.experiments.runs.context import ready
+
+    first = None
+    parts = []
+    for config in configs.values():
+        run_context = ready(config, like=first)
+        first = first or run_context
+        parts.append(estimate_run(run_context, afresh=True))
+    title = f"the full table of {len(parts)} programs, of which a race asks a part"
+    say(*in_all(title, parts).lines())

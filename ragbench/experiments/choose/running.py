@@ -1,0 +1,339 @@
+"""`ragbench choose`: programs race over one stream of questions, each in a run of its own.
+
+    cells/        a run folder for each program, as a sweep has them
+    choose.json   who was out when and why, and what is advised
+
+Questions that vary together, since they share a gold passage, follow each other in the stream. A
+look comes after each block; who is in answers the next one. Everything is computed from the
+records, so that the same command continues a race, and recorded runs can be raced again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+import numpy as np
+
+from ragbench.errors import CompareError, ConfigError
+from ragbench.experiments.choose.rule import Block, Exit, Race, Rule
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.context import RunContext, ready
+from ragbench.experiments.runs.runner import run
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import locked, write_json
+from ragbench.experiments.watch import SILENT, Watch
+from ragbench.metrics import Metric, get_metric
+from ragbench.record import Record
+
+FILE = "choose.json"
+#: Questions between two looks. Looking costs nothing, so it is what a table of runs can show.
+BLOCK = 20
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A program in the race. `usd` and `tokens` are the means of a question, with the index."""
+
+    name: str
+    questions: int
+    score: float
+    usd: float | None
+    tokens: float
+    p95_s: float
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a race ended.
+
+    `runners` are all programs, those that are in first, the cheapest at the top; `exits` says of
+    the others when and why they left. `questions` were asked of `stream` that there are.
+    `stopped_by` is the limit that ended the race, blank where none did.
+    """
+
+    runners: Sequence[Runner]
+    running: Sequence[str]
+    exits: Sequence[tuple[str, Exit, str]]
+    questions: int
+    stream: int
+    rule: Rule
+    metric: str
+    stopped_by: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether one program is left."""
+        return len(self.running) == 1
+
+    @property
+    def sentence(self) -> str:
+        """The advice in one sentence."""
+        runner = self.runners[0]
+        if not self.running:
+            return "none: every program was shown to take longer than it may"
+        if self.decided:
+            share = f"{self.calls_share:.0%} of the questions of the full table"
+            return f"use {runner.name}: {self.metric} {runner.score:.3f}, decided with {share}"
+        names = ", ".join(self.running)
+        ended = self.stopped_by or f"all {self.questions} questions were asked"
+        return (
+            f"undecided between {names} ({ended}); {runner.name} is the cheapest of them, at "
+            f"{self.metric} {runner.score:.3f}"
+        )
+
+    @property
+    def calls_share(self) -> float:
+        """The questions asked of all programs, as a share of those of the full table."""
+        asked = sum(runner.questions for runner in self.runners)
+        return asked / (len(self.runners) * self.stream)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The race as JSON."""
+        exits = []
+        for name, left, winner in self.exits:
+            exits.append(
+                {
+                    "program": name,
+                    "reason": left.reason,
+                    "questions": left.questions,
+                    "winner": winner,
+                }
+            )
+        runners = []
+        for runner in self.runners:
+            runners.append({**vars(runner), "folder": str(runner.folder)})
+        return {
+            "advice": self.sentence,
+            "running": list(self.running),
+            "programs": runners,
+            "exits": exits,
+            "questions": self.questions,
+            "stream": self.stream,
+            "share": self.calls_share,
+            "rule": vars(self.rule),
+            "metric": self.metric,
+            "stopped_by": self.stopped_by,
+        }
+
+
+def choose(
+    configs: Mapping[str, RunConfig],
+    folder: Path,
+    *,
+    rule: Rule,
+    metric: str = "f1",
+    watch: Watch = SILENT,
+) -> Choice:
+    """Races the programs of `configs`, by name, until it is decided, and writes `choose.json`.
+
+    Each config asks the same questions with the same LM; its `out` is the folder of its run.
+
+    Raises:
+        ConfigError: fewer than two programs, or a metric whose scores have no range.
+    """
+    measure = _measure(metric, configs)
+    contexts: dict[str, RunContext] = {}
+    first: RunContext | None = None
+    for name, config in configs.items():
+        contexts[name] = ready(config, like=first)
+        first = first or contexts[name]
+    assert first is not None
+    stream = in_clusters(first.examples)
+    clusters = [_cluster(example) for example in stream]
+    names = list(configs)
+    runs: dict[str, Evaluation] = {}
+    stopped = ""
+    with locked(folder):
+        race = Race(len(names), rule, largest=_largest(clusters))
+        for block in blocks(clusters):
+            if race.over:
+                break
+            for number in race.running:
+                name = names[number]
+                asked = replace(contexts[name], examples=stream[: block.stop])
+                runs[name] = run(asked, watch=watch, title=f"{name}, to question {block.stop}")
+                stopped = runs[name].stopped_by
+                if stopped:
+                    break
+            if stopped:
+                break
+            qids = [str(example.qid) for example in stream[block]]
+            _take_in(race, names, runs, qids, clusters[block], measure)
+            for left in race.exits:
+                if left.questions == race.questions:
+                    watch.say(_left_line(names, left))
+        choice = _choice(race, names, runs, len(stream), measure, stopped)
+        write_json(folder / FILE, choice.to_dict())
+    return choice
+
+
+def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") -> Choice:
+    """The race that recorded `runs` of the same questions would have been; asks nothing.
+
+    It ends where a program that is in has no record of a question; one that left needs no more.
+
+    Raises:
+        CompareError: the runs share no question.
+    """
+    measure = _measure(metric, runs)
+    names = list(runs)
+    longest = max(runs.values(), key=lambda evaluation: len(evaluation.records))
+    known_clusters = clusters_of(longest.records)
+    by_cluster: dict[str, list[str]] = {}
+    for qid in longest.records:
+        by_cluster.setdefault(known_clusters.get(qid, qid), []).append(qid)
+    qids: list[str] = []
+    clusters: list[str] = []
+    for cluster, members in by_cluster.items():
+        qids += members
+        clusters += [cluster] * len(members)
+    race = Race(len(names), rule, largest=_largest(clusters))
+    for block in blocks(clusters):
+        recorded = (runs[names[number]].records.keys() for number in race.running)
+        if race.over or not all(known >= set(qids[block]) for known in recorded):
+            break
+        _take_in(race, names, runs, qids[block], clusters[block], measure)
+    if not race.questions:
+        raise CompareError("the runs share no block of questions, so that they cannot be raced")
+    return _choice(race, names, runs, len(qids), measure, "")
+
+
+def in_clusters(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+    """Returns `examples` with those of a cluster side by side, each where its first one stands."""
+    by_cluster: dict[str, list[dspy.Example]] = {}
+    for example in examples:
+        by_cluster.setdefault(_cluster(example), []).append(example)
+    ordered = []
+    for cluster in by_cluster.values():
+        ordered += cluster
+    return ordered
+
+
+def blocks(clusters: Sequence[Any], least: int = BLOCK) -> Iterator[slice]:
+    """Yields places of `least` questions and more, none of which cuts a cluster."""
+    start = 0
+    while start < len(clusters):
+        end = min(start + least, len(clusters))
+        while end < len(clusters) and clusters[end] == clusters[end - 1]:
+            end += 1
+        yield slice(start, end)
+        start = end
+
+
+def _cluster(example: dspy.Example) -> str:
+    return str(example.get("cluster") or example.qid)
+
+
+def _largest(clusters: Sequence[Any]) -> int:
+    sizes: dict[Any, int] = {}
+    for cluster in clusters:
+        sizes[cluster] = sizes.get(cluster, 0) + 1
+    return max(sizes.values())
+
+
+def _measure(metric: str, programs: Mapping[str, object]) -> Metric:
+    if len(programs) < 2:
+        raise ConfigError("a race needs at least two programs; name more with --programs")
+    measure = get_metric(metric)
+    if measure.score_range is None or not measure.higher_is_better:
+        raise ConfigError(f"{metric} has no range, or less of it is better; race by em or f1")
+    return measure
+
+
+def _take_in(
+    race: Race,
+    names: Sequence[str],
+    runs: Mapping[str, Evaluation],
+    qids: Sequence[str],
+    clusters: Sequence[str],
+    measure: Metric,
+) -> None:
+    shape = (len(names), len(qids))
+    scores = np.full(shape, np.nan)
+    costs = np.full(shape, np.nan)
+    seconds = np.full(shape, np.nan)
+    assert measure.score_range is not None
+    low, high = measure.score_range
+    for number in race.running:
+        records = runs[names[number]].records
+        for column, qid in enumerate(qids):
+            record = records[qid]
+            score = measure.score(record)
+            if score is None:
+                score = measure.worst
+            scores[number, column] = (score - low) / (high - low)
+            costs[number, column] = _price(record)
+            seconds[number, column] = record.latency_s
+    if np.isnan(costs[race.running]).any():  # tokens are known of every call
+        for number in race.running:
+            records = runs[names[number]].records
+            costs[number] = [records[qid].ledger.as_if.tokens for qid in qids]
+    race.look(Block(scores, costs, seconds, clusters))
+
+
+def _price(record: Record) -> float:
+    usd = record.ledger.as_if.cost_usd
+    return math.nan if usd is None else usd
+
+
+def _choice(
+    race: Race,
+    names: Sequence[str],
+    runs: Mapping[str, Evaluation],
+    stream: int,
+    measure: Metric,
+    stopped: str,
+) -> Choice:
+    running = [names[number] for number in race.cheapest_first()]
+    exits = []
+    for left in race.exits:
+        winner = "" if left.winner is None else names[left.winner]
+        exits.append((names[left.program], left, winner))
+    order = [*running, *(name for name, _, _ in reversed(exits))]
+    runners = [_runner(name, runs[name], measure) for name in order if name in runs]
+    return Choice(
+        runners=runners,
+        running=running,
+        exits=exits,
+        questions=race.questions,
+        stream=stream,
+        rule=race.rule,
+        metric=measure.name,
+        stopped_by=stopped,
+    )
+
+
+def _runner(name: str, evaluation: Evaluation, measure: Metric) -> Runner:
+    scores = []
+    seconds = []
+    tokens = evaluation.prepared.tokens
+    usd = evaluation.prepared.cost_usd
+    for record in evaluation.records.values():
+        score = measure.score(record)
+        scores.append(measure.worst if score is None else score)
+        seconds.append(record.latency_s)
+        spent = record.ledger.as_if
+        tokens += spent.tokens
+        usd = None if usd is None or spent.cost_usd is None else usd + spent.cost_usd
+    count = len(scores)
+    return Runner(
+        name=name,
+        questions=count,
+        score=sum(scores) / count,
+        usd=None if usd is None else usd / count,
+        tokens=tokens / count,
+        p95_s=float(np.quantile(seconds, 0.95)),
+        folder=evaluation.folder,
+    )
+
+
+def _left_line(names: Sequence[str], left: Exit) -> str:
+    against = "" if left.winner is None else f", against {names[left.winner]}"
+    return f"{names[left.program]} is out after {left.questions} questions: {left.reason}{against}"

@@ -1,0 +1,55 @@
+"""A race as people read it: who was in to the end, and when and why the others left."""
+
+from __future__ import annotations
+
+from ragbench.experiments.choose.running import Choice
+from ragbench.experiments.report.table import Column, Table
+
+_COLUMNS = (
+    Column("program"),
+    Column("questions", "n", "count"),
+    Column("score", kind="score"),
+    Column("usd_1k", "$/1k", "usd", drop=3),
+    Column("tokens", kind="count", drop=4),
+    Column("p95_s", "p95 s", drop=2),
+    Column("outcome"),
+)
+
+
+def race_table(choice: Choice) -> Table:
+    """Returns a row for each program: those that are in first, then the last to leave."""
+    outcomes = {}
+    for name, left, winner in choice.exits:
+        against = f", {winner} is better" if left.reason == "beaten" else ""
+        if left.reason == "not worth it":
+            against = f" beside {winner}"
+        outcomes[name] = f"out at {left.questions}: {left.reason}{against}"
+    rows = []
+    for place, runner in enumerate(choice.runners):
+        outcome = outcomes.get(runner.name, "still in")
+        if place == 0 and choice.decided:
+            outcome = "use this"
+        rows.append(
+            {
+                "program": runner.name,
+                "questions": runner.questions,
+                "score": runner.score,
+                "usd_1k": None if runner.usd is None else 1000 * runner.usd,
+                "tokens": round(runner.tokens),
+                "p95_s": f"{runner.p95_s:.1f}",
+                "outcome": outcome,
+            }
+        )
+    return Table("race", _COLUMNS, rows)
+
+
+def race_lines(choice: Choice) -> list[str]:
+    """Returns what the table does not show: the questions asked, and what would decide."""
+    lines = [
+        f"{choice.questions} of {choice.stream} questions, {choice.calls_share:.0%} of what the "
+        f"full table would have asked; worth {choice.rule.worth:g}; the best is lost at most "
+        f"{choice.rule.alpha:.0%} of times"
+    ]
+    if not choice.decided and len(choice.running) > 1:
+        lines.append("more questions would tell those that are in apart, or a larger --worth")
+    return lines

@@ -1,0 +1,85 @@
+"""Names and years are changed one to one, everywhere alike, and nothing else is."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ragbench.data.renaming import Renaming
+
+TEXTS = (
+    "The painter Ada Lovett was born in Paris in 1874. Lovett's house stands in Paris.",
+    "In the 1890s ADA LOVETT painted the green hills. Green is a colour; the hills are green.",
+    "He played for French clubs of France from 1905-10, and scored 12 goals.",
+    "They went to war on the range, a war of words.",
+)
+TITLES = ("Ada Lovett", "Range War")
+
+
+def test_a_name_is_the_same_word_in_every_form_and_place() -> None:
+    rename = Renaming([*TEXTS, "She wrote Range War."], TITLES, "k")
+    ada = rename("Ada")
+    assert ada != "Ada"
+    assert len(ada) == 3
+    assert rename("ADA") == ada.upper()
+    assert rename("ada's") == f"{ada.lower()}'s"
+    first = rename(TEXTS[0])
+    assert first.startswith(f"The painter {ada} ")
+    assert first.count(rename("Paris")) == 2
+    assert "green hills. Green is a colour" in rename(TEXTS[1])
+    assert "12 goals" in rename(TEXTS[2])
+    war = rename("Range War")
+    assert not re.search("range|war", war.lower())
+    assert rename("She wrote Range War.") == f"She wrote {war}."
+    assert rename("the war on the range") == "the war on the range"
+    assert rename("France") + "ish" == rename("French")
+
+
+def test_years_move_together_by_decades() -> None:
+    rename = Renaming(TEXTS, TITLES, "k")
+    moved = rename.years
+    assert moved % 10 == 0 != moved
+    assert str(1874 + moved) in rename(TEXTS[0])
+    assert f"{1890 + moved}s" in rename(TEXTS[1])
+    assert f"{1905 + moved}-{(1910 + moved) % 100:02d}" in rename(TEXTS[2])
+    assert rename("18745 and 1,874") == "18745 and 1,874"
+
+
+def test_a_key_decides_the_words_and_no_two_names_share_one() -> None:
+    words = Renaming(TEXTS, TITLES, "a").words
+    assert words == Renaming(TEXTS, TITLES, "a").words
+    assert words["paris"] != Renaming(TEXTS, TITLES, "b").words["paris"]
+    assert len(set(words.values())) == len(words)
+    assert not set(words.values()) & set(re.findall(r"\w+", " ".join(TEXTS).lower()))
+    with pytest.raises(ValueError, match="blank"):
+        Renaming(TEXTS, TITLES, " ")
+
+
+def _normal(text: str) -> str:
+    return re.sub(r"\W+", " ", text.lower()).strip()
+
+
+def test_real_answers_keep_their_relation_to_the_gold_passages(shared_data: Path) -> None:
+    questions = json.loads((shared_data / "hotpotqa/hotpot_train_v1.1_100.json").read_text())
+    texts: list[str] = []
+    titles: list[str] = []
+    for question in questions:
+        texts += [question["question"], question["answer"]]
+        for title, sentences in question["context"]:
+            titles.append(title)
+            texts += [title, *sentences]
+    rename = Renaming(texts, titles, "k")
+    changed = 0
+    for question in questions:
+        gold = {title for title, _ in question["supporting_facts"]}
+        passages = []
+        for title, sentences in question["context"]:
+            if title in gold:
+                passages.append(f"{title} {' '.join(sentences)}")
+        before = " ".join(passages)
+        answer = question["answer"]
+        held = _normal(answer) in _normal(before)
+        assert held == (_normal(rename(answer)) in _normal(rename(before))), answer
+        changed += answer != rename(answer)
+    assert changed >= 69  # of 76 names and dates; 15 others are numbers and common words

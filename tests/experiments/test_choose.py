@@ -1,0 +1,175 @@
+"""A race asks what the decision needs, loses no best program, and is what its records say."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragbench.experiments.choose.rule import Block, Race, Rule
+from ragbench.experiments.choose.running import blocks, in_clusters
+from tests.fake_server import FakeServer
+
+#: Modules of known worth: right on so many of ten questions, with so many calls each.
+PROGRAMS = """
+import hashlib
+import dspy
+
+
+def luck(question):
+    return int(hashlib.sha256(question.encode()).hexdigest(), 16) % 10
+
+
+class Known(dspy.Module):
+    right, calls = 5, 1
+
+    def __init__(self):
+        super().__init__()
+        self.answer = dspy.Predict("question, number -> answer")
+
+    def forward(self, question):
+        for number in range(self.calls):
+            self.answer(question=question, number=str(number))
+        known = luck(question) < self.right
+        return dspy.Prediction(answer="yes" if known else "no")
+
+
+class Poor(Known):
+    right = 2
+
+
+class Good(Known):
+    right = 8
+
+
+class Dear(Known):
+    right, calls = 8, 3
+"""
+
+
+@pytest.fixture
+def towns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the modules, and with questions whose answer is yes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(PROGRAMS)
+    rows = [{"id": f"q{n}", "question": f"Is {n} a number?", "answer": "yes"} for n in range(400)]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def choose(
+    command: Callable[..., tuple[int, str, str]], server: FakeServer, *more: str
+) -> tuple[int, str, str]:
+    programs = "mine.py:Poor,mine.py:Good,mine.py:Dear"
+    return command(
+        "choose", "--programs", programs, "--data-file", "q.jsonl", "--lm",
+        f"openai/small@{server.url}", "--price", "in=1,out=1", "--metric", "em", "--out", "race",
+        "--docs", "docs", "--workers", "8", *more,
+    )  # fmt: skip
+
+
+def test_the_worse_and_the_dearer_leave_early_and_records_give_the_same(
+    command: Callable[..., tuple[int, str, str]], server: FakeServer, towns: Path
+) -> None:
+    (towns / "docs").mkdir()
+    (towns / "docs" / "a.txt").write_text("Numbers are numbers.")
+    code, out, err = choose(command, server, "--worth", "0.2")
+    assert code == 0, err
+    assert out.startswith("use mine.py:Good: em 0.")
+    stored = json.loads((towns / "race" / "choose.json").read_text())
+    reasons = {left["program"]: left["reason"] for left in stored["exits"]}
+    assert reasons == {"mine.py:Poor": "beaten", "mine.py:Dear": "not worth it"}
+    assert stored["share"] < 0.5
+    asked = len(server.hits)
+    assert choose(command, server, "--worth", "0.2")[1] == out  # continued: nothing to ask
+    assert len(server.hits) == asked
+
+    runs = sorted((towns / "race" / "cells").iterdir())
+    given = [word for run in runs for word in ("--replay", str(run))]
+    code, again, err = command("choose", *given, "--metric", "em", "--worth", "0.2")
+    assert code == 0, err
+    assert "use Good" in again or "use mine.py:Good" in again
+
+
+def test_a_limit_ends_a_race_undecided_and_the_same_command_goes_on(
+    command: Callable[..., tuple[int, str, str]], server: FakeServer, towns: Path
+) -> None:
+    (towns / "docs").mkdir()
+    (towns / "docs" / "a.txt").write_text("Numbers are numbers.")
+    code, out, _ = choose(command, server, "--max-calls", "40")
+    assert code == 3
+    assert "undecided" in out
+    assert len(server.hits) <= 40
+    code, out, err = choose(command, server, "--worth", "0.2", "--max-calls", "5000")
+    assert code == 0, err
+    assert "use mine.py:Good" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--programs", "vanilla"), "at least two programs"),
+        (("--programs", "vanilla,vanila"), "did you mean vanilla"),
+        (("--programs", "vanilla,vanilla"), "names vanilla twice"),
+        (("--programs", "vanilla,direct", "--metric", "calls"), "race by em or f1"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: tuple[str, ...],
+    message: str,
+    command: Callable[..., tuple[int, str, str]],
+    server: FakeServer,
+) -> None:
+    code, _, err = command("choose", "--lm", f"openai/small@{server.url}", *words)
+    assert code == 2
+    assert message in err
+    assert not server.hits
+
+
+def test_no_cluster_is_cut_by_a_look() -> None:
+    import dspy
+
+    examples = [dspy.Example(qid=str(n), cluster=str(n % 30)) for n in range(60)]
+    ordered = in_clusters(examples)
+    clusters = [example.cluster for example in ordered]
+    assert clusters == [str(n // 2) for n in range(60)]
+    parts = list(blocks(clusters, least=3))
+    assert [part.stop for part in parts] == [*range(4, 61, 4)]
+
+
+def _race(scores: np.ndarray[Any, Any], costs: list[float], rule: Rule, seconds: float = 0) -> Race:
+    programs, questions = scores.shape
+    race = Race(programs, rule)
+    for start in range(0, questions, 20):
+        if race.over:
+            break
+        block = scores[:, start : start + 20].copy()
+        out = [number for number in range(programs) if number not in race.running]
+        block[out] = np.nan
+        price = np.repeat(np.array(costs)[:, None], block.shape[1], axis=1)
+        late = np.full_like(block, seconds)
+        late[0] = 0.0
+        race.look(Block(block, price, late, range(start, start + block.shape[1])))
+    return race
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_programs_end_at_the_cheapest_and_the_best_stays(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    equal = (rng.random((4, 1000)) < 0.5).astype(float)
+    assert _race(equal, [4, 3, 2, 1], Rule(worth=0)).running == [0, 1, 2, 3]
+    race = _race(equal, [4, 3, 2, 1], Rule(worth=0.2))
+    assert race.running == [3]
+    assert {left.reason for left in race.exits} == {"not worth it"}
+    better = np.concatenate([equal, np.ones((1, 1000))])
+    assert _race(better, [1, 1, 1, 1, 9], Rule(worth=0.2)).running == [4]
+
+
+def test_a_program_that_takes_too_long_is_out_however_good() -> None:
+    scores = np.ones((2, 200))
+    scores[0] = 0
+    race = _race(scores, [1, 1], Rule(worth=0, max_p95=3.0), seconds=5.0)
+    assert race.running == [0]
+    assert race.exits[0].reason == "too slow"
