@@ -10,9 +10,9 @@ import click
 
 from ragbench.cli import options as shared
 from ragbench.cli.command import PATH, FiniteRange, command, option, output_options
+from ragbench.cli.printing import print_table, say
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.config import RunConfig, plain_name
-from ragbench.experiments.report.table import print_table, say
 
 if TYPE_CHECKING:
     from ragbench.experiments.choose.running import Choice

@@ -28,6 +28,8 @@ class DataSpec:
     file, `corpus_fields` those of a passage. `encoding` is the coding of texts that are not UTF-8.
     `corpus_file` may be a folder of documents. `alias_file` has the other names of
     2WikiMultiHopQA's entities. `size` is the number of passages of a generated data set.
+    `renamed` is the key of a renaming, `unanswerable` the share of questions that lose a gold
+    passage (`ragbench.data.twins`).
     """
 
     dataset: str = "synthetic"
@@ -50,6 +52,8 @@ class DataSpec:
     size: int = 2000
     seed: int = 42
     fractions: tuple[float, float, float] = (0.4, 0.2, 0.4)
+    renamed: str | None = None
+    unanswerable: float | None = None
 
     @property
     def title(self) -> str:

@@ -14,6 +14,7 @@ from ragbench.data.mapping import fail, map_fields
 from ragbench.data.passages import Pool, cut_chunks, documents_card
 from ragbench.data.readers import Row, read_rows
 from ragbench.data.splits import cluster_keys, find_clusters, parse_fractions, split_examples
+from ragbench.data.twins import renamed, without_gold
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
 from ragbench.words import question_key, words
@@ -73,12 +74,17 @@ def load_dataset(spec: DataSpec) -> Dataset:
         takers = ", ".join(name for name, known in DATASETS if known.aliased)
         raise ConfigError(f"--alias-file {spec.alias_file} is for {takers} alone")
     try:
-        return source.load(spec)
+        dataset = source.load(spec)
     except (DataError, ConfigError) as error:
         for layout in filter(None, map(detect_layout, files.values())):
             if layout != spec.dataset:
                 raise type(error)(f"{error}; the file looks like --dataset {layout}") from None
         raise
+    if spec.unanswerable is not None:
+        dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed)
+    if spec.renamed is not None:
+        dataset = renamed(dataset, spec.renamed)
+    return dataset
 
 
 def question_files(spec: DataSpec) -> dict[Split | None, Path]:

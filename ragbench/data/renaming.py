@@ -6,7 +6,8 @@ model takes part.
 
 - A word is a name where it is written with a capital inside sentences. Its new word has as many
   letters, is the same in every place and form (`Ada`, `ADA`, `Ada's`), and no two names share one.
-- A title of common words alone (`Range War`) is renamed as a whole, wherever it stands as it is.
+- A title of common words alone (`Range War`) is renamed as a whole, wherever its words follow each
+  other.
 - A country and its adjective get words that show that they belong together.
 - Years move by one number of decades, so that ages, orders and "the 1990s" stay right.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 #: A run of letters of any script; an apostrophe ends it, so that `Ada's` is `Ada` and `s`.
 _WORD = re.compile(r"[^\W\d_]+")
@@ -29,6 +30,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _YEAR = re.compile(r"(?<!\d)(1[0-9]{3}|20[0-9]{2})(?!\d)(?:([-\u2013/])(\d{2})(?!\d))?")
 #: A word behind one of these, or at the start of the text, may have its capital from there.
 _SENTENCE_END = re.compile(r"[.!?:;\u2026\"\u201c(\[]\s*$")
+_BRACKETS = re.compile(r"\s*\([^()]*\)$")
 #: Of the uses of a name inside sentences at most this share is in small letters.
 _COMMON_SHARE = 0.2
 #: Decades that years may move by, back or forth: never nothing, never so far that 1000 is reached.
@@ -82,21 +84,15 @@ class Renaming:
 
     def __call__(self, text: str) -> str:
         """Returns `text` with every name, title of common words and year replaced."""
+        matches = list(_WORD.finditer(text))
         renamed = []
         end = 0
-        for match in _WORD.finditer(text):
-            if match.start() < end:
-                continue
-            old = match.group()
-            new = self._new_word(old)
-            for title in self._titles.get(old, ()):
-                if _stands_at(title, text, match.start()):
-                    old = title
-                    new = self._titles[match.group()][title]
-                    break
+        titled: Mapping[int, str] = {}
+        for place, match in enumerate(matches):
+            titled = {**self._title_at(matches, place), **titled}
             renamed.append(text[end : match.start()])
-            renamed.append(new)
-            end = match.start() + len(old)
+            renamed.append(titled.get(place) or self._new_word(match.group()))
+            end = match.end()
         renamed.append(text[end:])
         return _YEAR.sub(self._move_year, "".join(renamed))
 
@@ -114,35 +110,45 @@ class Renaming:
 
     def _rename_titles(
         self, titles: Iterable[str], new_words: _NewWords
-    ) -> dict[str, dict[str, str]]:
-        """Returns first word -> title -> new title, longest first, of those without a name."""
-        renamed: dict[str, dict[str, str]] = {}
+    ) -> dict[str, dict[tuple[str, ...], dict[int, str]]]:
+        """Returns first word -> words of a title -> new words by place, of those without a name.
+
+        Words are in small letters; what stands in brackets at the end of a title is not of it.
+        """
+        renamed: dict[str, dict[tuple[str, ...], dict[int, str]]] = {}
         for title in sorted(titles, key=len, reverse=True):
-            words = _WORD.findall(title)
-            if len(words) < 2 or self._has_name(words):
+            words = _WORD.findall(_BRACKETS.sub("", title))
+            folded = tuple(word.lower() for word in words)
+            if len(words) < 2 or folded in renamed.get(folded[0], {}) or self._has_name(words):
                 continue
-            changed = [word for word in words if len(word) >= _SHORTEST and word[0].isupper()]
-            if not changed or not title.startswith(words[0]):
-                continue
-            new = title
-            for word in changed:
-                if word.lower() not in _KEPT:
-                    new = re.sub(rf"\b{word}\b", new_words.make(len(word)).capitalize(), new)
-            renamed.setdefault(words[0], {})[title] = new
+            changed = {}
+            for place, word in enumerate(words):
+                if len(word) >= _SHORTEST and word[0].isupper() and word.lower() not in _KEPT:
+                    changed[place] = new_words.make(len(word))
+            if len(changed) > 1:
+                renamed.setdefault(folded[0], {})[folded] = changed
         return renamed
+
+    def _title_at(self, matches: Sequence[re.Match[str]], start: int) -> dict[int, str]:
+        """Returns the new words, by place, of the longest title whose words begin at `start`."""
+        for words, changed in self._titles.get(matches[start].group().lower(), {}).items():
+            span = [match.group() for match in matches[start : start + len(words)]]
+            if tuple(word.lower() for word in span) == words:
+                found = {}
+                for place, new in changed.items():
+                    found[start + place] = _in_letters_of(span[place], new)
+                return found
+        return {}
 
     def _has_name(self, words: Iterable[str]) -> bool:
         return any(word.lower() in self.words for word in words)
 
     def _new_word(self, word: str) -> str:
+        """Returns the new word for a name, in the letters of `word`; `word` where it is none."""
         new = self.words.get(word.lower())
         if new is None:
             return word
-        if word.isupper() and len(word) > 1:
-            return new.upper()
-        if word[0].isupper():
-            return new.capitalize()
-        return new
+        return _in_letters_of(word, new)
 
     def _move_year(self, match: re.Match[str]) -> str:
         year = int(match.group(1))
@@ -188,10 +194,13 @@ def _count_uses(texts: Iterable[str]) -> dict[str, _Uses]:
     return uses
 
 
-def _stands_at(title: str, text: str, start: int) -> bool:
-    """Whether `title` stands in `text` from `start` on, and no letter goes on behind it."""
-    end = start + len(title)
-    return text.startswith(title, start) and not text[end : end + 1].isalpha()
+def _in_letters_of(word: str, new: str) -> str:
+    """Returns `new` in capitals, with a capital or in small letters, as `word` is."""
+    if word.isupper() and len(word) > 1:
+        return new.upper()
+    if word[0].isupper():
+        return new.capitalize()
+    return new
 
 
 class _NewWords:
@@ -204,13 +213,14 @@ class _NewWords:
     def of_names(self, names: Iterable[str]) -> dict[str, str]:
         """Returns a word for each of `names`, in small letters."""
         words: dict[str, str] = {}
-        for pair in _COUNTRIES:
-            stem = self.make(4)
-            for word, ending in zip(pair.split(), _COUNTRY_ENDINGS, strict=True):
-                words[word] = stem + ending
         for name in names:
-            if name not in words:
-                words[name] = self.make(len(name))
+            words[name] = self.make(len(name))
+        for pair in _COUNTRIES:
+            country, adjective = pair.split()
+            if country in words or adjective in words:
+                stem = self.make(4)
+                words[country] = stem + _COUNTRY_ENDINGS[0]
+                words[adjective] = stem + _COUNTRY_ENDINGS[1]
         return words
 
     def make(self, length: int) -> str:

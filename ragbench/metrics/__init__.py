@@ -1,6 +1,6 @@
 """Scores as pure functions of records, their registry, and the statistics of comparing runs."""
 
-from ragbench.metrics import drop, efficiency
+from ragbench.metrics import drop, efficiency, silence as silence
 from ragbench.metrics.aggregate import (
     DEFAULT_METRICS,
     GROUPINGS,

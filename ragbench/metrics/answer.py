@@ -93,16 +93,30 @@ def best(compare: Compare, pred: str, answers: Sequence[str]) -> float:
     return max(compare(pred, answer) for answer in answers)
 
 
+def is_answerable(record: Record) -> bool:
+    """Whether the question has an answer in what could be searched (`metrics.silence`)."""
+    return record.extra.get("answerable") is not False
+
+
 @cache
-def best_of_answer(compare: Compare) -> Callable[[Record], float]:
-    """The function that gives `best` of a record's answer: one for all metrics that compare so."""
-    return once(lambda record: best(compare, record.answer_text, record.answers))
+def best_of_answer(compare: Compare) -> Callable[[Record], float | None]:
+    """The function that gives `best` of a record's answer: one for all metrics that compare so.
+
+    It gives None for a question that has no answer: what is right there is to be silent.
+    """
+
+    def score(record: Record) -> float | None:
+        if not is_answerable(record):
+            return None
+        return best(compare, record.answer_text, record.answers)
+
+    return once(score)
 
 
 _HOTPOT_F1, _MUSIQUE_F1 = best_of_answer(token_f1), best_of_answer(musique_token_f1)
 
 
-def official_f1(record: Record) -> float:
+def official_f1(record: Record) -> float | None:
     """F1 as the question's data set defines it; HotpotQA's (and 2Wiki's) where it names none."""
     return (_MUSIQUE_F1 if record.extra.get("f1") == "musique" else _HOTPOT_F1)(record)
 

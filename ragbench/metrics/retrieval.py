@@ -72,11 +72,14 @@ def evidence(record: Record) -> float | None:
 
 
 def retrieval_efficiency(record: Record) -> float | None:
-    """F1 of the answer for each retrieval; None where nothing was searched."""
+    """F1 of the answer for each retrieval; None where nothing was searched, or nothing is right."""
     searches = len(rankings(record))
     if record.failed:
         return 0.0
-    return official_f1(record) / searches if searches else None
+    f1 = official_f1(record)
+    if f1 is None or not searches:
+        return None
+    return f1 / searches
 
 
 def retrieved_tokens(record: Record) -> float:

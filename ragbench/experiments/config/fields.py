@@ -86,6 +86,19 @@ class DataConfig(Knobs):
     size: int = Field(
         2000, ge=100, le=1_000_000, description="number of passages of the synthetic data set"
     )
+    renamed: Annotated[str | None, Option(metavar="KEY")] = Field(
+        None,
+        min_length=1,
+        description="change every name and year one to one, by this key, so that nothing is known "
+        "by heart",
+    )
+    unanswerable: Annotated[float | None, Option(metavar="SHARE")] = Field(
+        None,
+        gt=0,
+        le=1,
+        description="take one gold passage from this share of the questions, which then have no "
+        "answer",
+    )
     split_seed: Annotated[int | None, Option(default="as --seed")] = Field(
         None, ge=0, description="seed of the splits and of the synthetic data set"
     )

@@ -45,6 +45,7 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
     for name, result in named:
         yield f"B: {name}, {result.b.folder}"
         yield from (f"  {metric}: {sentence(c)}" for metric, c in result.scores.items())
+        yield from memory_lines(result)
     several = (Column("run", "B"),) if len(results) > 1 else ()
     yield _scores(named, several)
     yield from cluster_line([c for result in results for c in result.scores.values()])
@@ -63,6 +64,23 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
 def sentence(c: Comparison) -> str:
     """What a comparison shows of B."""
     return c.verdict if c.verdict.startswith("no difference") else f"B is {c.verdict}"
+
+
+def memory_lines(result: RunComparison) -> list[str]:
+    """What knowing the names by heart was worth, where one run is over renamed questions."""
+    keys = [run.card.data_card.get("renamed") for run in (result.a, result.b)]
+    if (keys[0] is None) == (keys[1] is None):
+        return []
+    lines = []
+    for metric, c in result.scores.items():
+        sign = -1 if keys[0] is None else 1
+        ends = ""
+        if c.interval:
+            low, high = sorted((sign * c.interval.low, sign * c.interval.high))
+            ends = f" [{low:+.3f}, {high:+.3f}]"
+        worth = sign * c.difference
+        lines.append(f"  memory was worth {worth:+.3f} {metric}{ends}: plain less renamed")
+    return lines
 
 
 def compared(c: Comparison) -> dict[str, Any]:

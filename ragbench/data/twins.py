@@ -1,0 +1,150 @@
+"""Twins of a data set: the same questions in a world that nobody knows, or without an answer.
+
+Both keep the ids of questions, so that a run over a twin is paired with one over the original.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dspy
+
+from ragbench.data.base import Dataset, Split
+from ragbench.data.renaming import Renaming
+from ragbench.errors import DataError
+from ragbench.passages import Corpus, Passage
+
+#: Fields of an example that are no text about the world.
+_NOT_RENAMED = frozenset(
+    {"qid", "qtype", "hops", "cluster", "level", "source", "f1", "answerable"}
+    | {"answer_id", "evidences_id"}
+)
+
+
+def renamed(dataset: Dataset, key: str) -> Dataset:
+    """Returns `dataset` with every name and year in questions, passages and answers changed.
+
+    See `ragbench.data.renaming`. The passages are held in memory.
+
+    Raises:
+        DataError: the texts hold no name, as where all is in small letters.
+    """
+    every = _examples(dataset)
+    rename = Renaming(_texts(dataset, every), (p.title for p in dataset.corpus), key)
+    if not rename.words:
+        raise DataError(f"{dataset.name} holds no name written with a capital, so none is changed")
+    corpus = dataset.corpus
+    alignment = {}
+    for pid, facts in corpus.alignment.items():
+        alignment[rename(pid)] = tuple((rename(title), place) for title, place in facts)
+    changed = Corpus(
+        tuple(_rename_passage(passage, rename) for passage in corpus),
+        view=corpus.view,
+        alignment=alignment,
+        contexts=corpus.contexts,
+        askers={rename(question): qids for question, qids in corpus.askers.items()},
+    )
+    twins = {str(example.qid): _rename_example(example, rename) for example in every}
+    return _with(dataset, twins, changed, {"renamed": key, "names": len(rename.words)})
+
+
+def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
+    """Returns `dataset` with one gold passage of `share` of the questions out of reach.
+
+    The passage leaves the question's own passages, or the corpus where all search that. A question
+    that has lost one has `answerable` False and neither gold passages nor supporting facts; the
+    others have it True. In a
+    pooled corpus a question that shares the passage loses it too. Questions whose gold passages are
+    not known stay as they are.
+
+    Raises:
+        DataError: no question's gold passages are known.
+    """
+    every = _examples(dataset)
+    known = [example for example in every if example.gold_pids]
+    if not known:
+        raise DataError(f"{dataset.name} has no gold passages, so that none can be taken away")
+    chance = random.Random(f"ragbench unanswerable {seed}")
+    chosen = chance.sample(known, max(1, round(share * len(known))))
+    removed = {str(example.qid): chance.choice(sorted(example.gold_pids)) for example in chosen}
+    corpus = dataset.corpus
+    if corpus.contexts:
+        lost = {qid: {pid} for qid, pid in removed.items()}
+        corpus = _without_own(corpus, removed)
+    else:
+        gone = set(removed.values())
+        lost = {str(example.qid): gone for example in known}
+        kept = tuple(passage for passage in corpus if passage.pid not in gone)
+        corpus = Corpus(kept, view=corpus.view, alignment=corpus.alignment)
+    twins = {}
+    for example in every:
+        twin = example.copy()
+        if example.gold_pids:
+            answerable = lost.get(str(example.qid), set()).isdisjoint(example.gold_pids)
+            twin.answerable = answerable
+            if not answerable:
+                twin.gold_pids = []
+                twin.support = []
+        twins[str(example.qid)] = twin
+    unanswerable = sum(twin.get("answerable") is False for twin in twins.values())
+    return _with(dataset, twins, corpus, {"unanswerable": unanswerable})
+
+
+def _without_own(corpus: Corpus, removed: Mapping[str, str]) -> Corpus:
+    contexts = dict(corpus.contexts)
+    for qid, pid in removed.items():
+        place = corpus.positions[pid]
+        contexts[qid] = tuple(at for at in contexts[qid] if at != place)
+    return replace(corpus, contexts=contexts)
+
+
+def _examples(dataset: Dataset) -> Sequence[dspy.Example]:
+    if dataset.questions:
+        return dataset.questions
+    every: list[dspy.Example] = []
+    for split in dataset.splits.values():
+        every += split
+    return every
+
+
+def _with(
+    dataset: Dataset, twins: Mapping[str, dspy.Example], corpus: Corpus, card: Mapping[str, Any]
+) -> Dataset:
+    splits: dict[Split, Sequence[dspy.Example]] = {}
+    for name, examples in dataset.splits.items():
+        splits[name] = [twins[str(example.qid)] for example in examples]
+    questions = [twins[str(example.qid)] for example in dataset.questions]
+    origin = dataset.card.get("twin_of", dataset.digest)
+    return replace(
+        dataset,
+        splits=splits,
+        corpus=corpus,
+        card={**dataset.card, **card, "twin_of": origin},
+        questions=questions,
+    )
+
+
+def _texts(dataset: Dataset, examples: Sequence[dspy.Example]) -> Iterator[str]:
+    for passage in dataset.corpus:
+        yield passage.title
+        yield passage.text
+    for example in examples:
+        yield example.question
+        yield from example.answers
+
+
+def _rename_passage(passage: Passage, rename: Renaming) -> Passage:
+    sentences = tuple(rename(sentence) for sentence in passage.sentences)
+    text = " ".join(sentences) if sentences else rename(passage.text)
+    return Passage(rename(passage.pid), rename(passage.title), text, sentences, passage.score)
+
+
+def _rename_example(example: dspy.Example, rename: Renaming) -> dspy.Example:
+    twin = example.copy()
+    for field, value in example.items():
+        if field not in _NOT_RENAMED:
+            twin[field] = rename.of(value)
+    return twin

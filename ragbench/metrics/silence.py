@@ -1,0 +1,60 @@
+"""Does a system know when to be silent? Answers and refusals, where some questions have no answer.
+
+A question has none where its example says `answerable: false`: MuSiQue's Full set (Trivedi et al.
+2022, arXiv:2108.00573), or a data set that lost a gold passage of some questions
+(`--unanswerable`). A blank answer is a refusal, and so is one that says it has no answer
+(`metrics.text.is_refusal`). A failed question has the worst score.
+"""
+
+from ragbench.metrics.answer import best_of_answer, exact_match, is_answerable
+from ragbench.metrics.base import Metric, add
+from ragbench.metrics.text import is_blank, is_refusal
+from ragbench.record import Record
+
+
+def refused(record: Record) -> bool:
+    """Whether the answer of `record` is blank or says that there is none."""
+    return is_blank(record.answer_text) or is_refusal(record.answer_text)
+
+
+def _answered(record: Record) -> float:
+    return float(not (record.failed or refused(record)))
+
+
+def _right_of_answered(record: Record) -> float | None:
+    if record.failed:
+        return 0.0
+    if refused(record):
+        return None
+    if not is_answerable(record):
+        return 0.0
+    return best_of_answer(exact_match)(record)
+
+
+def _refused_rightly(record: Record) -> float | None:
+    if is_answerable(record):
+        return None
+    return float(refused(record) and not record.failed)
+
+
+def _refused_wrongly(record: Record) -> float | None:
+    if not is_answerable(record):
+        return None
+    return float(refused(record) or record.failed)
+
+
+for _metric in (
+    Metric("answered", _answered, "share of answers that are no refusal"),
+    Metric(
+        "right_of_answered", _right_of_answered, "exact match of the answers that are no refusal"
+    ),
+    Metric("refused_rightly", _refused_rightly, "refusals of the questions without an answer"),
+    Metric(
+        "refused_wrongly",
+        _refused_wrongly,
+        "refusals of the questions that have an answer, and their failures",
+        worst=1.0,
+        higher_is_better=False,
+    ),
+):
+    add(_metric)

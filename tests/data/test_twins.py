@@ -1,0 +1,125 @@
+"""Twins keep ids, support and relations; what is taken away is out of reach and said."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragbench.data import Dataset, DataSpec, load_dataset
+from ragbench.errors import DataError
+from ragbench.metrics import get_metric
+from ragbench.metrics.text import normalise_answer
+from tests.fake_server import FakeServer
+from tests.metrics.records import record
+
+
+def load(**options: object) -> Dataset:
+    return load_dataset(DataSpec(dataset="synthetic", size=200, **options))  # type: ignore[arg-type]
+
+
+def _gold_text(data: Dataset, pids: list[str]) -> str:
+    passages = [data.corpus[data.corpus.positions[pid]] for pid in pids]
+    return " ".join(f"{passage.title} {passage.text}" for passage in passages)
+
+
+@pytest.mark.parametrize("setting", ["distractor", "pooled"])
+def test_a_renamed_data_set_is_the_same_but_for_its_names(setting: str) -> None:
+    plain, twin = load(setting=setting), load(setting=setting, renamed="k")
+    assert twin.digest != plain.digest
+    assert twin.card["renamed"] == "k"
+    assert {split: len(part) for split, part in twin.splits.items()} == {
+        split: len(part) for split, part in plain.splits.items()
+    }
+    changed = 0
+    for before, after in zip(plain.splits["test"], twin.splits["test"], strict=True):
+        assert before.qid == after.qid
+        assert before.question != after.question
+        assert after.inputs().keys() == ["question"]
+        assert [place for _, place in before.support] == [place for _, place in after.support]
+        titles = {twin.corpus[twin.corpus.positions[pid]].title for pid in after.gold_pids}
+        assert {title for title, _ in after.support} <= titles
+        held = normalise_answer(before.answers[0]) in normalise_answer(
+            _gold_text(plain, before.gold_pids)
+        )
+        assert held == (
+            normalise_answer(after.answers[0])
+            in normalise_answer(_gold_text(twin, after.gold_pids))
+        )
+        changed += before.answers != after.answers
+    assert changed > len(plain.splits["test"]) / 2
+    assert twin.digest == load(setting=setting, renamed="k").digest
+    assert twin.digest != load(setting=setting, renamed="other").digest
+
+
+@pytest.mark.parametrize("setting", ["distractor", "pooled"])
+def test_a_question_that_lost_a_gold_passage_cannot_reach_it(setting: str) -> None:
+    plain = load(setting=setting)
+    twin = load(setting=setting, unanswerable=0.5)
+    lost = 0
+    for before, after in zip(plain.questions, twin.questions, strict=True):
+        own = twin.corpus.own(after.question, after.qid)
+        reach = {twin.corpus[place].pid for place in own} if own else set(twin.corpus.positions)
+        whole = set(before.gold_pids) <= reach
+        assert after.answerable == whole
+        assert bool(after.gold_pids) == whole
+        lost += not whole
+    assert 0.4 * len(plain.questions) < lost == twin.card["unanswerable"]
+    if setting == "distractor":
+        assert lost == round(0.5 * len(plain.questions))
+    assert twin.digest == load(setting=setting, unanswerable=0.5).digest
+
+
+def test_without_gold_passages_none_can_be_taken_and_small_letters_have_no_names(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text('{"question": "who founded it?", "answer": "ann"}\n')
+    spec = {"dataset": "jsonl", "data_file": file, "corpus_file": tmp_path / "c.jsonl"}
+    (tmp_path / "c.jsonl").write_text('{"id": "p", "title": "", "text": "it was ann"}\n')
+    with pytest.raises(DataError, match="no gold passages"):
+        load_dataset(DataSpec(**spec, unanswerable=0.5))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="no name written with a capital"):
+        load_dataset(DataSpec(**spec, renamed="k"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("answer", "answerable", "scores"),
+    [
+        # em, answered, right_of_answered, refused_rightly, refused_wrongly
+        ("Paris", True, (1.0, 1.0, 1.0, None, 0.0)),
+        ("Rome", True, (0.0, 1.0, 0.0, None, 0.0)),
+        ("", True, (0.0, 0.0, None, None, 1.0)),
+        ("The passages do not mention it.", True, (0.0, 0.0, None, None, 1.0)),
+        ("Paris", False, (None, 1.0, 0.0, 0.0, None)),
+        ("unknown", False, (None, 0.0, None, 1.0, None)),
+        # failed
+        (None, True, (0.0, 0.0, 0.0, None, 1.0)),
+        (None, False, (0.0, 0.0, 0.0, 0.0, None)),
+    ],
+)
+def test_answers_and_refusals_are_scored_where_some_questions_have_no_answer(
+    answer: str | None, answerable: bool, scores: tuple[float | None, ...]
+) -> None:
+    asked = record(answer, answers=["Paris"], extra={"answerable": answerable})
+    names = ("em", "answered", "right_of_answered", "refused_rightly", "refused_wrongly")
+    assert tuple(get_metric(name).score(asked) for name in names) == scores
+
+
+def test_a_run_over_the_twin_is_paired_with_the_plain_one(
+    command: Callable[..., tuple[int, str, str]], server: FakeServer
+) -> None:
+    plain = {}
+    for example in load_dataset(DataSpec()).splits["test"][:20]:
+        plain[example.question] = example.answers[0]
+    server.script = lambda hit: json.dumps(
+        {"answer": next((a for q, a in plain.items() if q in hit.prompt), "no idea")}
+    )
+    common = ("--program", "direct", "--lm", f"openai/m@{server.url}", "--adapter", "json")
+    for out, more in (("plain", ()), ("renamed", ("--renamed", "k"))):
+        code, _, err = command("eval", *common, "--out", out, *more)
+        assert code == 0, err
+    code, out, err = command("compare", "plain", "renamed")
+    assert code == 0, err
+    assert "memory was worth +1.000 f1" in out
+    assert "plain less renamed" in out
