@@ -14,6 +14,7 @@ from ragbench.experiments.export import export_runs
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.report.comparison import advice_report, comparison_report
 from ragbench.experiments.report.page import make_board
+from ragbench.experiments.report.page.html import page_of
 from ragbench.experiments.report.scores import errors_of
 from ragbench.experiments.report.tables import run_report, runs_report
 from ragbench.experiments.runs.summary import reopen
@@ -21,8 +22,9 @@ from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import RunFolder, records
 from tests.experiments.scored_runs import study
 
-#: More than are kept parsed in these tests.
+#: Questions of a run, and records that stay parsed in these tests.
 QUESTIONS = 40
+KEPT = 7
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(sqlite3, "connect", opened)
     monkeypatch.setattr(records, "parse_record", parsed)
-    monkeypatch.setattr(records, "_PARSED", 7)
+    monkeypatch.setattr(records, "_PARSED", KEPT)
     return counts
 
 
@@ -100,6 +102,13 @@ def test_a_command_opens_a_run_once_and_parses_each_record_once(
 ) -> None:
     command(folders)
     assert work == {"databases": runs, "cards": runs, "records": runs * QUESTIONS}
+
+
+def test_a_page_parses_each_record_once_for_its_tables_and_once_for_its_traces(
+    folders: list[Path], work: Counter[str]
+) -> None:
+    page_of(make_board(folders))
+    assert (work["databases"], work["records"]) == (2, 2 * (QUESTIONS + QUESTIONS - KEPT))
 
 
 def test_scoring_opens_a_run_once_to_read_and_once_to_write(

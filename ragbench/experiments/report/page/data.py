@@ -4,7 +4,7 @@ Every question is taken in the order of its id, so that nothing depends on the o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +114,8 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
             _log.warning("%s is left out: %s", folder, error)
             continue
         if run.records:
-            run.read([*scores.values(), *spending, _cell, paired.question])
+            taken = [*spending, *paired.MEASURES.values()]
+            run.read([*scores.values(), *taken, _cell, paired.question])
             runs.append(run)
         else:
             _log.warning("%s is left out: it has no records", folder)
@@ -287,13 +288,16 @@ def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Ite
 
     `only` is the number of the one piece that is wanted.
     """
-    starts = range(0, len(qids), PIECE) if only is None else [only * PIECE]
-    wanted = qids if only is None else qids[only * PIECE : (only + 1) * PIECE]
-    texts = run.run.texts(run.records[qid] for qid in wanted if qid in run.records)
+    starts: Iterable[int] = range(0, len(qids), PIECE)
+    if only is not None:
+        starts = [only * PIECE]
     for start in starts:
-        records = {q: run.records[q] for q in qids[start : start + PIECE] if q in run.records}
-        calls = [call for record in records.values() for call in record.ledger.calls]
-        names = {name for call in calls for name in (*call.prompt, call.reply) if name in texts}
-        traces = {qid: {k: v for k, v in record.to_dict().items() if k not in _ELSEWHERE}
-                  for qid, record in records.items()}  # fmt: skip
-        yield {"records": traces, "texts": {name: texts[name] for name in sorted(names)}}
+        records = run.records.only(qids[start : start + PIECE])
+        traces = {}
+        found = []
+        for qid, record in records.items():
+            found.append(record)
+            fields = record.to_dict()
+            traces[qid] = {name: fields[name] for name in fields if name not in _ELSEWHERE}
+        texts = run.run.texts(found)
+        yield {"records": traces, "texts": dict(sorted(texts.items()))}
