@@ -196,6 +196,8 @@ def advise(
     if not 0 < worth < kind.score_range[1] - kind.score_range[0]:
         raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
     names = list(labels or [run.folder.name for run in runs])
+    for run in runs:
+        read_for(run, [metric, *SPENDING])
     kept, left_out = _large_enough(runs, names)
     if len(kept) < 2:
         raise ConfigError(
@@ -204,8 +206,6 @@ def advise(
     kept.sort(key=lambda at: (names[at], str(runs[at].folder)))
     names = [names[at] for at in kept]
     runs = [runs[at] for at in kept]
-    for run in runs:
-        read_for(run, [metric, *SPENDING])
     qids = set(runs[0].records)
     for run in runs[1:]:
         qids &= set(shared_questions(runs[0], run, common=common))
