@@ -7,6 +7,7 @@ the same thing is asked again.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ import dspy
 
 from ragbench.data import Dataset, data_set, load_dataset as _load, make_example
 from ragbench.data.answers import answers_of
+from ragbench.data.base import Split
 from ragbench.errors import ConfigError, needs_extra
 from ragbench.experiments.config import CompileConfig, RunConfig, ask_whole, make_config
 from ragbench.experiments.runs.context import limited
@@ -26,7 +28,9 @@ from ragbench.knobs import resolve
 from ragbench.lms.calls import Limits
 from ragbench.lms.factory import keep_lm, make_lm as _make_lm
 from ragbench.lms.lm import RagbenchLM
+from ragbench.logs import get
 from ragbench.metrics import get_metric
+from ragbench.metrics.base import keep_metric
 from ragbench.programs import PROGRAMS, RAGProgram
 from ragbench.programs.external import keep_module
 from ragbench.record import CriticalPath, Ledger, Record, ShownPassage
@@ -47,12 +51,14 @@ if TYPE_CHECKING:
     from ragbench.experiments.recommend import Advice
     from ragbench.experiments.report.table import Table
 
+_log = get(__name__)
+
 Metric: TypeAlias = Callable[..., float | bool]
 #: What may be asked: the name of a data set, one that was loaded, or examples of one's own.
 Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
 #: What may answer: the name of a program, `package.module:Class`, or a DSPy module or its class.
 Program: TypeAlias = str | dspy.Module | type[dspy.Module]
-LM: TypeAlias = str | dspy.LM
+LM: TypeAlias = str | dspy.BaseLM
 #: What may search: the name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
 AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]
 
@@ -87,14 +93,30 @@ class Run:
         """Mean of each headline metric; a failed question counts as the worst."""
         return dict(self.evaluation.summary.scores)
 
-    def mean(self, name: str) -> float | None:
-        """The mean of the metric called `name` over the questions that have it; None if none has.
+    def mean(self, name: str | Metric) -> float | None:
+        """The mean of a metric over the questions that have it; None if none has.
 
+        `name` is a metric's name, FILE.py:function, or a function of one's own.
         UnknownNameError where there is no such metric.
         """
+        if not isinstance(name, str):
+            name = keep_metric(name)
+        allow(name)
         scores = [get_metric(name).score(record) for record in self.records]
         known = [value for value in scores if value is not None]
         return sum(known) / len(known) if known else None
+
+    def toDict(self) -> dict[str, Any]:  # noqa: N802  # as DSPy's own results call it
+        """Folder, scores, summary and answers, as JSON has them."""
+        records: list[dict[str, Any]] = []
+        for record in self.records:
+            row: dict[str, Any] = {"qid": record.qid, "question": record.question}
+            row |= {"answers": record.answers, "answer": record.answer}
+            row |= {"failed": record.failed, "scores": record.scores}
+            records.append(row)
+        fields = {"folder": self.folder, "scores": self.scores, "summary": self.summary}
+        made: dict[str, Any] = json.loads(json.dumps({**fields, "records": records}, default=str))
+        return made
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per question, with the columns of `ragbench export` (docs/export.md)."""
@@ -149,8 +171,8 @@ def metric(name: str = "f1") -> Metric:
     """The metric called `name` for `dspy.Evaluate` and every DSPy optimizer.
 
     Called as `metric(example, prediction, trace=None)` it gives the score; with a trace, as
-    optimizers call it to choose demonstrations, whether the score is the best there is. What has
-    not what the metric needs, such as gold passages, has the worst score.
+    optimizers call it to choose demonstrations, whether the score is the best there is. ConfigError
+    where the example or the prediction has not what the metric needs, such as gold passages.
     """
     measure = get_metric(name)
 
@@ -158,7 +180,11 @@ def metric(name: str = "f1") -> Metric:
         example: dspy.Example, prediction: Any, trace: Any = None, *_: object, **__: object
     ) -> float | bool:
         value = measure.score(record_of(example, prediction))
-        value = measure.worst if value is None else value
+        if value is None:
+            raise ConfigError(
+                f"the metric {name} needs what this example or prediction has not, such as gold "
+                "passages or the reply of a judge; its score is not known"
+            )
         if trace is None:
             return float(value)
         return measure.score_range is not None and value >= measure.score_range[1]
@@ -174,7 +200,7 @@ def record_of(example: dspy.Example, prediction: Any) -> Record:
     return Record(
         qid=str(example.get("qid") or ""),
         question=str(example.get("question") or ""),
-        answers=[str(each) for each in example.get("answers") or [example.get("answer")]],
+        answers=answers_of(example.get("answers") or example.get("answer")),
         support=list(example.get("support") or []),
         gold_pids=list(example.get("gold_pids") or []),
         answer=None if answer is None else str(answer),
@@ -194,9 +220,10 @@ def evaluate(
     program: Program = "ircot",
     data: Data | None = None,
     *,
-    lm: LM = "local",
+    lm: LM | None = None,
     retriever: AnyRetriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
+    devset: Sequence[dspy.Example] | None = None,
     **options: Any,
 ) -> Run:
     """Ask every question of `data` that has no record yet, and give the run.
@@ -207,8 +234,10 @@ def evaluate(
     object holds what cannot be read, such as an open connection.
     LMUnavailableError where the LM went away: what is finished is kept, and asking again continues.
     """
+    limits = _take_limits(options)
+    data = _one_of(data, devset, "devset")
     config = ask_whole(_config_of(program, data, lm, retriever, corpus, options), options)
-    with limited(Limits(), config.folder()):
+    with limited(limits, config.folder()):
         return Run(_evaluate(config))
 
 
@@ -217,9 +246,12 @@ def compile(
     data: Data | None = None,
     *,
     optimizer: Any = "bootstrap",
-    lm: LM = "local",
+    lm: LM | None = None,
     retriever: AnyRetriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
+    trainset: Sequence[dspy.Example] | None = None,
+    valset: Sequence[dspy.Example] | None = None,
+    metric: str | Metric | None = None,
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Path:
@@ -227,7 +259,8 @@ def compile(
 
     Give it to `evaluate(..., compiled=folder)`. `optimizer` is a name, or any optimizer of DSPy's
     kind: a `dspy.teleprompt.Teleprompter`, or its class. `settings` are those of the compile, such
-    as `train_limit`, `metric` or `optimizer_seed`; `options` are as for `evaluate`.
+    as `train_limit` or `optimizer_seed`; `metric` is a name, FILE.py:function or a function;
+    `options` are as for `evaluate`.
     """
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder
@@ -235,10 +268,18 @@ def compile(
 
     if not isinstance(optimizer, str):
         optimizer = keep_optimizer(optimizer)
+    limits = _take_limits(options)
+    if trainset is not None or valset is not None:
+        if trainset is None or valset is None or data is not None:
+            raise ConfigError("give trainset=[...] and valset=[...] together, without data")
+        data = _own({"train": trainset, "validation": valset}, corpus)
+        corpus = None
     config = _config_of(program, data, lm, retriever, corpus, options)
-    compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
-    compile_program(config, compile_config)
-    return compile_folder(config, compile_config)
+    compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, metric, settings))
+    folder = compile_folder(config, compile_config)
+    with limited(limits, folder):
+        compile_program(config, compile_config)
+    return folder
 
 
 def compare(
@@ -261,7 +302,7 @@ def verdict(
     *,
     optimizer: str = "bootstrap",
     seeds: int = 3,
-    lm: LM = "local",
+    lm: LM | None = None,
     retriever: AnyRetriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -284,10 +325,11 @@ def verdict(
     from ragbench.experiments.compare.running import run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
 
+    limits = limits or _take_limits(options)
     config = _config_of(program, data, lm, retriever, corpus, options)
-    compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
+    compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, None, settings))
     request = VerdictRequest(seeds, equal_cost, tuple(metrics), margin, max_questions)
-    with limited(limits or Limits(), verdict_folder(config, compile_config)):
+    with limited(limits, verdict_folder(config, compile_config)):
         return run_verdict(config, compile_config, request, on_message=on_message)
 
 
@@ -327,13 +369,16 @@ _given: dict[str, Dataset] = {}
 def _config_of(
     program: Program,
     data: Data | None,
-    lm: LM,
+    lm: LM | None,
     retriever: AnyRetriever,
     corpus: Iterable[Passage | str] | None,
     options: Mapping[str, Any],
 ) -> RunConfig:
     """The config that these objects and options come to."""
-    if not isinstance(lm, str | dspy.LM):
+    if lm is None:
+        lm = dspy.settings.lm or "local"
+        _log.warning("no lm was given: it is %s", getattr(lm, "model", "the local model"))
+    if not isinstance(lm, str | dspy.BaseLM):
         raise ConfigError(
             f"lm={repr(lm)[:80]} is neither a spec such as openai/gpt-4o-mini nor a dspy.LM object"
         )
@@ -357,12 +402,40 @@ def _config_of(
     return make_config(fields)
 
 
+def _take_limits(options: dict[str, Any]) -> Limits:
+    """The limits among `options`, by the names of the command line, which are taken out."""
+    return Limits(
+        cost=options.pop("max_cost", None),
+        tokens=options.pop("max_total_tokens", None),
+        calls=options.pop("max_calls", None),
+        minutes=options.pop("max_minutes", None),
+    )
+
+
+def _one_of(data: Data | None, examples: Data | None, name: str) -> Data | None:
+    if data is not None and examples is not None:
+        raise ConfigError(f"data and {name} both say what is asked; leave one out")
+    return examples if data is None else data
+
+
+def _compile_fields(
+    optimizer: str, metric: str | Metric | None, settings: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    fields = {"optimizer": optimizer, **(settings or {})}
+    if metric is not None:
+        fields["metric"] = metric
+    chosen = fields.get("metric")
+    if chosen is not None and not isinstance(chosen, str):
+        fields["metric"] = keep_metric(chosen)
+    return fields
+
+
 def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
     if isinstance(data, str):
         if corpus is not None:
             raise ConfigError(f"the data set {data!r} brings its corpus; leave corpus out")
         return data
-    dataset = data if isinstance(data, Dataset) else _own(data, corpus)
+    dataset = data if isinstance(data, Dataset) else _own({"test": data}, corpus)
     name = f"{dataset.name}-{dataset.digest[:12]}"
     if name not in _given:
         _given[name] = dataset
@@ -372,18 +445,24 @@ def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
     return name
 
 
-def _own(examples: Iterable[dspy.Example], corpus: Iterable[Passage | str] | None) -> Dataset:
-    """Examples of one's own as a data set whose every question is a test question."""
-    if not isinstance(examples, Iterable):
-        raise ConfigError(f"data={examples!r} is neither a data set nor a list of dspy.Example")
-    made: dict[str, dspy.Example] = {}
-    for example in map(_example, examples):
-        if made.setdefault(example.qid, example) is not example:
-            raise ConfigError(
-                f"two examples have the qid {example.qid!r} (without one it is of the question): "
-                f"{example.question[:80]!r}; give each its own qid, or leave one out"
-            )
-    return Dataset("own", {"test": list(made.values())}, Corpus(_passages(corpus)), "pooled")
+def _own(
+    splits: Mapping[Split, Iterable[dspy.Example]], corpus: Iterable[Passage | str] | None
+) -> Dataset:
+    """Examples of one's own, by split, as a data set."""
+    made: dict[Split, list[dspy.Example]] = {}
+    known: dict[str, dspy.Example] = {}
+    for split, examples in splits.items():
+        if not isinstance(examples, Iterable):
+            raise ConfigError(f"{examples!r} is neither a data set nor a list of dspy.Example")
+        made[split] = []
+        for example in map(_example, examples):
+            if known.setdefault(example.qid, example) is not example:
+                raise ConfigError(
+                    f"two examples have the qid {example.qid!r} (without one it is of the "
+                    f"question): {example.question[:80]!r}; give each its own qid, or leave one out"
+                )
+            made[split].append(example)
+    return Dataset("own", made, Corpus(_passages(corpus)), "pooled")
 
 
 def _passages(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:

@@ -300,6 +300,11 @@ class Search:
     latency_s: FiniteFloat
     cached: bool = False
 
+    @property
+    def pids(self) -> tuple[str, ...]:
+        """Ids of the passages that came back, best first."""
+        return tuple(pid for pid, _ in self.hits)
+
 
 @dataclass(frozen=True, slots=True)
 class ShownPassage:

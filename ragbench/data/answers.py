@@ -135,9 +135,7 @@ def _no_bool(value: Any) -> Any:
 
 #: What a system says that it took; more calls or tokens than a person can mean are a mistake.
 _Count = Annotated[int, Field(ge=0, le=100_000_000)]
-Count = Annotated[
-    _Count | None, BeforeValidator(_text_to_whole_number), BeforeValidator(_no_bool)
-]
+Count = Annotated[_Count | None, BeforeValidator(_text_to_whole_number), BeforeValidator(_no_bool)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Amount = Annotated[_Amount | None, BeforeValidator(_no_bool)]
 

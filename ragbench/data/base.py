@@ -117,13 +117,17 @@ class Dataset:
         for split in sorted(self.splits):
             state.update(f"\x1d{split}".encode())
             for example in self.splits[split]:
-                given = {k: v for k, v in example.items() if k != "cluster"}  # follows from these
+                given = {k: v for k, v in example.items() if k not in _FOLLOWS}
                 fields = json.dumps(given, sort_keys=True, ensure_ascii=True)
                 state.update(f"\x1e{fields}".encode())
         for question in sorted(self.corpus.askers):
             for positions in self.corpus.contexts_of(question):
                 state.update(f"\x1c{question}\x1f{positions}".encode())
         return state.hexdigest()
+
+
+#: Fields of an example that follow from the others.
+_FOLLOWS = frozenset({"cluster", "answer"})
 
 
 @dataclass(frozen=True)
@@ -202,8 +206,11 @@ def make_example(
     index)`. `gold_pids` lists the pids of all gold passages in this corpus and view; it is empty
     unless every one is known, so that recall is never computed over a part. `decomposition` lists
     the sub-questions, each with `question` and `answer`. `extra` holds what one data set alone has;
-    it must be JSON.
+    it must be JSON. The first answer also stands as `answer`, the name that DSPy's own optimizers
+    and metrics read.
     """
+    if answers:
+        extra = {"answer": answers[0], **extra}
     example = dspy.Example(
         qid=qid,
         question=question,

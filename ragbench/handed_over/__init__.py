@@ -31,13 +31,15 @@ _DIGEST = re.compile(r"#[0-9a-f]{12}$")
 _objects: dict[str, Any] = {}
 
 
-def keep(value: Any, label: str, *, stands_for: str = "") -> str:
+def keep(value: Any, label: str, *, stands_for: str = "", beside: Any = None) -> str:
     """The name of `value` in configs of this process: the same for one that answers the same.
 
-    Where a part of it cannot be read, `stands_for` is taken for that part. Without it the name is
-    a new one each time, and a warning says so.
+    `beside` is what is used with it and counts in its digest. Where a part of `value` cannot be
+    read, `stands_for` is taken for that part. Without it the name is a new one each time, and a
+    warning says so.
     """
     identity = identity_of(value)
+    also = "" if beside is None else identity_of(beside).digest
     if identity.unread and not stands_for:
         _log.warning(
             "%s: %s cannot be read, so that no earlier run is known to be of the same %s: this is "
@@ -45,7 +47,7 @@ def keep(value: Any, label: str, *, stands_for: str = "") -> str:
             label.removeprefix(PREFIX), ", ".join(identity.unread[:3]), type(value).__name__,
         )  # fmt: skip
         stands_for = uuid.uuid4().hex
-    text = f"{identity.digest} {stands_for}"
+    text = f"{identity.digest} {also} {stands_for}"
     name = f"{label}{_MARK}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     _objects[name] = value
     return name

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from ragbench import handed_over
+from ragbench.errors import ConfigError
 from ragbench.record import Record
 from ragbench.registry import Registry
 from ragbench.user_code import blamed_on, is_ours, load_object
@@ -113,26 +115,78 @@ def get_metric(name: str) -> Metric:
     return METRICS.get(name)
 
 
+def metric_function(spec: str) -> Callable[..., Any]:
+    """The function that `spec` names, or that was handed over under this name."""
+    if handed_over.digest_of(spec):
+        kept: Callable[..., Any] = handed_over.find(spec)
+        return kept
+    found = load_object(spec, "--metric")
+    if not callable(found):
+        raise ConfigError(f"--metric {spec} is no function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def keep_metric(function: Callable[..., Any]) -> str:
+    """The name of a metric of a person's own in configs of this process."""
+    if not callable(function):
+        raise ConfigError(f"metric={repr(function)[:80]} is neither a name nor a function")
+    name = getattr(function, "__name__", type(function).__name__)
+    return handed_over.keep(function, f"{handed_over.PREFIX}{name}")
+
+
+def range_of(function: Callable[..., Any]) -> tuple[float, float]:
+    """The least and the greatest score of a person's own metric: its `range`, else [0, 1]."""
+    low, high = getattr(function, "range", (0.0, 1.0))
+    return float(low), float(high)
+
+
+def read_score(reply: Any, scores: tuple[float, float] = (0.0, 1.0)) -> float:
+    """The score that a metric gave: a bool, a number also of numpy, or what has a `score`.
+
+    Raises:
+        ValueError: it is none of these, not finite, or outside of `scores`.
+    """
+    score = getattr(reply, "score", reply)
+    if callable(getattr(score, "item", None)):  # of numpy
+        score = score.item()
+    if not isinstance(score, bool | int | float):
+        raise ValueError(f"it gave {type(score).__name__}, not a number")
+    low, high = scores
+    if not low <= score <= high:  # NaN is not, either
+        raise ValueError(
+            f"it gave {score}, which is not from {low:g} to {high:g}; set its attribute range = "
+            "(least, greatest) where its scores are others"
+        )
+    return float(score)
+
+
 def own_metric(spec: str) -> Metric:
     """The metric of the function that `spec` names, called as DSPy calls a metric.
 
-    The example has `question`, `answer` and `answers`, the prediction `answer` and `passages`. The
-    function gives a number in [0, 1], a bool, or a prediction with a `score`. ConfigError where it
-    cannot be imported, or the user did not name it.
+    The example has `question`, `answer` and `answers`, the prediction `answer` and `passages`. What
+    the function gives is read by `read_score`. ConfigError where it cannot be imported, or the user
+    did not name it.
     """
     import dspy
 
-    function = load_object(spec, "--metric")
+    function = metric_function(spec)
+    scores = range_of(function)
 
     @wraps(function)
     def score(record: Record) -> float | None:
         example = dspy.Example(
             question=record.question, answer=record.answers[0], answers=list(record.answers)
         ).with_inputs("question")
-        said = function(example, dspy.Prediction(answer=record.answer, passages=record.passages))
-        return float(getattr(said, "score", said))
+        prediction = dspy.Prediction(answer=record.answer, passages=record.passages)
+        return read_score(function(example, prediction), scores)
 
-    return Metric(spec, _zero_if_failed(score), f"your own function {spec}")
+    @wraps(function)
+    def worst_if_failed(record: Record) -> float | None:
+        return scores[0] if record.failed else score(record)
+
+    text = f"your own function {spec}"
+    return Metric(spec, worst_if_failed, text, worst=scores[0], score_range=scores)
 
 
 def metric_names() -> list[str]:

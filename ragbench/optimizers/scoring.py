@@ -12,20 +12,19 @@ pred_name, pred_trace`; the example has `question`, `answer` and `answers`. Its 
 whose best value is 1, a bool, or a prediction with a `score` and perhaps a `feedback`.
 """
 
-import hashlib
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import dspy
 
+from ragbench import handed_over
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, token_f1
+from ragbench.metrics.base import metric_function, range_of, read_score
 from ragbench.optimizers.students import run_of
 from ragbench.programs.core.program import NO_ANSWER
-from ragbench.user_code import contained, load_object
+from ragbench.user_code import contained
 from ragbench.words import question_key
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
@@ -157,9 +156,8 @@ class OwnMetric:
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
-        self._function: Callable[..., Any] = load_object(spec, "--metric")
-        if not callable(self._function):
-            raise ConfigError(f"--metric {spec} is no function")
+        self._function = metric_function(spec)
+        self._range = range_of(self._function)
         self._taken = _positional(self._function)
 
     def __call__(self, example: dspy.Example, prediction: Any) -> float:
@@ -180,8 +178,8 @@ class OwnMetric:
         arguments = (example, prediction, trace, pred_name, pred_trace)
         with contained(f"--metric {self.spec}"):
             reply = self._function(*arguments[: self._taken])
-        score = _number(reply)
-        best_so = score >= 1.0
+            score = read_score(reply, self._range)
+        best_so = score >= self._range[1]
         if isinstance(reply, bool):
             best_so = reply
         text = reply.get("feedback") if isinstance(reply, dspy.Prediction) else None
@@ -191,24 +189,18 @@ class OwnMetric:
         """Raise ConfigError unless it scores the gold answer of `example`; asks no LM."""
         prediction = dspy.Prediction(answer=example.answers[0], passages=[])
         try:
-            score = self(example, prediction)
+            self(example, prediction)
             self.judge(example, prediction, [])
         except Exception as error:  # whatever a stranger's function raises
             raise ConfigError(
                 f"--metric {self.spec} fails on a gold answer: {type(error).__name__}: {error}; it "
                 "is called as metric(example, prediction, trace=None) and gives a number"
             ) from None
-        if not math.isfinite(score):
-            raise ConfigError(f"--metric {self.spec} gives {score} for a gold answer")
 
     @property
     def digest(self) -> str:
-        """A hash of its source file: a changed metric is another compile."""
-        try:
-            source = Path(inspect.getfile(self._function)).read_bytes()
-        except (OSError, TypeError):  # of a notebook, or an object with a `__call__`
-            source = repr(self._function).encode()
-        return hashlib.sha256(source).hexdigest()[:16]
+        """What tells it from others, by its code and state: a changed metric is another compile."""
+        return handed_over.digest_of(self.spec) or handed_over.identity_of(self._function).digest
 
 
 def _positional(function: Callable[..., Any]) -> int:
@@ -223,10 +215,3 @@ def _positional(function: Callable[..., Any]) -> int:
             return 5
         number += parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     return min(number, 5)
-
-
-def _number(said: Any) -> float:
-    score = said.score if isinstance(said, dspy.Prediction) else said
-    if isinstance(score, bool | int | float):
-        return float(score)
-    raise TypeError(f"it gave {type(said).__name__}, not a number")

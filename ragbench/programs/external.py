@@ -73,6 +73,8 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__(retriever, **knobs)
+        #: The person's, by `dspy.configure` or `dspy.context`; None: that of the run.
+        self.adapter = dspy.settings.adapter
         meter_brought_lms()
         follow_threads()
         self.traced = TracedRetriever(self.knobs.k)
@@ -99,6 +101,8 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         # Calls are the program's, not those of an optimizer's prompt model.
         context = replace(current(), caller=("", "")).plus(SearchNotes(trace.note_search))
         settings: dict[str, Any] = {"rm": self.traced, OWN: True, "max_history_size": MOST_HISTORY}
+        if self.adapter is not None:
+            settings["adapter"] = self.adapter
         if dspy.settings.trace is None:  # some of DSPy's modules add to it
             settings["trace"] = []
         with use(context, **settings), contained(self.name):
@@ -164,7 +168,8 @@ def keep_module(module: dspy.Module | type[dspy.Module], *, stands_for: str = ""
             f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
         )
     label = f"{made.__module__}:{made.__qualname__}"
-    return handed_over.keep(module, label, stands_for=stands_for)
+    adapter = dspy.settings.adapter
+    return handed_over.keep(module, label, stands_for=stands_for, beside=adapter)
 
 
 def program_digest(spec: str) -> str:

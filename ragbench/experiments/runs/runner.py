@@ -79,7 +79,17 @@ _BY_CLASS: tuple[tuple[type[BaseException], str], ...] = (
     (DataError, "retriever"),
 )
 _EXAMPLE_FIELDS = frozenset(
-    {"qid", "question", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
+    {
+        "qid",
+        "question",
+        "answer",
+        "answers",
+        "qtype",
+        "hops",
+        "support",
+        "gold_pids",
+        "decomposition",
+    }
 )
 
 
