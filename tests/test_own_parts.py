@@ -15,7 +15,7 @@ from ragbench.cli.main import COMMANDS, cli
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.lms.factory import make_lm
 from ragbench.programs import PROGRAMS
-from ragbench.retrievers import Corpus, Passage
+from ragbench.retrievers import Corpus, Passage, make_retriever
 from tests.fake_server import FakeServer
 from tests.retrievers.wire import serving
 
@@ -230,3 +230,17 @@ def test_no_command_over_folders_runs_the_code_that_they_name(
     with pytest.raises(ConfigError, match="was not loaded"):
         PROGRAMS.get("own.py:Own")
     assert not marker.exists()
+
+
+def test_a_server_that_searches_is_one_for_all_questions_with_their_own_passages() -> None:
+    corpus = Corpus(
+        tuple(Passage(f"p{n}", "", f"Text {n}.") for n in range(2)),
+        contexts={"Who?": (0,), "Where?": (1,)},
+    )
+    made = rb.make_retriever("http", corpus, url="http://127.0.0.1:9/find")
+    whole = make_retriever("http", corpus, setting="distractor", url="http://127.0.0.1:9/find")
+    whole.whole.server.begin(timeout=0.25)
+    for question in corpus.contexts:
+        small = whole.for_question(question)
+        assert small.server is whole.whole.server  # with its time limit
+        assert small.server is not made.server

@@ -36,7 +36,7 @@ Model = TypeVar("Model", bound=Record)
 
 
 def validate(model: type[Model], row: Row) -> Model:
-    """The row as `model`.
+    """The row as `model`; null is an absent field.
 
     In a field that is no text, a text that is a JSON list or object is what it holds.
 
@@ -46,9 +46,10 @@ def validate(model: type[Model], row: Row) -> Model:
     if not isinstance(row.data, dict):
         raise DataError(f"{row.where}: must be an object, not {kind_of(row.data)}")
     structured = _structured(model)
-    data = dict(row.data)
-    for name in structured & data.keys():
-        data[name] = unpacked(data[name])
+    data: dict[str, Any] = {}
+    for name, value in row.data.items():
+        if value is not None:
+            data[name] = unpacked(value) if name in structured else value
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -59,6 +60,10 @@ def validate(model: type[Model], row: Row) -> Model:
         message = "is missing" if "." in field else missing(model, row, field)
     elif first["type"].endswith("_type"):
         message = f"{message}, not {kind_of(first['input'])}"
+        if model.option and isinstance(first["input"], dict):
+            within = next(iter(first["input"]), "NAME")
+            name = str(first["loc"][0])
+            message += f"; {model.option} {name}={name}.{within} reads what is within"
     fail(row, field, message)
 
 

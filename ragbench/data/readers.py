@@ -52,9 +52,10 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
     another coding.
 
     Raises:
-        DataError: the file cannot be read or is malformed.
+        DataError: the file cannot be read, is malformed, or changed while it was read.
     """
     check_regular(path)
+    before = _stamp(path)
     suffix = path.suffix.lower()
     if suffix in _OTHER_TABLES:
         raise DataError(f"{path}: {suffix} files are not read; {_OTHER_TABLES[suffix]}")
@@ -74,6 +75,15 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
         yield row
     if empty:
         raise DataError(f"{path}: is empty: it holds no record")
+    if _stamp(path) != before:
+        raise DataError(f"{path}: changed while it was read; run this again when it is whole")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Size in bytes and time of the last change in nanoseconds."""
+    with _reading(path):
+        stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def read_json(path: Path, encoding: str = "") -> Any:

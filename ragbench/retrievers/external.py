@@ -9,9 +9,9 @@ with a text, and where they are known a title, an id and a score; `dspy.Retrieve
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import httpx
 from pydantic import Field
@@ -96,6 +96,12 @@ class HTTPRetriever(Retriever):
             raise ConfigError("retriever http needs an address: --retriever-set url=http://...")
         url = checked_address(self.settings.url, "the address of the retriever")
         self.server = SearchServer("http", url, header="authorization", variable=KEY_VARIABLE)
+
+    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
+        """The same over fewer passages; it asks the same server, within the same time."""
+        small = super().restrict(positions, **other)
+        small.server = self.server
+        return small
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         if not query.strip() or k < 1:

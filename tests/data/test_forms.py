@@ -231,12 +231,59 @@ def test_relevance_judgements_of_beir_and_of_trec(content: str, tmp_path: Path) 
         ([{"query": "Who?", "answer": "x"}], None, "--field question=NAME"),
         ([{"question": "Who?", "reply": "x"}], None, "--field answers=NAME"),
         ([{"question": "Who?", "answer": "x"}], [{"body": "x"}], "--corpus-field text=NAME"),
+        (
+            [{"question": "Who?", "answers": {"text": ["x"]}}],
+            None,
+            "--field answers=answers.text reads",
+        ),
     ],
 )
-def test_a_field_that_is_missing_is_named_with_the_option_that_maps_it(
+def test_a_field_that_is_missing_or_within_is_named_with_the_option_that_maps_it(
     rows: Any, corpus: Any, says: str, write: Any
 ) -> None:
     file = None if corpus is None else write(corpus, "corpus.jsonl")
     spec = DataSpec("jsonl", data_file=write(rows, "q.jsonl"), corpus_file=file)
     with pytest.raises(DataError, match=says):
         load_dataset(spec)
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv"])
+def test_a_file_that_changes_while_it_is_read_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    content = {"q.jsonl": "{}\n", "q.json": '[{"a": "b"}]', "q.csv": "a\nb\n"}
+    path.write_text(content[name])
+    rows = read_rows(path)
+    next(rows)
+    with path.open("a") as file:
+        file.write(" ")
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(rows)
+
+
+def test_null_is_an_absent_field(write: Any) -> None:
+    rows = [{"id": None, "question": "Who?", "answer": "x", "context": None, "hops": None}]
+    [example] = load_dataset(DataSpec("jsonl", data_file=write(rows))).questions
+    assert (example.qid, example.hops) == ("q000001", None)
+
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real questions are not here")
+@pytest.mark.parametrize(
+    ("name", "questions", "corpus", "size", "gold"),
+    [
+        ("hotpotqa", "hotpotqa/hotpot_train_v1.1_100.json", None, 100, 100),
+        ("musique", "musique/musique_ans_v1.0_train_100.jsonl", None, 100, 100),
+        ("2wikimultihopqa", "2wikimultihopqa/questions_500.json", "2wikimultihopqa/corpus.json",
+         500, 489),
+    ],
+)  # fmt: skip
+def test_real_files_of_the_trade(
+    name: str, questions: str, corpus: str | None, size: int, gold: int
+) -> None:
+    path = SHARED / questions
+    assert detect_layout(path) == name
+    data = load_dataset(DataSpec(name, data_file=path, corpus_file=corpus and SHARED / corpus))
+    assert len(data.questions) == size
+    assert data.card["questions_with_gold"] == gold
