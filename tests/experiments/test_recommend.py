@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.artifacts import read_policy
-from ragbench.experiments.recommend import advise
+from ragbench.experiments.recommend import advise, questions_to_tell
 from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import read_records
 from ragbench.programs.routing import Candidate, Leaf, Policy, Router, decide, question_features
@@ -122,6 +122,31 @@ def test_a_cheaper_program_is_advised_only_where_it_is_shown_as_good(
     if "shown better" in said:
         assert table_row(out, "vanilla").rstrip(" |").endswith("cheaper, shown worse")
         assert "| -0.600 [-0.6" in table_row(out, "vanilla")
+
+
+def test_equally_dear_programs_are_not_cheaper(tmp_path: Path, command: Any) -> None:
+    right = {"vanilla": 40, "ircot": 60, "react": 90}
+    tokens = {"vanilla": 990, "ircot": 990, "react": 990}
+    folders = [run.folder for run in make_runs(tmp_path / "runs", 100, fixed(right), tokens)]
+    out = command("recommend", *folders, "--metric", "em")[1]
+    assert out.startswith("use react: the best mean, and none is cheaper")
+    assert table_row(out, "vanilla").rstrip(" |").endswith("| shown worse")
+
+
+def test_of_cheaper_programs_as_good_the_cheapest_is_advised(tmp_path: Path, command: Any) -> None:
+    right = {"vanilla": 199, "ircot": 200, "react": 201}
+    tokens = {"vanilla": 90, "ircot": 490, "react": 990}
+    folders = [run.folder for run in make_runs(tmp_path / "runs", 400, fixed(right), tokens)]
+    out = command("recommend", *folders, "--metric", "em")[1]
+    assert out.startswith("use vanilla: the cheapest shown less than 0.05 below the best mean")
+    assert "cheaper, shown less than 0.05 below the best" in table_row(out, "ircot")
+    # Shown worse and yet by less than it is worth is as good; a clear loss is not.
+    advised = advise(make_runs(tmp_path / "few", 60, fixed({"vanilla": 20, "ircot": 24})), "em")
+    needed = questions_to_tell(advised.arms[1].below_best, 0.05, advised.family.tests)
+    assert needed is not None
+    assert needed > 60
+    shown = advised.arms[1].below_best.planned(advised.family.tests)
+    assert shown.power(4 / 60, advised.arms[1].below_best.sd ** 2, needed) >= 0.8
 
 
 def test_what_is_worth_it_is_for_the_person_to_say(tmp_path: Path, command: Any) -> None:

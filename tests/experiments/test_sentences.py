@@ -12,6 +12,8 @@ from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import compare_all
 from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.experiments.runs.summary import reopen
+from ragbench.experiments.score import SUMMARY
+from ragbench.experiments.store import write_json
 from ragbench.metrics import mean_interval, paired_interval
 from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.metrics.records import call
@@ -224,6 +226,31 @@ def test_missing_scores_are_taken_at_both_extremes(
     assert (f"{name}: B is better" in out) == shown
     if not shown:
         assert "30 questions have a score in one run alone" in out
+
+
+def test_more_hallucination_is_worse(tmp_path: Path, printed: Any) -> None:
+    name = "hallucination_rate_judged"
+    one = make_judged(tmp_path / "a", name, [0.0, 0.2] * 30)
+    other = make_judged(tmp_path / "b", name, [0.9, 0.6] * 30)
+    out = printed(one, other, "--metric", name)
+    assert f"{name}: B is worse" in out
+    # The missing scores of B can only be as good as 0: A is no longer shown better.
+    missing = make_judged(tmp_path / "c", name, [0.9] * 12 + [None] * 48)
+    out = printed(one, missing, "--metric", name)
+    assert "48 questions have a score in one run alone" in out
+
+
+def test_scores_of_two_judges_are_not_compared(tmp_path: Path, command: Any) -> None:
+    runs = []
+    for name, model in (("a", "m/one"), ("b", "m/two"), ("c", "m/one")):
+        run = make_judged(tmp_path / name, "judge", [1.0, 0.0] * 20)
+        write_json(run / SUMMARY, {"judges": {"judge": {"model": model}}})
+        runs.append(run)
+    code, _, err = command("compare", *runs[:2], "--metric", "judge")
+    assert code == 2
+    assert "judge is by m/one and by m/two; score one again with the other's LM" in err
+    assert command("compare", runs[0], runs[2], "--metric", "judge")[0] == 0
+    assert command("recommend", *runs[:2], "--metric", "judge")[0] == 2
 
 
 def make_judged(folder: Path, name: str, scores: Sequence[float | None]) -> Path:

@@ -126,6 +126,10 @@ def test_clusters_by_hand() -> None:
     parts = np.concatenate([sums - centre * np.array([3, 1]), 2.5 * (ends_at - centre)])
     by_hand = (parts**2 / (1 - sizes / total)).sum() / total**2
     assert uneven.standard_error**2 == pytest.approx(by_hand)
+    # The one large cluster differs from all others: the design effect, 3, is more than its 2.
+    large = estimated([1.0] * 4 + [0.4] * 8, (0.0, 1.0), ["x"] * 4 + list(range(8)))
+    assert large.cluster_size == 2.0
+    assert large.centre == pytest.approx((7.2 + 3) / (12 + 6))
     assert list(cluster_means([1, 2, 3], ["x", "y", "x"])) == [2, 2]
     with pytest.raises(ValueError, match="3 values, but 2 clusters"):
         cluster_means([1, 2, 3], ["x", "y"])
