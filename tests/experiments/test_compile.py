@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,16 @@ import dspy
 import pytest
 
 from ragbench.cli.printing import show
-from ragbench.errors import DataError, RunError
+from ragbench.errors import ConfigError, DataError, RunError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
 from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.compile import compile_program
-from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.config import CompileConfig, RunConfig, make_config
 from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.sweep import programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
+from ragbench.lms.calls import Limits, spending
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import script, write_questions
 from tests.runs import compile_calls, holds
@@ -164,3 +166,62 @@ def test_eval_runs_it_on_held_out_questions_alone(
     for split in ("train", "validation"):
         with pytest.raises(DataError, match="used to compile"):
             evaluate(held_out.but(split=split, out=tmp_path / split))
+
+
+def test_what_was_tried_is_kept_and_can_be_evaluated(
+    config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said = make(config, tmp_path, optimizer="random_search", opt_set={"candidates": 2})
+    rows = [json.loads(line) for line in (folder / "candidates.jsonl").read_text().splitlines()]
+    assert [row["number"] for row in rows] == list(range(len(rows)))
+    assert sum(row["shipped"] for row in rows) == 1
+    assert all(len(row["scores"]) == 8 and row["n"] == 8 for row in rows)
+    assert [row["calls"] for row in rows[1:]] == [8] * (len(rows) - 1)
+    assert rows[1]["mean"] == max(row["mean"] for row in rows) > rows[0]["mean"]
+    card = read_sidecar(folder)
+    assert (card.outcome, card.leak, card.left_out) == ("better", 0, [])
+    assert any(line.startswith("outcome: better on validation") for line in said)
+    for number, sees_demos in ((0, False), (1, True)):
+        fields = {"compiled": f"{folder}@{number}", "split": "test", "limit": 2}
+        again = make_config({**config.model_dump(), **fields, "out": tmp_path / f"run{number}"})
+        before = len(server.hits)
+        evaluate(again)
+        shown = [hit.prompt.count("Which town number") > 1 for hit in server.hits[before:]]
+        assert shown == [sees_demos] * 2
+    with pytest.raises(RunError, match="has no candidate 99"):
+        evaluate(make_config({**config.model_dump(), "compiled": f"{folder}@99", "limit": 2}))
+
+
+@pytest.mark.parametrize(("right", "word"), [(True, "no room"), (False, "kept")])
+def test_at_a_tie_the_plain_program_is_kept(
+    right: bool, word: str, config: RunConfig, server: FakeServer, tmp_path: Path
+) -> None:
+    def same(hit: Hit) -> str | Fault:
+        towns = re.findall(r"Which town number (\d+) lies", hit.prompt)
+        known = right or (towns and int(towns[-1]) % 2)
+        return plausible(hit).replace("some answer", f"Town {towns[-1]}" if known else "elsewhere")
+
+    server.script = same
+    folder, said = make(config, tmp_path, opt_set={"bootstrapped": 1})
+    card = read_sidecar(folder)
+    assert card.outcome == word
+    assert json.loads((folder / "program.json").read_text())["answer"]["demos"] == []
+    assert card.scores["difference"] == 0
+    assert any(line.startswith("outcome: ") for line in said)
+
+
+def test_a_compile_of_unknown_cost_asks_for_a_limit(config: RunConfig, tmp_path: Path) -> None:
+    code = """
+        from dspy.teleprompt import Teleprompter
+        class Endless(Teleprompter):
+            def compile(self, student, *, trainset, **kwargs):
+                if student(**trainset[0].inputs()).answer != "nobody":
+                    raise ValueError("not so")
+                return student
+    """
+    file = tmp_path / "endless.py"
+    file.write_text(textwrap.dedent(code))
+    with pytest.raises(ConfigError, match="unknown; limit it with --max-calls N"):
+        make(config, tmp_path, optimizer=f"{file}:Endless")
+    with spending(Limits(calls=50)), pytest.raises(ConfigError, match="ValueError: not so"):
+        make(config, tmp_path, optimizer=f"{file}:Endless")

@@ -48,8 +48,8 @@ def town(asked: Asked) -> int:
     return int(found[-1]) if found else -1
 
 
-def even_towns(asked: Asked) -> dict[str, Any]:
-    """Right for towns of even number; every instruction asked for is a new one."""
+def even_towns(asked: Asked, style: str = "") -> dict[str, Any]:
+    """Right for towns of even number; an instruction asked for is in `style`, or a new one."""
     reply = plausible(asked)
     number = town(asked)
     if "answer" in reply:
@@ -58,7 +58,7 @@ def even_towns(asked: Asked) -> dict[str, Any]:
         reply["tool"] = "finish"
     for name in reply:
         if "instruction" in name or "rules" in name:
-            reply[name] = f"Answer in style {asked.number}."
+            reply[name] = f"Answer in style {style or asked.number}."
     return reply
 
 
