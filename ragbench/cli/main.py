@@ -41,6 +41,7 @@ COMMANDS = {
     "index": ("searching", "Build, list and delete search indexes."),
     "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),
     "models": ("listing", "Download the local models."),
+    "publish": ("publishing", "Write runs as one file that anyone can check."),
     "recommend": ("results", "Say which program to use, for all questions or by kind."),
     "report": ("results", "Write runs as one HTML page, with charts and traces."),
     "retrieve": ("searching", "Measure retrievers alone, without an LM."),
@@ -52,6 +53,7 @@ COMMANDS = {
     "sweep": ("compiling", "Run a matrix of cells from a file, and compare them."),
     "tune": ("compiling", "Search a program's knobs for the best trade-offs."),
     "verdict": ("compiling", "Test whether compiling helps, against control arms."),
+    "verify": ("publishing", "Recompute every figure of a published file."),
     "view": ("results", "Serve the report of a folder of runs on this machine."),
 }
 #: Commands that import as little as they can; nothing that they do is logged.

@@ -1,0 +1,140 @@
+"""A zip file whose every byte follows from what it holds, so that any change can be found.
+
+Files are stored as they are, in order of their names, with one date and no attributes. Reading
+writes the same archive anew and compares: what differs was changed after it was made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ragbench.errors import DataError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+#: Bytes of a piece that has a hash of its own, by which a change is placed.
+PIECE = 256
+#: A bundle is read into memory; a larger one is refused.
+MOST_BYTES = 2 * 1024**3
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def pack(files: Mapping[str, bytes], claims: Mapping[str, object]) -> bytes:
+    """Returns the archive of `files` with a manifest of their hashes and of `claims`."""
+    hashes = {}
+    for name in sorted(files):
+        pieces = [_digest(piece) for piece in _pieces(files[name])]
+        hashes[name] = {"bytes": len(files[name]), "sha256": _digest(files[name]), "pieces": pieces}
+    body = {"format": FORMAT, "claims": claims, "files": hashes}
+    text = json.dumps(body, sort_keys=True, ensure_ascii=True, indent=1)
+    sealed = {"seal": _digest(text.encode()), "body": body}
+    manifest = json.dumps(sealed, sort_keys=True, ensure_ascii=True, indent=1).encode()
+    return _zip({**files, MANIFEST: manifest})
+
+
+def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, object], list[str]]:
+    """Returns the files, the claims, and a line for everything that was changed since.
+
+    Raises:
+        DataError: it is no bundle, or one that is damaged beyond reading.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            files = {info.filename: _read(archive, info, data) for info in archive.infolist()}
+        sealed = json.loads(files.pop(MANIFEST))
+        body = sealed["body"]
+        version, claims, hashes = body["format"], dict(body["claims"]), dict(body["files"])
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise DataError(f"it is no bundle, or one that was cut or changed: {why}") from None
+    if version != FORMAT:
+        raise DataError(f"it is a bundle of format {version}, and this version reads {FORMAT}")
+    changes = []
+    text = json.dumps(body, sort_keys=True, ensure_ascii=True, indent=1)
+    if _digest(text.encode()) != sealed.get("seal"):
+        changes.append(f"{MANIFEST}: changed since it was sealed")
+    for name in sorted({*files, *hashes}):
+        if name not in files:
+            changes.append(f"{name}: taken out")
+        elif name not in hashes:
+            changes.append(f"{name}: put in")
+        elif _digest(files[name]) != hashes[name].get("sha256"):
+            changes.append(f"{name}: {_place(files[name], hashes[name])}")
+    if not changes and _zip({**files, MANIFEST: _sealed(sealed)}) != data:
+        changes.append(f"the archive itself: {_first_difference(files, sealed, data)}")
+    return files, claims, changes
+
+
+def read_bundle(path: Path) -> bytes:
+    """Returns the bytes of the bundle at `path`.
+
+    Raises:
+        DataError: it is no regular file, too large, or cannot be read.
+    """
+    try:
+        if not path.is_file():
+            raise DataError(f"{path} is no file; give a bundle that `ragbench publish` made")
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"{path} is larger than {MOST_BYTES:,} bytes, which no bundle is")
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, data: bytes) -> bytes:
+    """Returns the bytes of a stored file, also where its checksum does not fit any more."""
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(data):
+        raise zipfile.BadZipFile(f"{info.filename} is not stored as it is")
+    header = data[info.header_offset : info.header_offset + 30]
+    if len(header) < 30 or header[:4] != b"PK\x03\x04":
+        raise zipfile.BadZipFile(f"the header of {info.filename} was changed")
+    start = info.header_offset + 30
+    start += int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+    return data[start : start + info.file_size]
+
+
+def _sealed(sealed: object) -> bytes:
+    return json.dumps(sealed, sort_keys=True, ensure_ascii=True, indent=1).encode()
+
+
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), files[name])
+    return buffer.getvalue()
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    return [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _place(data: bytes, known: Mapping[str, object]) -> str:
+    """Returns where `data` differs from what the manifest knows of it."""
+    if len(data) != known.get("bytes"):
+        return f"{len(data)} bytes, {known.get('bytes')} when it was made"
+    pieces = known.get("pieces")
+    if not isinstance(pieces, list):
+        return "changed"
+    spans = []
+    for number, (piece, digest) in enumerate(zip(_pieces(data), pieces, strict=False)):
+        if _digest(piece) != digest:
+            spans.append(f"{number * PIECE} to {number * PIECE + len(piece) - 1}")
+    return f"changed in bytes {', '.join(spans[:20]) or 'of its manifest'}"
+
+
+def _first_difference(files: Mapping[str, bytes], sealed: object, data: bytes) -> str:
+    whole = _zip({**files, MANIFEST: _sealed(sealed)})
+    places = [at for at, (a, b) in enumerate(zip(whole, data, strict=False)) if a != b]
+    if places:
+        return f"byte {places[0]} was changed"
+    return f"{len(data)} bytes, {len(whole)} when it was made"
