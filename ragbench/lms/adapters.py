@@ -6,6 +6,7 @@ answer that cannot be read is asked for once more as JSON, and that second call 
 a fallback.
 """
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -262,6 +263,10 @@ class ToolConversation(dspy.Adapter):
     def __init__(self, *, parallel: bool | None) -> None:
         super().__init__(use_native_function_calling=True, parallel_tool_calls=parallel)
 
+    def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As any adapter; the tools are sent whether or not the LM is known to call them."""
+        return list(super().__call__(_tool_caller(lm), *args, **kwargs))
+
     def format(
         self,
         signature: type[dspy.Signature],
@@ -295,6 +300,20 @@ class ToolConversation(dspy.Adapter):
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """The answer: the whole text, or the section of that name where a model marks one."""
         return {"answer": _sections(completion, _HEADER).get("answer") or completion.strip()}
+
+
+def _tool_caller(lm: dspy.LM) -> dspy.LM:
+    """`lm`, which says of itself that it can call tools."""
+    if lm.supports_function_calling:
+        return lm
+    able = copy.copy(lm)
+    able.__class__ = _able(type(lm))  # type: ignore[arg-type]  # a class is hashable
+    return able
+
+
+@lru_cache(maxsize=16)
+def _able(kind: type[dspy.LM]) -> type[dspy.LM]:
+    return type(kind.__name__, (kind,), {"supports_function_calling": True})
 
 
 def _said(role: str, content: str) -> dict[str, Any]:

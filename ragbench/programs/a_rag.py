@@ -9,7 +9,7 @@ have one tool less. The index is made of the retriever's corpus by `embedder`.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, Self
 
@@ -110,9 +110,6 @@ class ARAG(RAGProgram[ARAGKnobs]):
         rules = " ".join(rule for rule, needed in _RULES if needed <= set(names))
         step = ToolStep.with_instructions(f"{ToolStep.instructions}\n\n{rules}")
         self.act = tools.tool_predictor(step, names, like=ToolStep)
-
-    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        tools.check_backend(self.knobs.backend, role_lms.get("reason", lm))
 
     def prepare(
         self, questions: Sequence[str] = (), progress: retrievers.Progress | None = None

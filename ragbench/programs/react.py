@@ -11,7 +11,7 @@ paths, so the first sample of each stands before the second of any.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -75,9 +75,6 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         self.act = tools.tool_predictor(step, self.knobs.names)
         if self.knobs.force_answer:
             self.conclude = core.predict(AnswerWithHints)
-
-    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        tools.check_backend(self.knobs.backend, role_lms.get("reason", lm))
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         knobs = self.knobs

@@ -176,7 +176,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         relevant = [c.relevant for c in candidates if c.relevant is not None]
         trace.count("no_passage_answered" if relevant else "no_relevant_passage")
         if not self.knobs.together or not relevant:
-            return trace.prediction(NO_ANSWER, "no_progress")
+            return trace.prediction(NO_ANSWER, "answered")  # that there is none
         return trace.prediction(self.answer_from(trace, self.answer, relevant), "answered")
 
     def _by_passage(self, trace: Trace, passages: Sequence[Passage]) -> list[Candidate]:

@@ -6,17 +6,17 @@ from typing import Any, get_args
 import dspy
 import pytest
 
-from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
+from ragbench.lms.factory import make_lm
 from ragbench.passages import Corpus
 from ragbench.programs.a_rag import ARAG, listed
 from ragbench.programs.core import RAGProgram
+from ragbench.programs.core.tools import settled_backend
 from ragbench.programs.react import ReActRAG
 from ragbench.retrievers.factory import make_retriever
 from ragbench.signatures import ANSWER_STYLES
 from tests.fake_server import Calls
-from tests.fakes import ScriptedLM
-from tests.programs.shelf import TOWN, ask, converse, ended, native, shelf
+from tests.programs.shelf import TOWN, converse, ended, native, shelf
 
 EVERY = ("keyword_search", "semantic_search", "chunk_read", "finish")
 #: The tools that a variant leaves out.
@@ -222,11 +222,13 @@ def test_typed_turns_are_asked_for_on_request_and_where_there_are_demonstrations
     assert "tools" not in body
 
 
-@pytest.mark.parametrize("program", [ARAG, ReActRAG])
-def test_an_lm_without_tool_calls_is_refused_in_one_line(program: type[RAGProgram]) -> None:
-    native = program(shelf(), backend="native")
-    with pytest.raises(ConfigError, match="cannot; use backend=typed") as error:
-        native.check_lms(ScriptedLM(), {})
-    assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError):
-        ask(native, lambda asked: {})
+def test_named_tool_calls_are_tried_with_an_lm_of_which_nothing_is_known() -> None:
+    unknown = "openai/nobody-knows-this-model"
+    prediction, bodies = native(ARAG(shelf(), backend="native"), [LOOK, "Harwick"], unknown)
+    assert ended(prediction) == ("Harwick", "answered")
+    assert all("tools" in body for body in bodies)
+    lm = make_lm(unknown, api_base="http://127.0.0.1:9/v1")
+    assert [settled_backend(name, lm) for name in ("auto", "native")] == ["typed", "native"]
+    known = make_lm("openai/gpt-4o-mini", api_base="http://127.0.0.1:9/v1")
+    assert settled_backend("auto", known) == "native"
+    assert settled_backend("auto", known, demos=True) == "typed"

@@ -61,6 +61,11 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("set", "retriever_set"):  # embedders, rerankers and retrievers at addresses
         identity[name] = {key: _with_addresses(value) for key, value in identity[name].items()}
     identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
+    if identity["set"].get("backend") == "auto" and identity["compiled"] is None:
+        reasons = str(fields["lm_for"].get("reason", ""))
+        identity["set"]["backend"] = _backend(
+            reasons or identity["lm"], "" if reasons else identity["api_base"]
+        )
     identity["adapter_source"] = adapter_digest(identity["adapter"])
     if identity["compiled"] is not None:
         identity["compiled"] = _hashed(identity["compiled"], compiled_digest)
@@ -136,6 +141,17 @@ def _adapter(name: str, lm: str, api_base: str) -> str:
         return adapter_name(name, make_lm(lm, api_base=api_base or None))
     except RagbenchError:  # which the run says before it asks anything
         return name
+
+
+def _backend(lm: str, api_base: str) -> str:
+    """How tools are called by this LM where that is left to it."""
+    from ragbench.lms.factory import make_lm
+    from ragbench.programs.core.tools import settled_backend
+
+    try:
+        return settled_backend("auto", make_lm(lm, api_base=api_base or None))
+    except RagbenchError:  # which the run says before it asks anything
+        return "auto"
 
 
 def _hashed(path: str, digest: Callable[[Path], str]) -> str:

@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import dspy
 
-from ragbench.errors import ConfigError
 from ragbench.lms.adapters import CLOSING, ToolConversation
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import tool_steps
@@ -117,22 +116,28 @@ def _choosing(step: type[dspy.Signature], names: tuple[str, ...]) -> type[dspy.S
     return changed
 
 
-def check_backend(backend: Backend, lm: dspy.LM) -> None:
-    """Raise `ConfigError` where native turns are asked for and `lm` cannot call tools."""
-    if backend == "native" and not lm.supports_function_calling:
-        raise ConfigError(
-            f"backend=native needs an LM that can call tools, and {lm.model} cannot; "
-            "use backend=typed"
-        )
+def settled_backend(backend: Backend, lm: dspy.LM, *, demos: bool = False) -> Backend:
+    """What `backend` is for turns of `lm`, with demonstrations or without: typed or native.
+
+    `auto` is native where the LM is known to call tools, is not of a server of one's own (small
+    models keep a schema better than the protocol), and there are no demonstrations, which are of
+    typed turns. What is named is tried, whether or not the LM is known to be able.
+    """
+    if backend != "auto":
+        return backend
+    # Servers that a person runs are known by the bound that they put on lists.
+    own = getattr(getattr(lm, "engine", None), "max_items", None) is not None
+    if lm.supports_function_calling and not own and not demos:
+        return "native"
+    return "typed"
 
 
 @dataclass
 class ToolLoop:
     """The turns of one question, by `predictor` over the tools of `box`.
 
-    The backend `auto` is native where the LM of the predictor's role can call tools, is not of a
-    server of one's own (small models keep a schema better than the protocol), and the predictor has
-    no demonstrations, which are of typed turns. Instructions are the predictor's in both forms.
+    What `backend` is settled as, `settled_backend` says. Instructions are the predictor's in both
+    forms.
 
     The loop ends with an answer, after `max_steps` turns, once the steps have `token_budget`
     tokens, or by a guard. `parallel` runs all tools that a turn asks for, otherwise the first
@@ -153,11 +158,8 @@ class ToolLoop:
     def __post_init__(self) -> None:
         self.trace = self.box.trace
         lm = role_lm(self.predictor.rb_role)
-        check_backend(self.backend, lm)
-        # Servers that a person runs are known by the bound that they put on lists.
-        own = getattr(getattr(lm, "engine", None), "max_items", None) is not None
-        able = lm.supports_function_calling and not own and not self.predictor.demos
-        self.native = self.backend == "native" or (self.backend == "auto" and able)
+        settled = settled_backend(self.backend, lm, demos=bool(self.predictor.demos))
+        self.native = settled == "native"
 
     @property
     def thoughts(self) -> list[str]:
