@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from ragbench.experiments.config import CompileConfig, RunConfig, ask_whole, mak
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.runner import evaluate as _evaluate
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
+from ragbench.experiments.watch import Watch
 from ragbench.knobs import resolve
 from ragbench.lms.calls import Limits
 from ragbench.lms.factory import keep_lm, make_lm as _make_lm
@@ -238,7 +240,14 @@ def evaluate(
     data = _one_of(data, devset, "devset")
     config = ask_whole(_config_of(program, data, lm, retriever, corpus, options), options)
     with limited(limits, config.folder()):
-        return Run(_evaluate(config))
+        return Run(_evaluate(config, watch=_Lines()))
+
+
+class _Lines(Watch):
+    """Shows what a person should know of a run, a line each, on standard error."""
+
+    def say(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
 
 
 def compile(

@@ -116,6 +116,16 @@ def test_examples_and_passages_of_ones_own_are_evaluated(shared: dict[str, Any])
     assert again.folder == run.folder
 
 
+def test_a_run_that_is_taken_up_again_says_so(
+    shared: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rb.evaluate("vanilla", **{**shared, "limit": 1})
+    assert "taken up again" not in capsys.readouterr().err
+    rb.evaluate("vanilla", **{**shared, "limit": 2})
+    line = f"{run.folder} is taken up again: 1 of 2 answers stand, 1 questions are asked\n"
+    assert line in capsys.readouterr().err
+
+
 def test_a_run_is_a_table_and_a_frame(shared: dict[str, Any]) -> None:
     run = rb.open_run(rb.evaluate("vanilla", **shared).folder)
     frame = run.to_pandas()

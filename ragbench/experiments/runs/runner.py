@@ -137,6 +137,12 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
             "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
         )
         watch.start(run_context.title if title is None else title, len(todo), done)
+        if finished:
+            n = len(run_context.examples)
+            watch.say(
+                f"{folder} is taken up again: {done} of {n} answers stand, {len(todo)} questions "
+                "are asked"
+            )
         if todo and reads_all(run_context):
             watch.say(
                 f"k={run_context.program.knobs.k} can give every passage that a question has, so "
