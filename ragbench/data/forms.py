@@ -91,7 +91,7 @@ def formed(row: Row, forms: Sequence[Form]) -> Row:
         return row
     taken: dict[str, Any] = {}
     for ours, paths in form.paths.items():
-        if ours in row.data:
+        if row.data.get(ours) is not None:
             continue
         values = []
         for path in paths:

@@ -160,6 +160,17 @@ def _each(value: Any, rest: list[str]) -> list[Any]:
     return found
 
 
+def absent_fields(row: Row, names: Mapping[str, str]) -> set[str]:
+    """Those of our fields whose paths lead nowhere in the row."""
+    absent: set[str] = set()
+    for ours, path in names.items():
+        try:
+            value_at(row.data, path)
+        except AbsentError:
+            absent.add(ours)
+    return absent
+
+
 def _at(error: AbsentError, path: str) -> str:
     """Where within a path of several steps it ends, in brackets."""
     return f" ({error})" if len(_STEP.findall(path)) > 1 else ""

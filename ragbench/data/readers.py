@@ -3,6 +3,7 @@
 Whatever is wrong with a file becomes one DataError line that names the file and the record.
 """
 
+import codecs
 import contextlib
 import csv
 import json
@@ -48,14 +49,15 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
     """The records of a file, in order: of a JSON list, of lines, or of a table.
 
     JSON lines and tables are read piece by piece, so a file of gigabytes will do. Blank lines are
-    skipped; in a table an empty cell is an absent field. A text is UTF-8, unless `encoding` names
-    another coding.
+    skipped; in a table an empty cell is None. A text is UTF-8, or in `encoding` where it is not.
 
     Raises:
         DataError: the file cannot be read, is malformed, or changed while it was read.
     """
     check_regular(path)
     before = _stamp(path)
+    if encoding and _is_utf8(path):
+        encoding = ""
     suffix = path.suffix.lower()
     if suffix in _OTHER_TABLES:
         raise DataError(f"{path}: {suffix} files are not read; {_OTHER_TABLES[suffix]}")
@@ -79,6 +81,20 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
         raise DataError(f"{path}: changed while it was read; run this again when it is whole")
 
 
+def _is_utf8(path: Path) -> bool:
+    with _reading(path), path.open("rb") as file:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while block := file.read(1 << 20):
+                if b"\x00" in block:  # as texts in UTF-16 have
+                    return False
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
 def _stamp(path: Path) -> tuple[int, int]:
     """Size in bytes and time of the last change in nanoseconds."""
     with _reading(path):
@@ -93,7 +109,9 @@ def read_json(path: Path, encoding: str = "") -> Any:
 
 
 def read_text(path: Path, encoding: str = "") -> str:
-    """The text of a UTF-8 file, or one in `encoding`; DataError where it cannot be read."""
+    """The text of a file in UTF-8, else in `encoding`; DataError where it cannot be read."""
+    if encoding and _is_utf8(path):
+        encoding = ""
     with _reading(path, encoding):
         text = path.read_bytes().decode(encoding or "utf-8-sig")
     if "\x00" in text:
@@ -169,7 +187,7 @@ def _table_rows(path: Path, separator: str, encoding: str) -> Iterator[Row]:
             for number, record in enumerate(table, start=1):
                 if None in record:
                     raise DataError(f"{path}: record {number} has more cells than the head")
-                cells = {name: value for name, value in record.items() if value}
+                cells = {name: value or None for name, value in record.items()}
                 yield Row(f"{path}: record {number}", cells)
     except csv.Error as error:
         why = _first_line(error).replace("\t", "\\t")
@@ -218,10 +236,10 @@ def _excel_rows(path: Path) -> Iterator[Row]:
             for number, cells in enumerate(rows, start=2):
                 record = {}
                 for name, value in zip(names, cells, strict=False):
-                    if name and value is not None and value != "":
+                    if name:
                         is_date = hasattr(value, "isoformat")
                         record[name] = value.isoformat() if is_date else value
-                if record:
+                if any(value is not None for value in record.values()):
                     yield Row(f"{path}: row {number}", record)
     except DataError:
         raise

@@ -23,7 +23,14 @@ import ragbench
 from ragbench.data import Dataset, load_dataset
 from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list
 from ragbench.data.forms import PREDICTIONS, formed, records_in
-from ragbench.data.mapping import Record as FileRecord, fail, map_fields, missing, validate
+from ragbench.data.mapping import (
+    Record as FileRecord,
+    absent_fields,
+    fail,
+    map_fields,
+    missing,
+    validate,
+)
 from ragbench.data.readers import Row, is_records, read_json, read_rows
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import DataConfig, RunConfig
@@ -203,16 +210,24 @@ def read_predictions(
     predictions: dict[str, list[PredictionRecord]] = {}
     unanswered: Row | None = None
     is_answered = False
+    first: Row | None = None
+    never_there: set[str] | None = None
     for row in _rows(file, encoding):
-        row = map_fields(formed(row, PREDICTIONS), fields, PredictionRecord.option)
+        row = formed(row, PREDICTIONS)
+        absent = absent_fields(row, fields)
+        first = first or row
+        never_there = absent if never_there is None else never_there & absent
+        present = {ours: path for ours, path in fields.items() if ours not in absent}
+        row = map_fields(row, present, PredictionRecord.option)
         if isinstance(row.data, dict):
-            row.data.setdefault("as_written", row.data.get("answer"))
             if isinstance(milliseconds := row.data.get("latency_ms"), int | float):
                 row.data.setdefault("latency_s", milliseconds / 1000)
             for alias in ("_id", "qid"):
                 if alias in row.data:
                     row.data.setdefault("id", row.data[alias])
         record = validate(PredictionRecord, row)
+        if isinstance(row.data, dict):
+            record = record.model_copy(update={"as_written": row.data.get("answer")})
         key = record.id or (question_key(record.question) if record.question else "")
         if not key:
             fail(row, "id", missing(PredictionRecord, row, "id"))
@@ -223,6 +238,8 @@ def read_predictions(
         is_answered = is_answered or record.answer is not None
         if unanswered is None and "answer" not in row.data:
             unanswered = row
+    if first is not None and never_there:
+        map_fields(first, fields, PredictionRecord.option)  # which says what is not there
     if not is_answered and unanswered is not None:
         fail(unanswered, "answer", missing(PredictionRecord, unanswered, "answer"))
     return predictions
@@ -236,15 +253,19 @@ def _rows(file: Path, encoding: str) -> Iterator[Row]:
             yield Row(f"{file}: record {number}", record)
     elif isinstance(content, Mapping) and isinstance(content.get("answer"), Mapping):
         yield from _official_rows(file, content)
-    elif isinstance(content, Mapping) and content and not any(map(_is_nested, content.values())):
-        for qid, answer in content.items():
-            yield Row(f"{file}: {qid}", {"id": qid, "answer": answer})
+    elif isinstance(content, Mapping) and content and all(map(_is_record, content.values())):
+        for qid, value in content.items():
+            data = value if isinstance(value, dict) else {"answer": value}
+            yield Row(f"{file}: {qid}", {"id": qid, **data})
     else:
         yield from read_rows(file, encoding)
 
 
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict | list)
+def _is_record(value: Any) -> bool:
+    """Whether `value` may be what a file has by id: an answer, several, or a record."""
+    if isinstance(value, list):
+        return not any(isinstance(entry, dict | list) for entry in value)
+    return True
 
 
 def _official_rows(file: Path, content: Mapping[str, Any]) -> Iterator[Row]:

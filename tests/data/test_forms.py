@@ -156,7 +156,7 @@ def test_gold_is_found_in_a_corpus_whose_fields_are_mapped(
         ('"a"\t"b"\n"one ""two"""\t"x"\n', {"a": 'one "two"', "b": "x"}),  # of a spreadsheet
         ('a\tb\n"one\ttwo"\tx\n', {"a": "one\ttwo", "b": "x"}),
         ('a\tb\n"one ""two"""\tx\n', {"a": 'one "two"', "b": "x"}),
-        ("a\tb\n\tx\n", {"b": "x"}),
+        ("a\tb\n\tx\n", {"a": None, "b": "x"}),
     ],
 )
 def test_cells_between_tabs(content: str, cells: dict[str, str], tmp_path: Path) -> None:
