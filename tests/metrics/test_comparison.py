@@ -17,6 +17,7 @@ from ragbench.metrics.stats.comparison import (
     correct,
     holm,
     is_equivalent,
+    with_extremes,
 )
 from ragbench.metrics.stats.estimates import corrected_best
 from ragbench.metrics.stats.looking import price_of_looking
@@ -198,6 +199,65 @@ def test_correction_can_take_a_verdict_back() -> None:
     tried = (compare(*arms(60, 0.07, seed)) for seed in range(200))
     close = next(c for c in tried if 0.026 < c.p < 0.049)  # past 5 % in a family of two
     assert [c.verdict[:13] for c in correct([close, close])] == ["no difference"] * 2
+
+
+def test_intervals_of_a_family_show_what_its_verdicts_say() -> None:
+    tried = [compare(*arms(60, 0.07, seed)) for seed in range(60)]
+    clear = compare(*arms(60, 0.3, 1))
+    close = next(c for c in tried if 0.026 < c.p < 0.049)
+    assert clear.p < 0.01
+    for family in ([clear, close, close], [close, close], [clear]):
+        for c in correct(family):
+            assert c.corrected_interval is not None
+            shown = c.verdict.startswith(("better", "worse"))
+            assert c.corrected_interval.excludes_zero() == shown
+    three = correct([clear, close, close])
+    levels = [c.corrected_interval.level for c in three if c.corrected_interval]
+    assert levels == pytest.approx([1 - 0.05 / 3, 1 - 0.05 / 2, 1 - 0.05 / 2])
+    certain = correct([compare([0.0] * 9, [1.0] * 9, score_range=None), close])[0]
+    assert certain.p == 0
+    assert certain.corrected_interval is not None
+    assert certain.corrected_interval.level == pytest.approx(0.975)
+
+
+def test_what_holds_for_both_extremes_is_said() -> None:
+    tried = [compare(*arms(60, 0.07, seed), margin=0.4) for seed in range(60)]
+    close = next(c for c in tried if 0.026 < c.p < 0.049)
+    clear = compare(*arms(60, 0.3, 1), margin=0.4)
+    both = with_extremes(clear, [clear, close], 3)
+    assert (both.p, both.p_equivalent) == (close.p, max(clear.p_equivalent, close.p_equivalent))
+    assert both.interval is not None
+    assert close.interval is not None
+    assert clear.interval is not None
+    assert (both.interval.low, both.interval.high) == (close.interval.low, clear.interval.high)
+    assert both.verdict == "better, by less than the margin of 0.4"
+    assert both.difference == clear.difference
+    assert (both.n_needed, both.minimum_detectable) == (None, None)
+    assert both.p_behind(0.1) == max(clear.p_behind(0.1), close.p_behind(0.1))
+    apart = with_extremes(clear, [clear, clear.reversed()], 3)
+    assert apart.p == 1.0
+    assert apart.verdict.startswith("no difference shown (3 questions have a score in one run")
+
+
+def test_a_comparison_turned_round_says_the_reverse() -> None:
+    found = correct([compare(*arms(60, 0.3, 1))])[0]
+    back = found.reversed()
+    assert (back.difference, back.mean_a) == (-found.difference, found.mean_b)
+    assert back.verdict == "worse"
+    assert back.interval is not None
+    assert found.interval is not None
+    assert (back.interval.low, back.interval.high) == (-found.interval.high, -found.interval.low)
+    assert back.reversed() == found
+    # Behind by a margin or more: dual to the end of the interval, whichever way is better.
+    worth = -back.interval.low
+    assert back.p_behind(worth) == pytest.approx(0.05)
+    assert back.p_behind(2 * worth) < 0.05 < back.p_behind(0.5 * worth)
+    a, b = arms(60, 0.3, 1)
+    lower = compare(b, a, higher_is_better=False)
+    assert lower.verdict == "better"
+    assert lower.p_behind(0.05) < 1e-6
+    more = compare(a, b, higher_is_better=False)
+    assert more.p_behind(worth) == pytest.approx(0.05)
 
 
 def test_seeds_of_a_question_are_not_more_questions() -> None:
