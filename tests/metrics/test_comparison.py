@@ -234,7 +234,8 @@ def test_what_holds_for_both_extremes_is_said() -> None:
     assert both.difference == clear.difference
     assert (both.n_needed, both.minimum_detectable) == (None, None)
     assert both.p_behind(0.1) == max(clear.p_behind(0.1), close.p_behind(0.1))
-    apart = with_extremes(clear, [clear, clear.reversed()], 3)
+    unmargined = compare(*arms(60, 0.3, 1))
+    apart = with_extremes(unmargined, [clear, clear.reversed()], 3)
     assert apart.p == 1.0
     assert apart.verdict.startswith("no difference shown (3 questions have a score in one run")
 
