@@ -26,13 +26,14 @@ from ragbench.signatures import ActStep, AnswerWithHints, ReActStep
 
 #: Share of words in common by which a step of the tree repeats another.
 ALIKE = 0.8
+#: Words shown of a passage found.
+_SNIPPET_WORDS = 120
 
 
 class ReActKnobs(ProgramKnobs):
     """Knobs of `react`."""
 
     max_steps: int = Field(7, ge=1, le=50, description="tool calls at the most")
-    snippet_words: int = Field(120, ge=5, le=10_000, description="words shown of a passage found")
     lookup: bool = Field(True, description="offer the tool lookup")
     act_only: bool = Field(False, description="no thoughts")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
@@ -116,7 +117,7 @@ class ReActTools(tools.Toolbox):
 
     def __init__(self, trace: Trace, knobs: ReActKnobs) -> None:
         super().__init__(trace, knobs.names)
-        self.k, self.words = knobs.k, knobs.snippet_words
+        self.k = knobs.k
 
     def question_search(self) -> tools.ToolUse:
         return tools.ToolUse("search", {next(iter(self.tools["search"].args)): self.trace.question})
@@ -130,8 +131,8 @@ class CorpusTools(ReActTools):
         shown = []
         for passage in self.trace.search(words, k=self.k):
             parts = str(passage).split()
-            more = " ..." if len(parts) > self.words else ""
-            shown.append(" ".join(parts[: self.words]) + more)
+            more = " ..." if len(parts) > _SNIPPET_WORDS else ""
+            shown.append(" ".join(parts[:_SNIPPET_WORDS]) + more)
         return "\n".join(shown) or tools.Seen("Nothing found.", empty=True)
 
     def lookup(self, name: str) -> str | tools.Seen:

@@ -31,12 +31,14 @@ MAX_TASKS, DRAFT_TRIES, MAX_ATTEMPTS = 5, 3, 10
 
 _PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
 
+#: Look-ups in one round at the most.
+_MAX_ACTIONS = 4
+
 
 class REAPKnobs(ProgramKnobs):
     """Knobs of `reap`."""
 
     max_rounds: int = Field(5, ge=1, le=50, description="rounds at the most")
-    max_actions: int = Field(4, ge=1, le=20, description="look-ups in one round")
     complete_at: float = Field(0.8, ge=0, le=1, description="score that ends the search (spec)")
     use_replanner: bool = Field(True, description="repair the plan after a failed look-up (paper)")
     use_fulfillment: bool = Field(True, description="tell direct facts from partial ones (paper)")
@@ -204,7 +206,7 @@ class REAP(RAGProgram[REAPKnobs]):
         return queries or self._fresh(done, [trace.question]), False
 
     def _fresh(self, done: Progress, queries: Sequence[str]) -> list[str]:
-        """At most `max_actions` of `queries`, without blanks and what was searched before."""
+        """At most `_MAX_ACTIONS` of `queries`, without blanks and what was searched before."""
         tried = set(map(question_key, done.searched))
         fresh: dict[str, str] = {}
         for query in queries:
@@ -213,7 +215,7 @@ class REAP(RAGProgram[REAPKnobs]):
                 done.trace.count("repeated_query")
             elif key:
                 fresh.setdefault(key, query.strip())
-        return list(fresh.values())[: self.knobs.max_actions]
+        return list(fresh.values())[:_MAX_ACTIONS]
 
     def _round(self, done: Progress, queries: list[str]) -> tuple[bool, list[str]]:
         trace = done.trace
@@ -319,7 +321,7 @@ class REAP(RAGProgram[REAPKnobs]):
 
         An action for an unknown requirement keeps its query, which then is its requirement's text.
         """
-        most = self.knobs.max_actions
+        most = _MAX_ACTIONS
         texts = {task.id: task.question for task in done.plan}
         tried = set(map(question_key, done.searched))
         chosen: list[LookUp] = []

@@ -30,7 +30,6 @@ class MemoRAGKnobs(GistSettings, ProgramKnobs):
     context_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of passages shown")
     memory: bool = Field(True, description="gists of the corpus, and clues from them")
     memory_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of gists shown")
-    max_queries: int = Field(5, ge=1, le=50, description="clues, and surrogates, at the most")
 
 
 @PROGRAMS.register("memo_rag")
@@ -73,13 +72,13 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         return passages
 
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
-        most, written = self.knobs.max_queries, []
+        written: list[str] = []
         known: dict[str, Any] = {"memory": memory}
         if self.knobs.memory:
             reply = trace.ask(self.recall, otherwise={"clues": []}, **known)
-            clues = [clue for clue in core.distinct(reply.clues) if len(clue.split()) > _SHORT]
-            written += clues[:most]
+            written += core.distinct(reply.clues)
         reply = trace.ask(self.ask_more, otherwise={"questions": []}, **known)
-        written += core.distinct(reply.questions)[:most]
+        written += core.distinct(reply.questions)
+        written = [text for text in written if len(text.split()) > _SHORT]
         trace.step("plan", observation="\n".join(written), notes={"gists": len(memory)})
         return core.distinct([*written, trace.question])
