@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -123,6 +124,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2, a limit reached 3."""
     # Without this, the first priced call asks the network for a price list.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+    _escape_what_cannot_be_encoded()
     _stop_on_interrupt()
     try:
         code = cli.main(standalone_mode=False)
@@ -138,6 +140,13 @@ def main() -> None:
         click.echo(f"error: {cause} ended the command; finished work is kept", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Let output show an escape for what the terminal or the pipe has no character for."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _said(error: Exception) -> int:

@@ -1,5 +1,6 @@
 """Tables in every format and width, lists of runs, one question of a run."""
 
+import io
 import json
 import re
 import shutil
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ragbench.cli.main import cli
+from ragbench.cli.main import cli, main
 from tests.experiments.towns import World
 
 RUN = "runs/one"
@@ -135,3 +136,23 @@ def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
     assert lines
     # A word that is longer than the terminal, as the folder in this model's name, stays whole.
     assert [line for line in lines if len(line) > 80 > len(max(line.split(), key=len)) + 20] == []
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "koi8-r", "shift_jis", "utf-8"])
+def test_what_a_terminal_cannot_encode_is_escaped(
+    encoding: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passage = {"id": "p1", "title": "Zürich Bau", "text": "Jörg 東 baute in Łódź 🏗."}
+    row = {"id": "q1", "question": "Wer?", "answer": "Jörg 東", "context": [passage]}
+    (place / "letters.jsonl").write_text(json.dumps(row), "utf-8")
+    words = ["search", "Zürich", "--data-file", "letters.jsonl", "--setting", "pooled"]
+    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(f"sys.{name}", stream)
+    monkeypatch.setattr("sys.argv", ["ragbench", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    streams["stdout"].flush()
+    shown = streams["stdout"].buffer.getvalue().decode(encoding)
+    assert (ended.value.code, "Bau" in shown) == (0, True)
+    assert ("東" in shown) == (encoding in ("utf-8", "shift_jis"))
