@@ -76,6 +76,8 @@ class StoppedError(RagbenchError):
     exit_code = 3
 
     def __init__(self, message: str) -> None:
+        #: The limit, as given on the command line, or the server that is down for good.
+        self.by = message
         super().__init__(f"stopped by {message}; the same command with a larger limit continues")
 
 

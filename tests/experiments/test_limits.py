@@ -38,7 +38,7 @@ def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:
     assert again.progress == progress
     with limited(Limits(calls=1000), config.folder()) as spent:
         whole = evaluate(config)
-    assert (whole.stopped_by, whole.progress.complete) == ("", True)
+    assert (whole.stopped_by, whole.progress.complete) == (None, True)
     assert spent.total.calls == len(world.lm.asked) == len(list(billed_under(config.folder())))
     assert reopen(config.folder()).summary == whole.summary
     assert (whole.summary.scores, whole.summary.as_if.calls) == (alone.scores, alone.as_if.calls)

@@ -133,9 +133,7 @@ def spent_runs(folder: Path, n: int, program: str, knobs: dict[str, Any], share:
         for k in range(n):
             calls = [call(prompt_tokens=tokens + k % 7, completion_tokens=0)] * 4
             ledger = {"calls": calls, "path": {"calls": 4, "latency_s": 0.5}}
-            rows.append(
-                answered(f"q{k:03}", "Norway", ledger=ledger, extra={"cluster": f"c{k}"})
-            )
+            rows.append(answered(f"q{k:03}", "Norway", ledger=ledger, extra={"cluster": f"c{k}"}))
         identity = {**CARD["identity"], "program": program}
         runs.append(make_run(folder / name, rows, identity=identity, knobs=knobs))
     return runs

@@ -25,10 +25,10 @@ from ragbench.lms.calls import (
     QuestionTime,
     QuestionTimeoutError,
     Scope,
+    limit_reached,
     question_time,
     spending,
     stop,
-    stopped_by,
 )
 from ragbench.lms.factory import make_lm
 from ragbench.lms.lm import prompt_tokens
@@ -52,13 +52,13 @@ def test_attempts_stop_at_the_limit_and_the_ledger_says_refused() -> None:
         ask(lm)
         with pytest.raises(LimitReachedError, match="--max-calls 4 is reached: 4 calls"):
             ask(lm)
-        assert stopped_by() == "--max-calls 4"
+        assert limit_reached() == "--max-calls 4"
     assert len(lm.asked) == spent.total.calls == 4
     assert [call.attempts for call in ledger.calls] == [1, 3]  # filed, though it was refused
     assert ledger.refused
     lm.client.script = reply
     ask(lm)  # outside of the block nothing is refused
-    assert stopped_by() == ""
+    assert limit_reached() is None
     with pytest.raises(ConfigError, match="is no number"):
         Limits(calls=math.nan)  # type: ignore[arg-type]
 
@@ -109,7 +109,7 @@ def test_time_is_a_limit() -> None:
     with spending(Limits(minutes=1)) as spent:
         with Scope.current().reserved(Amount()):
             spent._start -= 61.0
-        assert stopped_by() == "--max-minutes 1"
+        assert limit_reached() == "--max-minutes 1"
         refused = pytest.raises(LimitReachedError, match="--max-minutes")
         with refused, Scope.current().reserved(Amount()):
             pass
@@ -124,7 +124,7 @@ def test_a_dead_lm_is_told_rather_than_a_limit() -> None:
     def work() -> None:
         with spending(Limits(calls=9)):
             stop(LMUnavailableError("the server is gone"), by="openai/fake")
-            assert stopped_by() == "openai/fake"
+            assert limit_reached() == "openai/fake"
             raise StoppedError("what a command makes of a refusal")
 
     with pytest.raises(LMUnavailableError, match="gone"):

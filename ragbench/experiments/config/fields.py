@@ -172,9 +172,9 @@ class LMConfig(Knobs):
         Annotated[int, Field(ge=1, le=1_000_000)] | Literal["none"],
         Option(aliases=("max_tokens",)),
     ] = Field(512, description="maximum tokens of one reply; none to send no limit")
-    adapter: Annotated[
-        str, Option(metavar="auto|chat|json|xml|baml|two_step|FILE.py:CLASS")
-    ] = Field("auto", description="format of prompts and replies; auto is the LM's own")
+    adapter: Annotated[str, Option(metavar="auto|chat|json|xml|baml|two_step|FILE.py:CLASS")] = (
+        Field("auto", description="format of prompts and replies; auto is the LM's own")
+    )
     timeout: Annotated[
         float | None, Option(default="120; 600 for a local model", incidental=True)
     ] = Field(None, gt=0, description="seconds in which a whole reply must be there")

@@ -44,8 +44,8 @@ from ragbench.lms.calls import (
     Service,
     Spent,
     check_price,
+    limit_reached,
     spending,
-    stopped_by,
     wait_for_calls,
 )
 from ragbench.lms.factory import make_lm
@@ -371,7 +371,7 @@ def stop_if_refused(ledger: OpenLedger, *, failed: bool) -> None:
         RunError: a dead LM did, and the optimizer went on without it.
     """
     wait_for_calls()  # threads of the optimizer end by themselves: what they took is filed
-    if ledger.refused and (limit := stopped_by()):
+    if ledger.refused and (limit := limit_reached()):
         raise StoppedError(f"{limit} while compiling")
     if ledger.refused and not failed:
         raise RunError("the LM is down; when it answers, give the same command again")

@@ -32,7 +32,7 @@ from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.errors import DataError, LMUnavailableError, MissingExtraError, RunError
+from ragbench.errors import DataError, LMUnavailableError, MissingExtraError, RunError, StoppedError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, card_for, make_card, ready
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
@@ -53,8 +53,9 @@ from ragbench.lms.calls import (
     CallRefusedError,
     LimitReachedError,
     active,
+    check_limits,
+    limit_reached,
     question_time,
-    stopped_by,
 )
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
@@ -125,7 +126,8 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
     """
     config = run_context.config
     check_spread(config)
-    folder, stopped = config.folder(), ""
+    folder = config.folder()
+    stopped: str | None = None
     with locked(folder):
         card = card_for(folder, run_context)
         finished = _finished(folder, card)
@@ -150,7 +152,10 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
                 "pooled asks over all passages"
             )
         if todo:
-            stopped = _answer(run_context, todo, card, watch)
+            try:
+                _answer(run_context, todo, card, watch)
+            except StoppedError as stop:
+                stopped = stop.by
         opened = RunFolder(folder)
         if not is_run(folder):  # a limit may have let nothing begin
             return Evaluation.of(opened, card=card, stopped_by=stopped)
@@ -173,8 +178,8 @@ def _finished(folder: Path, card: RunCard) -> frozenset[str]:
 
 def _answer(
     run_context: RunContext, todo: Sequence[dspy.Example], card: RunCard, watch: Watch
-) -> str:
-    """Ask `todo`, here or in shards; gives the limit of spending that ended it, if one did."""
+) -> None:
+    """Ask `todo`, here or in shards; raises StoppedError where a limit of spending ended it."""
     numbers, telling = itertools.count(1), threading.Lock()
 
     def told(record: Record) -> None:
@@ -184,24 +189,24 @@ def _answer(
     n = len(todo)
     with run_context.active(), Store(run_context.config.folder(), card) as store:
         try:
-            stopped = prepare(run_context, todo, store, watch.prepare)
+            prepare(run_context, todo, store, watch.prepare)
         finally:  # what was made for all questions is known now
             made = make_card(run_context)
             card = card.model_copy(update={
                 "index": {**card.index, **made.index}, "retriever": made.retriever,
             })  # fmt: skip
             store.put_card(card)
-        stopped = stopped or stopped_by()
-        if not stopped:
-            store.run()  # makes the database, before any question is asked
-        if not stopped and is_spread(run_context.config):
-            todo = ask_in_shards(run_context, todo, store, told)
-        if not stopped and todo:
-            stopped = ask_all(run_context, todo, store, told)
-        negotiated = run_context.negotiated()
-        if negotiated:
-            store.put_card(card.model_copy(update={"negotiated": negotiated}))
-    return stopped
+        check_limits()
+        store.run()  # makes the database, before any question is asked
+        try:
+            if is_spread(run_context.config):
+                todo = ask_in_shards(run_context, todo, store, told)
+            if todo:
+                ask_all(run_context, todo, store, told)
+        finally:
+            negotiated = run_context.negotiated()
+            if negotiated:
+                store.put_card(card.model_copy(update={"negotiated": negotiated}))
 
 
 def reads_all(run_context: RunContext) -> bool:
@@ -221,13 +226,13 @@ def prepare(
     todo: Sequence[dspy.Example],
     store: Writer,
     progress: Progress | None = None,
-) -> str:
+) -> None:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
-    The calls that this took are no question's and are noted in the folder. Gives the limit of
-    spending that kept it from its end, if one did.
+    The calls that this took are no question's and are noted in the folder.
 
     Raises:
+        StoppedError: a limit of spending kept it from its end.
         LMUnavailableError: an LM or a server of embeddings failed.
     """
     program = run_context.program
@@ -239,13 +244,12 @@ def prepare(
             with blamed_on(program, f"the preparation of {program.name}"):
                 program.prepare(ahead, progress)
     except LimitReachedError:
-        return stopped_by()
+        check_limits()
     except dspy.LMError as error:
         raise LMUnavailableError(
             f"what all questions share could not be made: {type(error).__name__}: "
             f"{redact(str(error))}; what was read is kept, and the same command continues"
         ) from error
-    return ""
 
 
 def ask_all(
@@ -253,34 +257,32 @@ def ask_all(
     todo: Sequence[dspy.Example],
     store: Writer,
     told: Callable[[Record], None] = lambda record: None,
-) -> str:
+) -> None:
     """Ask `todo` in the threads of this process and write the records.
 
-    Gives the limit of spending that left some of it unanswered, if one did.
-
     Raises:
+        StoppedError: a limit of spending left some of it unanswered.
         RunError: the disk is full: nothing is asked that cannot be kept.
     """
     config, left, lock = run_context.config, iter(todo), threading.Lock()
     keep = store.keep if config.prompts else None
-    threads, over, stopped = min(config.workers, len(todo)), threading.Event(), set[str]()
+    threads, over = min(config.workers, len(todo)), threading.Event()
 
     def ask_one(example: dspy.Example) -> None:
-        if limit := stopped_by():
-            stopped.add(limit)
-            return
+        check_limits()
         also = partial(store.file_call, example.qid)
         record = ask(run_context.program, example, also=also, keep=keep)
-        if record.cut_off:
-            stopped.add(stopped_by())
-            if not record.ledger.calls:  # nothing was spent, so there is nothing to keep
-                return
+        if record.cut_off and not record.ledger.calls:
+            check_limits()  # nothing was spent, so there is nothing to keep
+            return
         try:
             store.write(record)
         except RunError as error:
             spent = "".join(f"; spent until then: {one.words()}" for one in active()[-1:])
             raise RunError(f"{error}{spent}") from None
-        if not record.cut_off:
+        if record.cut_off:
+            check_limits()
+        else:
             told(record)
 
     def work() -> None:
@@ -302,14 +304,15 @@ def ask_all(
     workers = [pool.submit(copy_context().run, work) for _ in range(threads)]
     try:
         wait(workers)
-        for worker in workers:
-            worker.result()
+        errors = [error for worker in workers if (error := worker.exception()) is not None]
+        # A limit is the last that is told: what else went wrong would be lost.
+        for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
+            raise error
     finally:
         over.set()
         pool.shutdown(wait=False)
         wait(workers, timeout=_ENDING_S)  # after Ctrl-C
         gc.unfreeze()
-    return max(stopped, default="")
 
 
 def ask(
@@ -342,7 +345,7 @@ def ask(
                 _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
     if ledger.refused:  # also where the program went on without the call that was refused
-        failure = Failure("limit", CUT_OFF, f"stopped by {stopped_by() or 'an LM that is down'}")
+        failure = Failure("limit", CUT_OFF, f"stopped by {limit_reached() or 'an LM that is down'}")
     corpus = getattr(getattr(program, "retriever", None), "corpus", None)
     record = make_record(
         example,

@@ -8,10 +8,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from threading import Semaphore
 
 from ragbench import __version__, stopping, user_code
-from ragbench.errors import LMUnavailableError, MissingExtraError, RagbenchError, RunError
+from ragbench.errors import (
+    LMUnavailableError,
+    MissingExtraError,
+    RagbenchError,
+    RunError,
+    StoppedError,
+)
 from ragbench.experiments.runs.context import ready
 from ragbench.experiments.runs.runner import ask_all, prepare
 from ragbench.experiments.runs.shards import ENDING_S, Job, Message
@@ -83,9 +90,10 @@ def _ask(job: Job, send: Callable[[Message], None], written: Semaphore | None) -
         with spending(job.limits):
             run_context = ready(job.config)
             todo = [example for example in run_context.examples if example.qid in job.qids]
-            with run_context.active():
-                if not prepare(run_context, todo, store):
-                    ask_all(run_context, todo, store)
+            # A limit that is reached is said by the process that sums up.
+            with run_context.active(), suppress(StoppedError):
+                prepare(run_context, todo, store)
+                ask_all(run_context, todo, store)
     except (LMUnavailableError, MissingExtraError) as known:
         error = type(known)(str(known))
     except RagbenchError as known:

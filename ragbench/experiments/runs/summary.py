@@ -219,7 +219,7 @@ class Evaluation:
     run: RunFolder
     records: StoredRecords
     #: The limit of spending that ended it just now, where one did.
-    stopped_by: str = ""
+    stopped_by: str | None = None
     #: Its card; that of the run to be, where a limit let nothing begin.
     card: RunCard = field(kw_only=True)
 
@@ -230,7 +230,7 @@ class Evaluation:
         records: StoredRecords | None = None,
         *,
         card: RunCard | None = None,
-        stopped_by: str = "",
+        stopped_by: str | None = None,
     ) -> Evaluation:
         """The run in `run`: by default all its records, and the card that it has."""
         if records is None:
@@ -300,7 +300,7 @@ def reopen(folder: Path) -> Evaluation:
     return Evaluation.of(RunFolder(folder))
 
 
-def stop_lines(stopped_by: str, progress: Progress) -> list[str]:
+def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:
     """The lines to print with the table of a run that is not complete; none if it is."""
     if progress.complete:
         return []

@@ -24,7 +24,7 @@ from ragbench.experiments.runs.summary import HEADLINE, Evaluation
 from ragbench.experiments.store import locked, write_json
 from ragbench.experiments.sweep.spec import Cell, Sweep
 from ragbench.experiments.watch import SILENT, Watch
-from ragbench.lms.calls import Limits, spending, stopped_by
+from ragbench.lms.calls import Limits, limit_reached, spending
 from ragbench.logs import get
 from ragbench.metrics import Comparison, Method, correct
 from ragbench.redact import redact
@@ -61,12 +61,12 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep as it stands; `stopped_by` is the limit that ended it, blank where none did."""
+    """A sweep as it stands; `stopped_by` is the limit that ended it, None where none did."""
 
     sweep: Sweep
     outcomes: Sequence[Outcome]
     contrasts: Sequence[Contrast]
-    stopped_by: str = ""
+    stopped_by: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -119,7 +119,7 @@ def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
         for number, cell in enumerate(sweep.cells):
             outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
             _write(Swept(sweep, outcomes, ()))
-        swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), stopped_by())
+        swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), limit_reached())
         _write(swept)
         return swept
 

@@ -18,12 +18,13 @@ from ragbench.lms.calls.limits import (
     Scope,
     Spent,
     active,
+    check_limits,
     check_price,
+    limit_reached,
     question_time,
     room,
     spending,
     stop,
-    stopped_by,
     wait_for_calls,
 )
 from ragbench.lms.calls.rate import RateLimit, shared_rate_limit

@@ -31,9 +31,9 @@ from ragbench.lms.calls.limits import (
     Reply,
     Scope,
     Value,
+    limit_reached,
     refuse,
     stop,
-    stopped_by,
 )
 from ragbench.lms.calls.rate import RateLimit
 from ragbench.lms.calls.refusals import is_of_prompt, means_of
@@ -277,7 +277,7 @@ class Breaker:
         Where it will not be and a command ends for it, the call is refused then, so that its
         question was cut off and did not fail.
         """
-        if self.broken is not None and stopped_by():
+        if self.broken is not None and limit_reached() is not None:
             return isinstance(error, LM15Error) and not is_of_prompt(error)
         return self.opened_at is not None and _shows_outage(error)
 

@@ -109,8 +109,8 @@ class Spent:
     limits: Limits
     total: Amount = _NOTHING
     #: The limit that was reached, as given on the command line, or the server that is down for
-    #: good; blank while neither is.
-    stopped_by: str = ""
+    #: good; None while neither is.
+    stopped_by: str | None = None
     #: What the block ends with where no limit but an LM that is down stopped it.
     error: RagbenchError | None = None
     under_way: list[Reservation] = field(default_factory=list, repr=False)
@@ -209,14 +209,21 @@ def spending(limits: Limits) -> Iterator[Spent]:
         raise spent.error
 
 
-def stopped_by() -> str:
-    """The limit that lets nothing more be begun, as given on the command line; blank for none."""
+def limit_reached() -> str | None:
+    """The limit that lets nothing more be begun, as given on the command line; None for none."""
     with _turn:
         for spent in active():
             spent.has_room(Amount(1, 1, 2 * _ROUNDING))
             if spent.stopped_by:
                 return spent.stopped_by
-    return ""
+    return None
+
+
+def check_limits() -> None:
+    """Raise StoppedError if a limit lets nothing more be begun."""
+    limit = limit_reached()
+    if limit is not None:
+        raise StoppedError(limit)
 
 
 def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None) -> None:
