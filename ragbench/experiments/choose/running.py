@@ -159,7 +159,7 @@ def choose(
                 name = names[number]
                 asked = replace(contexts[name], examples=stream[: block.stop])
                 runs[name] = run(asked, watch=watch, title=f"{name}, to question {block.stop}")
-                stopped = runs[name].stopped_by
+                stopped = runs[name].stopped_by or ""
                 if stopped:
                     break
             if stopped:

@@ -138,11 +138,11 @@ def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
     processes = max(config.processes, _nodes()) if config.engine == "ray" else config.processes
     bounds = (processes, config.workers, len(qids), left.calls, config.rpm or math.inf)
     of = int(max(1, min(bounds)))
-    rates = {
-        name: max(1, int(limit / of))
-        for name in ("rpm", "tpm")
-        if (limit := getattr(config.lm, name)) is not None
-    }
+    rates: dict[str, int] = {}
+    if config.rpm is not None:
+        rates["rpm"] = max(1, int(config.rpm / of))
+    if config.tpm is not None:
+        rates["tpm"] = max(1, int(config.tpm / of))
     about = (_share(left, of), user_code.allowed(), tuple(sys.path), get_level())
     jobs = []
     for number in range(of):
