@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench import api
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, RunError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
@@ -20,6 +21,7 @@ from ragbench.experiments.report.sweep import programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.lms.calls import Limits, spending
+from ragbench.optimizers import OPTIMIZERS
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import script, write_questions
 from tests.runs import compile_calls, holds
@@ -225,3 +227,27 @@ def test_a_compile_of_unknown_cost_asks_for_a_limit(config: RunConfig, tmp_path:
         make(config, tmp_path, optimizer=f"{file}:Endless")
     with spending(Limits(calls=50)), pytest.raises(ConfigError, match="ValueError: not so"):
         make(config, tmp_path, optimizer=f"{file}:Endless")
+
+
+def test_an_optimizer_is_handed_over_as_an_object_or_registered_as_a_class(
+    config: RunConfig, server: FakeServer, tmp_path: Path
+) -> None:
+    given = {
+        "data_file": str(config.data_file), "lm": "openai/fake", "api_base": server.url, "k": 1,
+        "adapter": "chat",
+    }  # fmt: skip
+    handed = dspy.BootstrapFewShot(max_bootstrapped_demos=2, max_labeled_demos=0)
+    folder = api.compile(
+        "vanilla", "jsonl", optimizer=handed, settings={"out": tmp_path / "handed"}, **given
+    )
+    card = read_sidecar(folder)
+    state = json.loads((folder / "program.json").read_text())
+    assert len(state["answer"]["demos"]) == 2
+    assert all(demo["answer"].startswith("Town") for demo in state["answer"]["demos"]), "no metric"
+    assert card.optimizer["name"].startswith("dspy.teleprompt.bootstrap:BootstrapFewShot#")
+    assert handed.metric is None, "the object that was handed over changed"
+    OPTIMIZERS.register("mine", listed=False)(dspy.LabeledFewShot)  # as an entry point would
+    folder, _ = make(config, tmp_path, optimizer="mine", opt_set={"k": 3})
+    assert read_sidecar(folder).optimizer["knobs"]["k"] == 3
+    with pytest.raises(ConfigError, match="neither a name nor a"):
+        api.compile("vanilla", "jsonl", optimizer=3, **given)
