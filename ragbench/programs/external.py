@@ -8,7 +8,7 @@ trace. Passages that it returns as `passages` or `context` are kept with the rec
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import dspy
@@ -28,6 +28,21 @@ from ragbench.user_code import contained, load_object
 
 #: Calls that an LM and each module remember while a module of a person's own runs.
 MOST_HISTORY = 1_000
+
+
+#: Fields of an example that no program is shown.
+_GOLD = frozenset(
+    {"qid", "answer", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
+)
+#: Outputs of a module that a record has a place for; others are kept beside them.
+_KNOWN = frozenset({"answer", "passages", "context", "reasoning"})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Part of the context of a question: its example, for modules of several inputs."""
+
+    example: dspy.Example
 
 
 class TracedRetriever:
@@ -106,18 +121,33 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         if dspy.settings.trace is None:  # some of DSPy's modules add to it
             settings["trace"] = []
         with use(context, **settings), contained(self.name):
-            prediction = self.module(question=trace.question)
-        answer = prediction.get("answer") if isinstance(prediction, dspy.Prediction) else None
-        if not isinstance(answer, str | int | float):
+            prediction = _as_prediction(self.module(**self._inputs(trace.question)))
+        answer = None if prediction is None else prediction.get("answer")
+        if prediction is None or not isinstance(answer, str | int | float):
             raise ConfigError(
                 f"{self.name} must return a dspy.Prediction with a text `answer`, not {answer!r}"
             )
         passages = _passages(prediction, trace)
         thought = str(prediction.get("reasoning") or "")
         trace.step("answer", input=trace.question, thought=thought, observation=str(answer))
+        outputs = {name: value for name, value in prediction.items() if name not in _KNOWN}
         prediction = trace.prediction(str(answer), "answered", passages=passages or None)
+        prediction.outputs = outputs
         prediction.shown = None  # what a foreign module shows its model is not known
         return prediction
+
+    def _inputs(self, question: str) -> dict[str, Any]:
+        """The question, and of the example's other fields those that the module takes by name."""
+        inputs: dict[str, Any] = {"question": question}
+        asked = current().get(Asked)
+        if asked is None:
+            return inputs
+        names = set(inspect.signature(self.module.forward).parameters)
+        if isinstance(self.module, dspy.Predict):
+            names |= set(self.module.signature.input_fields)
+        for name in sorted(names & set(asked.example.keys()) - _GOLD - {"question"}):
+            inputs[name] = asked.example[name]
+        return inputs
 
     def dump_state(self, json_mode: bool = True) -> Any:
         """The state of the module alone, so that it also loads without ragbench."""
@@ -143,6 +173,19 @@ def _copy(module: dspy.Module) -> dspy.Module:
         return copy.deepcopy(module, memo)
     except Exception:  # whatever a stranger's part raises when it is copied
         return module.deepcopy()
+
+
+def _as_prediction(output: Any) -> dspy.Prediction | None:
+    """What a module returned: a prediction, its fields as a dict, or the answer by itself."""
+    if isinstance(output, dspy.Prediction):
+        return output
+    if isinstance(output, Mapping):
+        return dspy.Prediction(**output)
+    if isinstance(output, str | int | float):
+        return dspy.Prediction(answer=str(output))
+    if isinstance(output, list | tuple) and all(isinstance(part, str) for part in output):
+        return dspy.Prediction(answer=", ".join(output))
+    return None
 
 
 def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:

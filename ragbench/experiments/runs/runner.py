@@ -17,6 +17,7 @@ The class of the error decides where it says enough, else the innermost boundary
 
 import gc
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ import dspy
 from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench import stopping
-from ragbench.context import current, use
+from ragbench.context import Context, current, use
 from ragbench.errors import DataError, LMUnavailableError, MissingExtraError, RunError, StoppedError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, card_for, make_card, ready
@@ -60,6 +61,7 @@ from ragbench.lms.calls import (
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
 from ragbench.programs.core.program import done_so_far
+from ragbench.programs.external import Asked
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore, PerQuestion, Progress
@@ -330,7 +332,7 @@ def ask(
         MissingExtraError: the program, or what it searches, needs a package that is not installed.
     """
     prediction, failure = None, None
-    with open_ledger(also, keep) as ledger, use(replace(current(), qid=example.qid), trace=None):
+    with open_ledger(also, keep) as ledger, use(_asking(example), trace=None):
         _log.info("question started")
         start = time.perf_counter()
         try:
@@ -368,6 +370,10 @@ def ask(
     return record
 
 
+def _asking(example: dspy.Example) -> Context:
+    return replace(current(), qid=example.qid).plus(Asked(example))
+
+
 def classify(error: BaseException) -> Failure:
     """The failure that `error` is."""
     marked = getattr(error, "ragbench_boundary", None)
@@ -403,7 +409,7 @@ def make_record(
         support=[tuple(pair) for pair in example.get("support", [])],
         gold_pids=list(example.get("gold_pids", [])),
         decomposition=list(example.get("decomposition", [])),
-        extra={k: _plain(v) for k, v in example.items() if k not in _EXAMPLE_FIELDS},
+        extra=_extra(example, prediction),
         ledger=Ledger(list(ledger.calls), replace(ledger.path)),
         latency_s=round(latency_s + ledger.path.cached_s, 6),
         failure=failure,
@@ -432,6 +438,17 @@ def make_record(
     record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
     record.memo.clear()  # which no other process can be sent
     return record
+
+
+def _extra(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
+    """What one data set alone has of a question, and what a person's own module gave beside it."""
+    extra: dict[str, Any] = {}
+    for name, value in example.items():
+        if name not in _EXAMPLE_FIELDS:
+            extra[name] = _plain(value)
+    if outputs := prediction.get("outputs"):
+        extra["outputs"] = json.loads(json.dumps(_plain(outputs), default=str))
+    return extra
 
 
 def _plain(value: Any) -> Any:
