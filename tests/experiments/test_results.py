@@ -131,6 +131,19 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     assert headline_intervals(ran(rows[0]).records) == {}
 
 
+@pytest.mark.parametrize("event", ["reads_all", "bare_index"])
+def test_a_run_that_does_not_show_its_method_is_marked_with_a_legend(ran: Ran, event: str) -> None:
+    def table(marked: int) -> Any:
+        counts = [{event: 1} if n < marked else {} for n in range(4)]
+        rows = [answered(f"q{n}", "Norway", counts=counts[n]) for n in range(4)]
+        return run_table([ran(*rows)])
+
+    most, half = table(3), table(2)
+    assert most.rows[0]["program"].endswith(" \u2020")
+    assert any(note.startswith("\u2020: ") for note in most.notes)
+    assert "\u2020" not in half.rows[0]["program"] + " ".join(half.notes)
+
+
 # -- prices of a run over HTTP ---------------------------------------------------------------------
 
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 100}
