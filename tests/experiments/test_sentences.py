@@ -226,6 +226,16 @@ def test_missing_scores_are_taken_at_both_extremes(
         assert "30 questions have a score in one run alone" in out
 
 
+def test_where_both_lack_scores_the_extremes_are_the_worst_of_one_and_the_best_of_the_other(
+    tmp_path: Path, printed: Any
+) -> None:
+    one = make_judged(tmp_path / "a", "judge", [0.0, 1.0] * 22 + [None] * 16)
+    other = make_judged(tmp_path / "b", "judge", [None] * 16 + [1.0] * 44)
+    out = printed(one, other, "--metric", "judge")
+    assert "32 questions have a score in one run alone" in out
+    assert "judge: B is better" not in out
+
+
 def test_more_hallucination_is_worse(tmp_path: Path, printed: Any) -> None:
     name = "hallucination_rate_judged"
     one = make_judged(tmp_path / "a", name, [0.0, 0.2] * 30)
