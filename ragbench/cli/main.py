@@ -43,6 +43,7 @@ COMMANDS = {
     "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),
     "models": ("listing", "Download the local models."),
     "publish": ("publishing", "Write runs as one file that anyone can check."),
+    "questions": ("writing", "Write questions of several hops from your own documents."),
     "recommend": ("results", "Say which program to use, for all questions or by kind."),
     "report": ("results", "Write runs as one HTML page, with charts and traces."),
     "retrieve": ("searching", "Measure retrievers alone, without an LM."),

@@ -1,0 +1,114 @@
+"""`ragbench questions` writes questions from one's own documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragbench.cli import options as shared
+from ragbench.cli.command import PATH, command, option
+from ragbench.cli.printing import say
+from ragbench.cli.progress import RunProgress
+
+
+@command(
+    "questions",
+    examples=[
+        "ragbench questions contracts/ -n 60 --lm openai/gpt-4o-mini -o questions.jsonl",
+        "ragbench questions contracts/ --hops 2,3 --max-cost 1 --page look.html",
+    ],
+    common=(
+        "questions", "hops", "output", "page", "lm", "api_base", "passage_tokens", "workers",
+        "max_cost", "dry_run",
+    ),
+)  # fmt: skip
+@click.argument("docs", type=PATH)
+@option("-n", "--questions", type=click.IntRange(1, 10_000), default=60, group="Questions",
+        help="Number of questions to keep.")  # fmt: skip
+@option("--hops", default="2,2,3,2,4,1", metavar="N,N,...", group="Questions",
+        help="Hops of the questions, in turn, each from 1 to 4.")  # fmt: skip
+@option("-o", "--output", type=PATH, default=Path("questions.jsonl"), group="Output",
+        help="File to write.")  # fmt: skip
+@option("--page", type=PATH, group="Output",
+        help="Also write a page to look through them: keep, drop, edit, save.")  # fmt: skip
+@shared.corpus_options
+@shared.lm_options
+@option("--workers", "--num-threads", "workers", type=click.IntRange(1, 64), default=4,
+        group="Run", help="Questions written at once.")  # fmt: skip
+@option("--seed", type=click.IntRange(min=0), default=42, group="Run",
+        help="Seed of the chains.")  # fmt: skip
+@shared.dry_run_option
+@shared.limit_options
+@shared.log_option
+def questions_command(
+    docs: Path,
+    questions: int,
+    hops: str,
+    output: Path,
+    page: Path | None,
+    workers: int,
+    seed: int,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Write questions of 1 to 4 hops from DOCS, each proven to need every hop.
+
+    A question is kept only if the reader gives the answer from all its passages, twice, and gives
+    it neither without any one of them nor from memory. Why others were dropped is counted. Give
+    the same command again to continue.
+    """
+    from ragbench.data.passages import read_corpus
+    from ragbench.experiments.questions import Request, write_questions
+    from ragbench.experiments.questions.page import write_page
+    from ragbench.experiments.runs.context import limited, lm_of
+    from ragbench.lms.lm import configure_cache
+    from ragbench.logs import quiet_libraries
+
+    request = Request(questions, _hops(hops), seed, workers)
+    limits = shared.take_limits(options)
+    # Passages get the ids that they have where the questions are asked.
+    options |= {"dataset": "jsonl", "corpus_file": docs, "setting": "pooled"}
+    config = shared.to_config(program="direct", seed=seed, **options)
+    passages = list(read_corpus(config.data_spec()))
+    if dry_run:
+        say(*_estimate(request, len(passages)))
+        return
+    quiet_libraries()
+    configure_cache()
+    work = output.with_name(f"{output.name}.work")
+    with limited(limits, work), RunProgress() as progress:
+        lm = lm_of(config, config.lm, main=True)
+        lm.check()
+        written = write_questions(passages, lm, request, output, progress)
+    say(*written.lines(), f"{output}: ask them with --data-file {output} --corpus-file {docs}")
+    if page is not None:
+        write_page(written.rows, page)
+        say(f"{page}: open it in a browser to keep, drop and edit")
+
+
+def _hops(text: str) -> tuple[int, ...]:
+    from ragbench.errors import ConfigError
+
+    try:
+        hops = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        hops = ()
+    if not hops or not all(1 <= each <= 4 for each in hops):
+        raise ConfigError(f"--hops {text!r}: give numbers from 1 to 4, such as 2,2,3")
+    return hops
+
+
+def _estimate(request: Any, passages: int) -> list[str]:
+    """Returns the least and the most calls: every draft kept, and none until the last."""
+    from ragbench.experiments.questions.writing import MOST_DRAFTS
+
+    each = [3 + 1 + (hops if hops > 1 else 0) for hops in request.hops]
+    mean = sum(each) / len(each)
+    least = round(mean * request.questions)
+    return [
+        f"{request.questions} questions over {passages} passages: {least} calls where every draft "
+        f"holds, at most {round(MOST_DRAFTS * mean * request.questions)}; a draft that does not "
+        "hold ends at its first failing check"
+    ]

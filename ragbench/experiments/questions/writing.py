@@ -1,0 +1,220 @@
+"""`ragbench questions`: chains are drawn, questions written, certified and kept.
+
+OUT                 the questions that hold, as `--data-file` reads them
+OUT.work/drafts.jsonl   every draft with its certificate, so that the command continues
+OUT.work/calls.db       every call, so that limits count those of earlier attempts
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dspy import AdapterParseError
+
+from ragbench.context import current, use
+from ragbench.errors import DataError
+from ragbench.experiments.questions.certificate import Certificate, Draft, certify, text_reason
+from ragbench.experiments.questions.chains import Chain, find_chains
+from ragbench.experiments.store import CALLS, CallJournal, locked, write_whole
+from ragbench.experiments.watch import SILENT, Watch
+from ragbench.lms.adapters import make_adapter
+from ragbench.lms.lm import RagbenchLM
+from ragbench.passages import Passage
+from ragbench.programs.core import predict
+from ragbench.signatures import AnswerIfStated, DirectAnswer
+from ragbench.signatures.writing import WriteQuestion
+
+DRAFTS = "drafts.jsonl"
+#: Chains that are tried for each question that is wanted, at the most.
+MOST_DRAFTS = 5
+TYPES = {1: "single_hop", 2: "bridge"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted: so many questions, whose numbers of hops take turns."""
+
+    questions: int = 60
+    hops: tuple[int, ...] = (2, 2, 3, 2, 4, 1)
+    seed: int = 42
+    workers: int = 4
+
+
+@dataclass
+class Written:
+    """What came of it: rows kept, and how many drafts were dropped for which reason."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    drafts: int = 0
+
+    def lines(self) -> list[str]:
+        """What was kept and dropped, in words."""
+        kept = f"{len(self.rows)} questions kept of {self.drafts} written"
+        reasons = [f"{count} {reason}" for reason, count in self.dropped.most_common()]
+        return [kept, *(f"dropped: {reason}" for reason in reasons)]
+
+
+def write_questions(
+    passages: Sequence[Passage],
+    lm: RagbenchLM,
+    request: Request,
+    out: Path,
+    watch: Watch = SILENT,
+) -> Written:
+    """Writes questions over `passages` to `out` and returns what came of it.
+
+    Raises:
+        DataError: no two passages share a name, so that there is no chain.
+        StoppedError: a limit of spending was reached; what is finished is kept.
+    """
+    work = out.with_name(f"{out.name}.work")
+    work.mkdir(parents=True, exist_ok=True)
+    written = Written()
+    with locked(work), use(current(), lm=lm, adapter=make_adapter("auto", lm)):
+        earlier = _earlier(work / DRAFTS)
+        chains = find_chains(passages, request.hops, seed=request.seed)
+        writer = _Writer()
+        with CallJournal(work / CALLS).open():
+            for batch in _batches(chains, request):
+                _certify_all(batch, earlier, writer, request, work / DRAFTS)
+                for chain in batch:
+                    _take_in(chain, earlier[chain.key], written)
+                    if len(written.rows) == request.questions:
+                        break
+                watch.count("questions", len(written.rows), request.questions)
+                if len(written.rows) == request.questions:
+                    break
+    if not written.drafts:
+        raise DataError("no passages share a name, so that no chain of hops can be drawn")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in written.rows)
+    write_whole(out, text.encode())
+    return written
+
+
+class _Writer:
+    """Calls of the model: the writer, and the reader with passages and without."""
+
+    def __init__(self) -> None:
+        self.write = predict(WriteQuestion)
+        self.read = predict(AnswerIfStated)
+        self.recall = predict(DirectAnswer)
+
+    def draft(self, chain: Chain) -> Draft | None:
+        """Returns what the model writes for `chain`; None where its reply cannot be read."""
+        try:
+            reply = self.write(
+                passages=[str(passage) for passage in chain.passages], links=list(chain.links)
+            )
+        except AdapterParseError:
+            return None
+        sentences = tuple(str(sentence) for sentence in reply.sentences or ())
+        return Draft(str(reply.question).strip(), str(reply.answer).strip(), sentences)
+
+    def answer(self, question: str, passages: Sequence[str]) -> str:
+        """Returns the reader's answer; blank where its reply cannot be read."""
+        try:
+            if passages:
+                reply = self.read(context=list(passages), question=question)
+            else:
+                reply = self.recall(question=question)
+        except AdapterParseError:
+            return ""
+        return str(reply.answer or "").strip()
+
+
+def _batches(chains: Iterator[Chain], request: Request) -> Iterator[list[Chain]]:
+    """Yields as many chains at a time as are certified at once, and no more than the most."""
+    remaining = MOST_DRAFTS * request.questions
+    while remaining > 0:
+        batch: list[Chain] = []
+        for chain in chains:
+            batch.append(chain)
+            if len(batch) == min(request.workers, remaining):
+                break
+        if not batch:
+            return
+        remaining -= len(batch)
+        yield batch
+
+
+def _certify_all(
+    batch: Sequence[Chain],
+    earlier: dict[str, dict[str, Any]],
+    writer: _Writer,
+    request: Request,
+    drafts: Path,
+) -> None:
+    """Writes and certifies the chains of `batch` that have no draft yet, at once."""
+    todo = [chain for chain in batch if chain.key not in earlier]
+    if not todo:
+        return
+    with ThreadPoolExecutor(request.workers) as pool:
+        begun = [pool.submit(copy_context().run, _certified, chain, writer) for chain in todo]
+        for chain, future in zip(todo, begun, strict=True):
+            row = future.result()
+            earlier[chain.key] = row
+            with drafts.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"chain": chain.key, **row}, ensure_ascii=False) + "\n")
+
+
+def _certified(chain: Chain, writer: _Writer) -> dict[str, Any]:
+    draft = writer.draft(chain)
+    if draft is None:
+        return {"draft": None, "certificate": asdict(Certificate(reason="an unreadable reply"))}
+    certificate = certify(draft, chain, writer.answer)
+    return {"draft": asdict(draft), "certificate": asdict(certificate)}
+
+
+def _take_in(chain: Chain, row: Mapping[str, Any], written: Written) -> None:
+    """Adds the draft of `chain` to what is kept or dropped."""
+    written.drafts += 1
+    certificate = row["certificate"]
+    if certificate["reason"]:
+        written.dropped[certificate["reason"]] += 1
+        return
+    draft = Draft(**{**row["draft"], "sentences": tuple(row["draft"]["sentences"])})
+    kept = [str(question["question"]) for question in written.rows]
+    alike = text_reason(draft, chain, kept)
+    if alike:
+        written.dropped[alike] += 1
+        return
+    hops = len(chain.passages)
+    digest = hashlib.sha256(chain.key.encode()).hexdigest()[:10]
+    written.rows.append(
+        {
+            "id": f"q{digest}",
+            "question": draft.question,
+            "answer": draft.answer,
+            "type": TYPES.get(hops, "compositional"),
+            "hops": hops,
+            "gold": [passage.pid for passage in chain.passages],
+            "metadata": {
+                "sentences": list(draft.sentences),
+                "links": list(chain.links),
+                "certificate": certificate["checks"],
+            },
+        }
+    )
+
+
+def _earlier(path: Path) -> dict[str, dict[str, Any]]:
+    """Returns the drafts of earlier attempts by chain; a line that was cut off is written anew."""
+    rows: dict[str, dict[str, Any]] = {}
+    if not path.is_file():
+        return rows
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            row = json.loads(line)
+            rows[row.pop("chain")] = row
+        except (ValueError, KeyError, AttributeError):
+            continue
+    return rows

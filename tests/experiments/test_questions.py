@@ -1,0 +1,176 @@
+"""Questions from documents hold by the world's own facts, whatever the writer gets wrong."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragbench.data import DataSpec, load_dataset
+from ragbench.experiments.questions.certificate import Draft, certify
+from ragbench.experiments.questions.chains import Chain, find_chains
+from ragbench.passages import Passage
+from tests.fake_server import FakeServer, Hit
+
+Command = Callable[..., tuple[int, str, str]]
+
+SYLLABLES = ("ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "ru", "sa", "te")
+#: Town, founder, the founder's birthplace: nothing else leads from one to the next.
+FACTS = []
+for first in SYLLABLES:
+    for second in ("dor", "fel", "gan", "rin"):
+        FACTS.append(
+            (f"Town{first}{second}", f"Ann {first.capitalize()}{second}", f"Port{second}{first}")
+        )
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus of two passages for each fact, as a file."""
+    monkeypatch.chdir(tmp_path)
+    rows = []
+    for town, founder, port in FACTS:
+        rows.append({"id": town, "title": town, "text": f"{town} was founded by {founder}."})
+        rows.append({"id": founder, "title": founder, "text": f"{founder} was born in {port}."})
+    file = tmp_path / "docs.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+def written(passages: list[str], fault: int) -> dict[str, object]:
+    """What the writer says of a chain; its `fault` is one of five, or none."""
+    titles = [re.search(r"(Town\w+|Ann \w+) was", text)[1] for text in passages]  # type: ignore[index]
+    facts = {town: (founder, port) for town, founder, port in FACTS}
+    town = titles[0]
+    if len(titles) == 2 and town in facts and facts[town][0] == titles[1]:
+        question, answer = f"Where was the founder of {town} born?", facts[town][1]
+    elif len(titles) == 1 and town in facts:
+        question, answer = f"Who founded {town}?", facts[town][0]
+    else:
+        question, answer = "Is it so?", "nothing"
+    sentences = [text.partition(" | ")[2] for text in passages]
+    if fault == 0:
+        answer = "Atlantis"
+    elif fault == 1:
+        sentences = ["It was so."] * len(sentences)
+    elif fault == 2:
+        question = f"{question} In {answer}?"
+    return {"question": question, "answer": answer, "sentences": sentences}
+
+
+class Model:
+    """Writes with a fault in one draft of five; reads what stands in the passages alone."""
+
+    def __init__(self) -> None:
+        self.drafts = 0
+
+    def __call__(self, hit: Hit) -> str:
+        if "links" in hit.prompt and "sentences" in hit.prompt:
+            self.drafts += 1
+            lines = re.findall(r"(?:Town|Ann )\w+ \| [^\"\\\u00ab\u00bb]+?\.", hit.prompt)
+            return json.dumps(written(lines, self.drafts % 15 // 3 if self.drafts % 5 == 0 else 9))
+        asked = re.search(r"(founder of|founded) (Town\w+)", hit.prompt)
+        answer = ""
+        for town, founder, port in FACTS:
+            if asked is None or asked[2] != town:
+                continue
+            named = f"{town} was founded by {founder}." in hit.prompt
+            born = f"{founder} was born in {port}." in hit.prompt
+            if asked[1] == "founded" and named:
+                answer = founder
+            elif asked[1] == "founder of" and named and born:
+                answer = port
+        return json.dumps({"answer": answer})
+
+
+def test_what_is_kept_is_right_and_needs_every_hop(
+    docs: Path, command: Command, server: FakeServer, tmp_path: Path
+) -> None:
+    server.script = Model()
+    words = (
+        "questions", docs, "-n", "12", "--hops", "2,1", "--lm", f"openai/m@{server.url}",
+        "--adapter", "json", "-o", "q.jsonl", "--page", "look.html", "--workers", "1",
+    )  # fmt: skip
+    code, out, err = command(*words)
+    assert code == 0, err
+    rows = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    assert len(rows) == 12
+    by_town = {town: (founder, port) for town, founder, port in FACTS}
+    for row in rows:
+        town = re.search(r"Town\w+", row["question"])[0]  # type: ignore[index]
+        founder, port = by_town[town]
+        assert row["answer"] == (port if row["hops"] == 2 else founder)
+        assert row["gold"] == ([town, founder] if row["hops"] == 2 else [town])
+    assert {row["hops"] for row in rows} == {1, 2}
+    assert len({tuple(row["gold"]) for row in rows}) == 12
+    assert len(server.hits) <= 12 * len(rows)
+    assert "dropped: " in out
+    assert rows[0]["question"] in (tmp_path / "look.html").read_text()
+
+    asked = len(server.hits)
+    before = (tmp_path / "q.jsonl").read_bytes()
+    assert command(*words)[0] == 0  # continued: every draft is there
+    assert len(server.hits) == asked
+    assert (tmp_path / "q.jsonl").read_bytes() == before
+
+    data = load_dataset(DataSpec(dataset="jsonl", data_file=tmp_path / "q.jsonl", corpus_file=docs))
+    assert data.card["questions_with_gold"] == 12
+
+
+A = Passage("a", "Aldor", "Aldor was founded by Ann Bo.")
+B = Passage("b", "Ann Bo", "Ann Bo was born in Cedar Bay.")
+CHAIN = Chain((A, B), ("Ann Bo",))
+GOOD = Draft("Where was the founder of Aldor born?", "Cedar Bay", (A.text, B.text))
+
+
+@pytest.mark.parametrize(
+    ("draft", "knows", "reason"),
+    [
+        (GOOD, "all", ""),
+        (GOOD, "nothing", "the passages do not give the answer"),
+        (GOOD, "last", "passage 1 is not needed"),
+        (GOOD, "memory", "known from memory"),
+        (Draft(GOOD.question, "Aldor", GOOD.sentences), "all", "the last passage"),
+        (Draft("Is it Cedar Bay?", "Cedar Bay", GOOD.sentences), "all", "not in the question"),
+        (Draft("Where was Ann Bo born?", "Cedar Bay", GOOD.sentences), "all", "names no link"),
+        (Draft(GOOD.question, "Cedar Bay", (A.text,)), "all", "the sentences"),
+        (Draft(GOOD.question, "Cedar Bay", (A.text, "Made up.")), "all", "the sentences"),
+        (Draft("Where was the founder of Bel born?", "Cedar Bay", GOOD.sentences), "like", "words"),
+    ],
+)
+def test_each_check_drops_what_it_is_for(draft: Draft, knows: str, reason: str) -> None:
+    calls = 0
+
+    def reader(question: str, passages: object) -> str:
+        nonlocal calls
+        calls += 1
+        shown = list(passages)  # type: ignore[call-overload]
+        right = {
+            "all": len(shown) == 2,
+            "nothing": False,
+            "last": str(B) in shown,
+            "memory": True,
+            "like": len(shown) == 2,
+        }[knows]
+        return "Cedar Bay" if right else "unknown"
+
+    others = ["Where was the founder of Bel born"] if knows == "like" else []
+    certificate = certify(draft, CHAIN, reader, others=others)
+    assert certificate.holds == (not reason)
+    assert reason in certificate.reason
+    assert calls <= 5
+
+
+def test_chains_are_linked_by_names_and_differ(docs: Path) -> None:
+    passages = list(load_dataset(DataSpec(dataset="documents", corpus_file=docs)).corpus)
+    chains = list(find_chains(passages, (2,), seed=1))
+    assert len(chains) > 20
+    assert len({chain.key for chain in chains}) == len(chains)
+    for chain in chains:
+        first, second = chain.passages
+        assert chain.links[0] in f"{first.title} {first.text}"
+        assert chain.links[0] in f"{second.title} {second.text}"
+    assert [chain.key for chain in find_chains(passages, (2,), seed=1)] == [
+        chain.key for chain in chains
+    ]
