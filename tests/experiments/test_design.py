@@ -155,6 +155,13 @@ def test_clusters_are_those_named_or_those_that_share_gold_passages(
     )
 
 
+def test_clusters_that_only_some_records_name(folder: Folder) -> None:
+    named = {"a": "x", "b": "x", "c": "y"}
+    rows = [record(qid=q, gold_pids=[f"p{q}"], extra={"cluster": c}) for q, c in named.items()]
+    rows += [record(qid=q, gold_pids=["shared"]) for q in "de"]
+    assert clusters_of(read_records(folder(*rows))) == dict(zip("abcde", "aacdd", strict=True))
+
+
 def test_mostly_right_is_more_than_half(folder: Folder) -> None:
     def run(*answers: str) -> Any:
         names = zip("abc", answers, strict=True)

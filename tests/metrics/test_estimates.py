@@ -106,6 +106,7 @@ def test_clusters_by_hand() -> None:
     # Ties count as clusters.
     tied = estimated([0.0] * 40, REACH, list(np.repeat(np.arange(8), 5)))
     assert tied.interval().high == pytest.approx(estimated([0.0] * 8).interval().high)
+    assert tied.design_effect == pytest.approx(5 * (1 - 1 / 40) / (1 - 1 / 8))
     # Unequal clusters have fewer degrees of freedom.
     uneven = estimated(differences(40, 2), None, [0] * 11 + list(range(1, 30)))
     assert uneven.df == pytest.approx(40**2 / (11**2 + 29) - 1)
