@@ -24,7 +24,10 @@ class UnknownNameError(RagbenchError):
         self.kind, self.name, self.choices = kind, name, sorted(choices)
         near = difflib.get_close_matches(name, self.choices, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else ""
-        listing = f"choose from {', '.join(self.choices)}" if self.choices else "none are known"
+        if self.choices:
+            listing = f"choose from {', '.join(self.choices)}"
+        else:
+            listing = "none are known"
         super().__init__("; ".join(filter(None, [f"no {kind} named {name!r}", hint, listing])))
 
 

@@ -78,12 +78,18 @@ class FolderStore:
     def entries(self) -> list[Manifest]:
         """The stored indexes, newest first; folders without a readable manifest are left out."""
         manifests = [read_manifest(path.parent) for path in self.root.glob(f"*/{MANIFEST}")]
-        kept = [manifest for manifest in manifests if manifest is not None]
+        kept = []
+        for manifest in manifests:
+            if manifest is not None:
+                kept.append(manifest)
         return sorted(kept, key=lambda entry: entry.created, reverse=True)
 
     def find(self, prefix: str) -> Manifest:
         """The stored index whose key starts with `prefix`."""
-        matches = [entry for entry in self.entries() if entry.key.startswith(prefix)]
+        matches = []
+        for entry in self.entries():
+            if entry.key.startswith(prefix):
+                matches.append(entry)
         if len(matches) != 1:
             known = ", ".join(entry.key for entry in matches or self.entries()) or "none"
             number = "no" if not matches else "more than one"

@@ -27,7 +27,8 @@ class KeptRows:
     """
 
     def __init__(self, path: Path | None, *, durable: bool = True) -> None:
-        self._path, self._durable = path, durable
+        self._path = path
+        self._durable = durable
         self._lock = threading.Lock()
         try:
             if path is not None:

@@ -29,7 +29,10 @@ class Knobs(BaseModel):
     def _nothing_is_guessed(cls, given: Any) -> Any:
         """Pydantic takes True for 1, `yes` for True and `1_0` for 10; nobody means that."""
         for name, value in given.items() if isinstance(given, Mapping) else ():
-            kind = cls.model_fields[name].annotation if name in cls.model_fields else str
+            if name in cls.model_fields:
+                kind = cls.model_fields[name].annotation
+            else:
+                kind = str
             kinds = {kind, *get_args(kind)}
             if str in kinds or not isinstance(value, int | float | str):
                 continue
@@ -112,7 +115,9 @@ def _allowed(field: FieldInfo) -> str:
         return " | ".join(str(choice) for choice in get_args(kind))
     bounds = [f"{sign} {getattr(bound, name)}" for sign, name in _BOUNDS.items()
               for bound in field.metadata if hasattr(bound, name)]  # fmt: skip
-    return f"{_type_name(kind)} {' and '.join(bounds)}" if bounds else ""
+    if bounds:
+        return f"{_type_name(kind)} {' and '.join(bounds)}"
+    return ""
 
 
 def _type_name(annotation: Any) -> str:

@@ -63,7 +63,8 @@ class OpenLedger(Ledger):
         self, also: Callable[[Call], None] | None = None, keep: Callable[[str], str] | None = None
     ) -> None:
         super().__init__([], CriticalPath())
-        self._also, self._keep = also, keep
+        self._also = also
+        self._keep = keep
         self._lock = threading.Lock()
         self._last: dict[int, int] = {}  # thread -> place of its last call
         self._begun = time.perf_counter()

@@ -92,11 +92,15 @@ def log_to(path: Path) -> Iterator[None]:
         _ours.warning("cannot write %s (%s); going on without it", path, error.strerror or error)
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)
-    start, event = time.monotonic(), "finished"
+    start = time.monotonic()
+    event = "finished"
     try:
         yield
     except BaseException as error:
-        event = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped by an error"
+        if isinstance(error, KeyboardInterrupt):
+            event = "interrupted"
+        else:
+            event = "stopped by an error"
         raise
     finally:
         seconds = round(time.monotonic() - start, 3)
@@ -138,7 +142,8 @@ class _Terminal(logging.Handler):
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        event, text = (record.name, str(record.msg)), as_text(record)
+        event = (record.name, str(record.msg))
+        text = as_text(record)
         self._seen[event] += 1
         if self._seen[event] == SHOWN:
             text += " (more of these go to the log alone)"
@@ -172,7 +177,10 @@ def as_json(record: logging.LogRecord) -> str:
 def as_text(record: logging.LogRecord) -> str:
     """`record` for a person: level, message, fields, question; one line, no control characters."""
     row = json.loads(as_json(record))
-    names = [name for name in (*getattr(record, _FIELDS, {}), "qid") if name in row]
+    names = []
+    for name in (*getattr(record, _FIELDS, {}), "qid"):
+        if name in row:
+            names.append(name)
     shown = ", ".join(f"{'question' if name == 'qid' else name} {row[name]}" for name in names)
     text = f"{row['level']}: {row['event']}" + (f" ({shown})" if shown else "")
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))

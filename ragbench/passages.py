@@ -32,7 +32,9 @@ class Passage:
     score: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.title} | {self.text}" if self.title else self.text
+        if self.title:
+            return f"{self.title} | {self.text}"
+        return self.text
 
     @property
     def long_text(self) -> str:
@@ -125,7 +127,9 @@ class Corpus(Sequence[Passage]):
             for place in places:
                 if self.passages[place].title == wanted:
                     return place
-        return places[0] if places else None
+        if places:
+            return places[0]
+        return None
 
     @cached_property
     def _titles(self) -> Mapping[str, Sequence[int]]:

@@ -25,4 +25,6 @@ class Range:
         return Range(self.low * low, self.high * (low if high is None else high))
 
     def __str__(self) -> str:
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+        if self.low == self.high:
+            return f"{self.low:,}"
+        return f"{self.low:,} to {self.high:,}"

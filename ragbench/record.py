@@ -97,7 +97,9 @@ class Call:
     @property
     def paid(self) -> float | None:
         """US dollars paid for the reply, None where no price is known."""
-        return self.cost_usd if self.paid_usd is None else self.paid_usd
+        if self.paid_usd is None:
+            return self.cost_usd
+        return self.paid_usd
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `parse_call` reads it back."""
@@ -209,7 +211,8 @@ class Sum:
         if call.error is None:
             prices.append((call.paid if self._billed else call.cost_usd, call.cost_usd))
         if self._billed and (lost := call.failed) is not None:
-            sent, got = lost.prompt_tokens, lost.completion_tokens
+            sent = lost.prompt_tokens
+            got = lost.completion_tokens
             self._counts.update(prompt_tokens=sent, completion_tokens=got, failed_tokens=sent + got)
             prices.append((lost.cost_usd, lost.cost_usd))
         for paid, listed in prices:
@@ -221,8 +224,9 @@ class Sum:
 
     def totals(self) -> Totals:
         """The sums over the calls so far, the same in any order."""
-        usd = map(math.fsum, (self._paid, self._listed)) if self._known else (None, None)
-        sums: dict[str, Any] = dict(zip(("cost_usd", "list_usd"), usd, strict=True))
+        sums: dict[str, Any] = {"cost_usd": None, "list_usd": None}
+        if self._known:
+            sums = {"cost_usd": math.fsum(self._paid), "list_usd": math.fsum(self._listed)}
         return Totals(**{**self._counts, **sums, "latency_s": math.fsum(self._latencies)})
 
 
@@ -380,7 +384,9 @@ class Record:
 
     def known(self, name: str, value: Kind) -> Kind | None:
         """`value`, which is the amount called `name`; None where nobody knows that."""
-        return None if name in self.unknown else value
+        if name in self.unknown:
+            return None
+        return value
 
     @property
     def answer_text(self) -> str:

@@ -26,7 +26,9 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, kind: str, *, package: str, outside: str = "") -> None:
-        self.kind, self._package, self._outside = kind, package, outside
+        self.kind = kind
+        self._package = package
+        self._outside = outside
         self._entries: dict[str, T] = {}
         self._unlisted: set[str] = set()
         self._loaded = False

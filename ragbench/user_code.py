@@ -122,7 +122,9 @@ def distribution_of_module(name: str) -> str | None:
     if module is not None and top != name:  # a compiled part of a package
         return distribution_of_module(top)
     paths = list(getattr(module, "__path__", ()))  # a namespace package
-    return distribution_of(str(Path(paths[0], "x.py"))) if paths else None
+    if paths:
+        return distribution_of(str(Path(paths[0], "x.py")))
+    return None
 
 
 _RAGBENCH = Path(__file__).resolve().parent
@@ -146,7 +148,9 @@ def _distribution(package: str) -> str | None:
         pass
     # Looking through what every distribution installed takes long, and few packages need it.
     names = metadata.packages_distributions().get(package)
-    return f"{names[0]} {metadata.version(names[0])}" if names else None
+    if names:
+        return f"{names[0]} {metadata.version(names[0])}"
+    return None
 
 
 def _import_current(place: str) -> ModuleType:
@@ -161,7 +165,8 @@ def _import_current(place: str) -> ModuleType:
         if "" not in sys.path:  # a console script does not look there by itself
             sys.path.insert(0, "")
         importlib.invalidate_caches()
-        name, spec = place, importlib.util.find_spec(place)
+        name = place
+        spec = importlib.util.find_spec(place)
         file = Path(spec.origin if spec and spec.origin else place)
     digest = source_digest(file) if file.suffix == ".py" else ""
     if _imported.get(name, digest) != digest:  # with those that it imported from beside it
@@ -191,7 +196,8 @@ def _sources(file: Path) -> set[Path]:
     root = file.parent
     while (root / "__init__.py").is_file():
         root = root.parent
-    found, todo = set[Path](), [file]
+    found = set[Path]()
+    todo = [file]
     while todo:
         path = todo.pop()
         if path in found or not path.is_file() or distribution_of(str(path)) is not None:

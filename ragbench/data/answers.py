@@ -75,7 +75,9 @@ def _text_to_whole_number(value: Any) -> Any:
 def _value_to_text(value: Any) -> Any:
     """A number as people write it, true and false as yes and no."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        if value:
+            return "yes"
+        return "no"
     if isinstance(value, int):
         return str(value)
     if not isinstance(value, float):

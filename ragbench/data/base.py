@@ -95,7 +95,10 @@ class Dataset:
         or they have to be `answered` and have no answers.
         """
         every = self.questions or [e for part in self.splits.values() for e in part]
-        chosen = every if split == "all" else self.splits.get(split, ())
+        if split == "all":
+            chosen = every
+        else:
+            chosen = self.splits.get(split, ())
         if not chosen:
             sizes = ", ".join(f"{name} ({len(part)})" for name, part in self.splits.items() if part)
             raise ConfigError(f"{self.name} has no {split} questions; it has {sizes or 'none'}")
@@ -117,7 +120,10 @@ class Dataset:
         for split in sorted(self.splits):
             state.update(f"\x1d{split}".encode())
             for example in self.splits[split]:
-                given = {k: v for k, v in example.items() if k not in _FOLLOWS}
+                given = {}
+                for k, v in example.items():
+                    if k not in _FOLLOWS:
+                        given[k] = v
                 fields = json.dumps(given, sort_keys=True, ensure_ascii=True)
                 state.update(f"\x1e{fields}".encode())
         for question in sorted(self.corpus.askers):

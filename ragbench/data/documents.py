@@ -78,7 +78,9 @@ class Account:
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
     shown = ", ".join(names[:_NAMED])
-    return f"{shown} and {more} more" if more > 0 else shown
+    if more > 0:
+        return f"{shown} and {more} more"
+    return shown
 
 
 def is_document(path: Path) -> bool:

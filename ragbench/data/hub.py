@@ -73,7 +73,10 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
     """
     source, _ = source_of(spec)
     paths = fetched(spec)
-    known = {_PARTS[path.stem]: path for path in paths if path.stem in _PARTS}
+    known = {}
+    for path in paths:
+        if path.stem in _PARTS:
+            known[_PARTS[path.stem]] = path
     if DATASETS.get(spec.dataset).hub:
         known.pop("test", None)
     if not known:
@@ -105,7 +108,10 @@ def fetched(spec: DataSpec) -> list[Path]:
     with FileLock(f"{folder}.lock"):
         if not any(folder.iterdir() if folder.is_dir() else ()):
             _fetch(source, config, folder)
-        files = [path for path in sorted(folder.iterdir()) if path.name != SUMS]
+        files = []
+        for path in sorted(folder.iterdir()):
+            if path.name != SUMS:
+                files.append(path)
         if not (folder / SUMS).exists():
             lines = [f"{sha256_of(path)}  {path.name}\n" for path in files]
             (folder / SUMS).write_text("".join(lines))
@@ -136,7 +142,10 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
                 file = name.format(config=config)
                 came = huggingface_hub.hf_hub_download(source.repo, file, repo_type="dataset")
                 shutil.copyfile(came, work / kept)
-        parts = {} if source.questions else datasets.load_dataset(source.repo, config)
+        if source.questions:
+            parts = {}
+        else:
+            parts = datasets.load_dataset(source.repo, config)
         for name, rows in parts.items():
             with (work / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
                 for row in rows:

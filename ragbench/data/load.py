@@ -29,7 +29,9 @@ def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Set
     """What a question searches where nothing is chosen: pooled for chunks and a corpus file."""
     source = DATASETS.get(dataset)
     chunks = (view or source.view) == "chunk"
-    return "pooled" if chunks or has_corpus else source.setting
+    if chunks or has_corpus:
+        return "pooled"
+    return source.setting
 
 
 def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,7 +39,8 @@ def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
 
     ConfigError where the fractions are no three shares.
     """
-    dataset, fractions = given["dataset"], given.get("fractions")
+    dataset = given["dataset"]
+    fractions = given.get("fractions")
     defaults: dict[str, Any] = {
         "fractions": _written(DataSpec.fractions),
         "passage_tokens": DataSpec.passage_tokens,
@@ -104,9 +107,13 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
     DataError where neither is given or what is given cannot be read, ConfigError where the hub has
     no such configuration.
     """
-    files, source = question_files(spec), DATASETS.get(spec.dataset).hub
+    files = question_files(spec)
+    source = DATASETS.get(spec.dataset).hub
     if not files and not spec.hub:
-        instead = f" or take {source.repo} from the hub" if source else ""
+        if source:
+            instead = f" or take {source.repo} from the hub"
+        else:
+            instead = ""
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
     names = dict(spec.fields)
     for row in hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding):
@@ -168,13 +175,16 @@ def assemble(
     `pool` and of the items, each content once. ConfigError for a setting and a view that do not go
     together, DataError where there are no questions or two with one id.
     """
-    gathered, examples = Pool(pool), list[dspy.Example]()
-    rows, assigned = dict[str, Row](), dict[str, Split]()
+    gathered = Pool(pool)
+    examples = list[dspy.Example]()
+    rows = dict[str, Row]()
+    assigned = dict[str, Split]()
     contexts: dict[str, tuple[int, ...]] = {}
     askers: dict[str, list[str]] = {}
     support_missing = 0
     for item in items:
-        row, example = item.row, item.example
+        row = item.row
+        example = item.example
         before = rows.setdefault(example.qid, row)
         if before is not row:
             fail(row, "id", f"{example.qid!r} is the id of {before.where} too")
@@ -240,7 +250,9 @@ def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
     for passage in passages:
         lengths[passage.title] = max(lengths.get(passage.title, 0), len(passage.sentences))
     missing = (not 0 <= index < lengths.get(title, 0) for title, index in example.support)
-    return sum(missing) if passages else 0
+    if passages:
+        return sum(missing)
+    return 0
 
 
 def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
@@ -272,7 +284,10 @@ def _chunk_view(
         gold: set[str] = set()
         for pid in example.gold_pids:
             held = holders[pid]
-            named = [i for title, i in example.support if title == titles[pid]]
+            named = []
+            for title, i in example.support:
+                if title == titles[pid]:
+                    named.append(i)
             gold |= {held[i] for i in named if 0 <= i < len(held)} or set(held)
         whole = all(holders[pid] for pid in example.gold_pids)  # none is without text
         example.gold_pids = sorted(gold) if whole else []

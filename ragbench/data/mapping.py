@@ -57,7 +57,10 @@ def validate(model: type[Model], row: Row) -> Model:
     field = ".".join(str(part) for part in first["loc"]) or "record"
     message = first["msg"].removeprefix("Value error, ").replace("\n", " ").replace("tuple", "list")
     if first["type"] == "missing":
-        message = "is missing" if "." in field else missing(model, row, field)
+        if "." in field:
+            message = "is missing"
+        else:
+            message = missing(model, row, field)
     elif first["type"].endswith("_type"):
         message = f"{message}, not {kind_of(first['input'])}"
         if model.option and isinstance(first["input"], dict):
@@ -83,7 +86,10 @@ def _structured(model: type[Record]) -> frozenset[str]:
     for name, field in model.model_fields.items():
         kind = field.annotation
         if get_origin(kind) in (Union, types.UnionType):
-            choices = [choice for choice in get_args(kind) if choice is not type(None)]
+            choices = []
+            for choice in get_args(kind):
+                if choice is not type(None):
+                    choices.append(choice)
             kind = choices[0] if len(choices) == 1 else kind
         if get_origin(kind) is None:
             continue
@@ -97,8 +103,14 @@ def _structured(model: type[Record]) -> frozenset[str]:
 
 def fail(row: Row, field: str, message: str) -> NoReturn:
     """Raise a DataError that names the row, its id if it has one, and the field."""
-    given = row.data.get("id", row.data.get("_id")) if isinstance(row.data, dict) else None
-    known = f" (id {str(given)[:60]!r})" if isinstance(given, str | int) else ""
+    if isinstance(row.data, dict):
+        given = row.data.get("id", row.data.get("_id"))
+    else:
+        given = None
+    if isinstance(given, str | int):
+        known = f" (id {str(given)[:60]!r})"
+    else:
+        known = ""
     if len(message) > _LONGEST:
         message = f"{message[:_LONGEST]}..."
     raise DataError(f"{row.where}{known}: field {field!r}: {message}")
@@ -173,11 +185,15 @@ def absent_fields(row: Row, names: Mapping[str, str]) -> set[str]:
 
 def _at(error: AbsentError, path: str) -> str:
     """Where within a path of several steps it ends, in brackets."""
-    return f" ({error})" if len(_STEP.findall(path)) > 1 else ""
+    if len(_STEP.findall(path)) > 1:
+        return f" ({error})"
+    return ""
 
 
 def _size(value: Any) -> str:
-    return f"a list of {len(value)}" if isinstance(value, list) else kind_of(value)
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return kind_of(value)
 
 
 def map_fields(row: Row, names: Mapping[str, str], option: str = "--field") -> Row:
@@ -202,5 +218,8 @@ def map_fields(row: Row, names: Mapping[str, str], option: str = "--field") -> R
                 f"change {option} {ours}={path}{_at(error, path)}"
             ) from None
         used |= {path, *_STEP.findall(path)[:1]}
-    kept = {name: value for name, value in row.data.items() if name not in used}
+    kept = {}
+    for name, value in row.data.items():
+        if name not in used:
+            kept[name] = value
     return row._replace(data={**kept, **taken})

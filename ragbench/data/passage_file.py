@@ -125,7 +125,8 @@ def stored_passages(
 
 def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]:
     """Write `passages` into `folder`, each pid once, and give their number and digest."""
-    state, count = hashlib.sha256(), 0
+    state = hashlib.sha256()
+    count = 0
     db = sqlite3.connect(folder / _FILE, isolation_level=None)
     try:
         # A folder that is not whole is made again: nothing need outlive a crash here.
@@ -137,7 +138,9 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
             "title TEXT NOT NULL, folded TEXT NOT NULL, text TEXT NOT NULL, sentences TEXT)"
         )
         for passage in passages:
-            pid, title, text = passage.pid, passage.title, passage.text
+            pid = passage.pid
+            title = passage.title
+            text = passage.text
             row = (count, pid, title, fold(title), text, json.dumps(passage.sentences))
             if db.execute("INSERT OR IGNORE INTO passages VALUES (?,?,?,?,?,?)", row).rowcount:
                 state.update(digest_line(passage))

@@ -26,7 +26,9 @@ def content_pid(title: str, text: str) -> str:
     digest = hashlib.sha256(f"{title}\x1f{text}".encode()).hexdigest()[:12]
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain)[:40].strip("-")
-    return f"{slug}-{digest}" if slug else digest
+    if slug:
+        return f"{slug}-{digest}"
+    return digest
 
 
 def from_sentences(title: str, sentences: Iterable[str], *, pid: str = "") -> Passage:
@@ -101,11 +103,13 @@ def _groups(paragraphs: Sequence[Passage], max_tokens: int) -> Iterator[list[tup
         costs = [estimate_tokens(f"{sentence} ") for sentence in paragraph.sentences]
         if group and size + sum(costs) > max_tokens:
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
         for index, cost in enumerate(costs):
             if group and size + cost > max_tokens:
                 yield group
-                group, size = [], 0
+                group = []
+                size = 0
             group.append((paragraph, index))
             size += cost
     if group:
@@ -131,15 +135,17 @@ class CorpusRecord(Record):
 
     def passage(self, row: Row, *, keep_id: bool) -> Passage:
         """The passage; its pid is the record's id where that is kept, else made of the content."""
-        title, text = self.title, self.text
+        title = self.title
+        text = self.text
         if text is None and self.contents is not None:
             first, _, rest = self.contents.partition("\n")
             title, text = (title or first.strip().strip('"'), rest) if rest else (title, first)
         if text is None and self.sentences is None:
             fail(row, "text", f"{missing(type(self), row, 'text')} (or give 'sentences')")
         pid = self.id if keep_id and self.id else ""
-        sentences = split_sentences(text or "") if self.sentences is None else self.sentences
-        return from_sentences(title, sentences, pid=pid)
+        if self.sentences is None:
+            return from_sentences(title, split_sentences(text or ""), pid=pid)
+        return from_sentences(title, self.sentences, pid=pid)
 
 
 class ChunkRecord(Record):
@@ -159,7 +165,9 @@ class DocumentPassages(list[Passage]):
 
 def documents_card(passages: object) -> dict[str, Any]:
     """The part of a data card on the documents that passages come from; empty for other files."""
-    return {"documents": passages.card} if isinstance(passages, DocumentPassages) else {}
+    if isinstance(passages, DocumentPassages):
+        return {"documents": passages.card}
+    return {}
 
 
 def _document_passages(path: Path, spec: DataSpec) -> DocumentPassages:
@@ -208,7 +216,10 @@ def need_corpus(spec: DataSpec) -> Path:
 
 
 def _corpus_rows(path: Path, spec: DataSpec) -> Iterator[Row]:
-    content = read_json(path, spec.encoding) if path.suffix.lower() == ".json" else None
+    if path.suffix.lower() == ".json":
+        content = read_json(path, spec.encoding)
+    else:
+        content = None
     if isinstance(content, dict) and not {"title", "text", "sentences"} & content.keys():
         for number, (title, body) in enumerate(content.items(), start=1):
             key = "sentences" if isinstance(body, list) else "text"

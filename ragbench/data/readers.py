@@ -134,7 +134,10 @@ def _json_rows(path: Path, encoding: str) -> Iterator[Row]:
         return _line_rows(path, encoding)
     records = _parse(text, str(path))
     if isinstance(records, dict):
-        lists = [value for value in records.values() if is_records(value)]
+        lists = []
+        for value in records.values():
+            if is_records(value):
+                lists.append(value)
         records = lists[0] if len(lists) == 1 else records
     if not isinstance(records, list):
         raise DataError(f"{path}: must hold a list of records, not {kind_of(records)}")
@@ -257,7 +260,10 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             _check_names(path, file.schema_arrow.names)
             batches = (each.to_pylist() for each in file.iter_batches(batch_size=_ROWS_AT_ONCE))
             for number, record in enumerate(chain.from_iterable(batches), start=1):
-                known = {name: value for name, value in record.items() if value is not None}
+                known = {}
+                for name, value in record.items():
+                    if value is not None:
+                        known[name] = value
                 yield Row(f"{path}: record {number}", known)
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file ({_first_line(error)})") from None

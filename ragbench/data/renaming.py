@@ -75,7 +75,10 @@ class Renaming:
         chance = random.Random(f"ragbench renaming {key}")
         uses = _count_uses(texts)
         titles = sorted(set(titles))
-        titled = {word.lower() for title in titles for word in _WORD.findall(title)}
+        titled = set()
+        for title in titles:
+            for word in _WORD.findall(title):
+                titled.add(word.lower())
         names = sorted(word for word in uses if uses[word].is_name(word in titled))
         self.years = 10 * chance.choice(_DECADES)
         new_words = _NewWords(frozenset(uses) | _KEPT, chance)

@@ -96,7 +96,9 @@ def split_examples(
     off = max(abs(len(part) - target) for part, target in zip(apart, targets, strict=True))
     given_apart = sum(map(len, held)) == len(taken)
     if given_apart and len(lone) >= len(rest) / 2 and off <= max(1, 0.02 * len(lone)):
-        cut, overlapping, kind = apart, len(rest) - len(lone), "passages"
+        cut = apart
+        overlapping = len(rest) - len(lone)
+        kind = "passages"
     parts: dict[Split, list[dspy.Example]] = {}
     for (name, own), new in zip(fixed.items(), cut, strict=True):
         parts[name] = []
@@ -122,10 +124,14 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
     groups: dict[int, list[int]] = defaultdict(list)
     for i, root in enumerate(linked([links(example) for example in examples])):
         groups[root].append(i)
-    lacking, places = list(targets), [0] * len(examples)
+    lacking = list(targets)
+    places = [0] * len(examples)
     for group in sorted(groups.values(), key=len, reverse=True):
         fits = next((p for p in range(3) if lacking[p] >= len(group) == 1), None)
-        place = max(range(3), key=lambda p: lacking[p]) if fits is None else fits
+        if fits is None:
+            place = max(range(3), key=lambda p: lacking[p])
+        else:
+            place = fits
         lacking[place] -= len(group)
         for i in group:
             places[i] = place

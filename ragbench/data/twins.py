@@ -138,7 +138,10 @@ def _texts(dataset: Dataset, examples: Sequence[dspy.Example]) -> Iterator[str]:
 
 def _rename_passage(passage: Passage, rename: Renaming) -> Passage:
     sentences = tuple(rename(sentence) for sentence in passage.sentences)
-    text = " ".join(sentences) if sentences else rename(passage.text)
+    if sentences:
+        text = " ".join(sentences)
+    else:
+        text = rename(passage.text)
     return Passage(rename(passage.pid), rename(passage.title), text, sentences, passage.score)
 
 

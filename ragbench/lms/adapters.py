@@ -49,7 +49,8 @@ class LenientParsing(dspy.Adapter):
     """What the adapters share: from raw values to typed ones. `_raw` finds the raw ones."""
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        native, said = self.use_native_function_calling, signature.instructions
+        native = self.use_native_function_calling
+        said = signature.instructions
         return _system_message(type(self), native, signature, said)  # type: ignore[arg-type]
 
     def format_user_message_content(
@@ -122,14 +123,18 @@ def _system_message(
 
 def _shown(schema: Any, depth: int) -> str:
     text = json.dumps(schema, ensure_ascii=False)
-    return text if depth == 1 else json.dumps(text, ensure_ascii=False)[1:-1]
+    if depth == 1:
+        return text
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _by_name(schema: Any) -> Any:
     if isinstance(schema, dict):
         keys = sorted(schema, key=lambda key: (key != "type", key))
         return {key: _by_name(schema[key]) for key in keys}
-    return [_by_name(part) for part in schema] if isinstance(schema, list) else schema
+    if isinstance(schema, list):
+        return [_by_name(part) for part in schema]
+    return schema
 
 
 class LenientJSON(LenientParsing, dspy.JSONAdapter):
@@ -329,7 +334,9 @@ def adapter_name(name: str, lm: dspy.LM | None) -> str:
     """The adapter that `name` is for `lm`: `auto` is json where it enforces schemas, else chat."""
     if name != "auto":
         return name
-    return "json" if lm is not None and lm.supports_response_schema else "chat"
+    if lm is not None and lm.supports_response_schema:
+        return "json"
+    return "chat"
 
 
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:

@@ -91,7 +91,8 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
     Raises:
         LMSetupError: its provider has no batch interface that is spoken here.
     """
-    engine, client = lm.metered, lm.metered.client
+    engine = lm.metered
+    client = lm.metered.client
     if not isinstance(client, HostedClient) or client.spec.provider not in _SERVICES:
         known = " and ".join(f"{name}/..." for name in _SERVICES)
         raise LMSetupError(
@@ -113,7 +114,9 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
 def client_of(lm: RagbenchLM) -> BatchClient | None:
     """The client of an LM that `batched` made; None for any other."""
     client = lm.metered.client
-    return client if isinstance(client, BatchClient) else None
+    if isinstance(client, BatchClient):
+        return client
+    return None
 
 
 def most(lm: RagbenchLM, item: Item) -> Amount:
@@ -195,9 +198,16 @@ class OpenAIBatches:
             counts = batch.request_counts
             if batch.status not in ("completed", "expired", "cancelled"):
                 return counts.completed + counts.failed if counts else 0, None
-            files = [name for name in (batch.output_file_id, batch.error_file_id) if name]
+            files = []
+            for name in (batch.output_file_id, batch.error_file_id):
+                if name:
+                    files.append(name)
             texts = [self._client.files.content(name).text for name in files]
-            rows = [json.loads(line) for text in texts for line in text.splitlines() if line]
+            rows = []
+            for text in texts:
+                for line in text.splitlines():
+                    if line:
+                        rows.append(json.loads(line))
         return len(rows), {row["custom_id"]: _openai_reply(row) for row in rows}
 
     @contextmanager
@@ -207,7 +217,10 @@ class OpenAIBatches:
             yield
         except (self._package.APIError, OSError, ValueError, KeyError) as error:
             status = getattr(error, "status_code", None)
-            text = f"HTTP {status}: {error}" if status else f"{type(error).__name__}: {error}"
+            if status:
+                text = f"HTTP {status}: {error}"
+            else:
+                text = f"{type(error).__name__}: {error}"
             if status in (401, 403):
                 raise LMSetupError(f"the provider refuses the key ({text[:200]})") from None
             if beside and not (status and 400 <= status < 500 and status != 408):
@@ -226,11 +239,15 @@ class AnthropicBatches(OpenAIBatches):
         self._open(anthropic, anthropic.Anthropic, spec, address)  # which adds it
 
     def submit(self, items: Sequence[Item]) -> str:
-        requests = [
-            {"custom_id": i.key, "params": {k: v for k, v in i.body.items() if k != "stream"}}
-            for i in items
-        ]
-        headers = {name: value for item in items for name, value in item.headers}
+        requests = []
+        for i in items:
+            requests.append(
+                {"custom_id": i.key, "params": {k: v for k, v in i.body.items() if k != "stream"}}
+            )
+        headers = {}
+        for item in items:
+            for name, value in item.headers:
+                headers[name] = value
         with self.errors("a batch may have been made all the same, see your account there"):
             made = self._once.messages.batches.create(requests=requests, extra_headers=headers)
         return str(made.id)
@@ -255,7 +272,8 @@ def service_of(spec: HostedSpec) -> OpenAIBatches:
 
 
 def _openai_reply(row: dict[str, Any]) -> BatchReply:
-    response, error = row.get("response"), row.get("error") or {}
+    response = row.get("response")
+    error = row.get("error") or {}
     if response:
         return BatchReply(int(response["status_code"]), response.get("body") or {})
     told = f"{error.get('code') or 'no response'}: {error.get('message')}"

@@ -47,7 +47,8 @@ def meter_brought_lms() -> None:
     def answer(lm: dspy.BaseLM, call: Any, asynchronous: bool) -> Any:
         found = cached(lm, call, asynchronous)
         if found is not None and _is_brought(lm):
-            sent, got = 0, 0
+            sent = 0
+            got = 0
             for response in found.responses:
                 sent += response.usage.input_tokens or 0
                 got += response.usage.output_tokens or 0
@@ -128,7 +129,8 @@ class _Backend:
     """The engine of an LM that a module brought, metered; all else is the engine's."""
 
     def __init__(self, backend: Any, lm: dspy.BaseLM) -> None:
-        self._backend, self._lm = backend, lm
+        self._backend = backend
+        self._lm = lm
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)

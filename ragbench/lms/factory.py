@@ -95,7 +95,10 @@ def make_lm(
     if spec.startswith(handed_over.PREFIX):
         return _of_object(spec, cache, given, retries, seed)
     parsed = parse_spec(spec, api_base=api_base)
-    identity = _local_identity(parsed) if isinstance(parsed, LocalSpec) else parsed.identity()
+    if isinstance(parsed, LocalSpec):
+        identity = _local_identity(parsed)
+    else:
+        identity = parsed.identity()
     caller = Caller(
         identity, retries=retries, seed=seed or 0, breaker=Breaker(identity, patience=patience)
     )
@@ -124,7 +127,10 @@ def make_lm(
         # These take no temperature, and their budget must hold the reasoning too.
         least = max(_limit(max_tokens or 0) or 0, UNBOUNDED_REPLY)
         return RagbenchLM(engine, cache=cache, max_tokens=least)
-    seeded = {"seed": seed} if seed is not None and "seed" in able.params else {}
+    if seed is not None and "seed" in able.params:
+        seeded = {"seed": seed}
+    else:
+        seeded = {}
     limit = _limit(max_tokens or HOSTED_MAX_TOKENS)
     # Anthropic takes no request without one.
     engine.sends_limit = limit is not None or client.provider == "anthropic"
@@ -167,7 +173,10 @@ def _of_object(
     )
     longest = lm.kwargs.get("max_completion_tokens") or lm.kwargs.get("max_tokens")
     stated = {**lm.kwargs, "max_tokens": longest or HOSTED_MAX_TOKENS}
-    settings = {name: stated[name] for name in _SAMPLING if stated.get(name) is not None}
+    settings = {}
+    for name in _SAMPLING:
+        if stated.get(name) is not None:
+            settings[name] = stated[name]
     made = RagbenchLM(engine, cache=cache, **settings)
     made.given, made.history = lm, lm.history  # which its owner looks at
     return made
@@ -191,7 +200,10 @@ def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
     elif spec.api_base:
         enforced = False  # an unknown server may ignore what it is sent
     enforced = enforced if schema is None else schema
-    params = known.params | {"response_format"} if enforced else known.params
+    if enforced:
+        params = known.params | {"response_format"}
+    else:
+        params = known.params
     return replace(known, response_schema=enforced, params=params)
 
 

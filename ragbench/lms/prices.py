@@ -93,7 +93,10 @@ class Pricing:
 def map_entry(provider: str, model: str) -> Mapping[str, float]:
     """The rates that LiteLLM's map has for a model of `provider`; empty where it has none."""
     found = find_spec("litellm")
-    path = Path(found.origin).with_name(_MAP) if found and found.origin else None
+    if found and found.origin:
+        path = Path(found.origin).with_name(_MAP)
+    else:
+        path = None
     if path is None or not path.is_file():
         return {}
     known = json.loads(path.read_bytes())

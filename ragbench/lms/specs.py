@@ -69,7 +69,9 @@ class HostedSpec:
     def key_variables(self) -> tuple[str, ...]:
         """Environment variables that may hold the key."""
         names = PROVIDERS.get(self.provider, _OTHER_KEYS.get(self.provider))
-        return (f"{self.provider.upper()}_API_KEY",) if names is None else names
+        if names is None:
+            return (f"{self.provider.upper()}_API_KEY",)
+        return names
 
     @property
     def by_litellm(self) -> bool:

@@ -167,8 +167,12 @@ def _readable_objects(value: Any, annotation: Any) -> list[Any]:
 
 
 def _mended(text: str, annotation: Any) -> Any:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    members = [member for member in arguments if member is not type(None)]
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
+    members = []
+    for member in arguments:
+        if member is not type(None):
+            members.append(member)
     if origin in (Union, UnionType) and len(members) == 1:
         if _plain(text) in _NOTHING:
             return None
@@ -226,7 +230,10 @@ def _list(text: str, kind: type) -> list[Any]:
         with suppress(*_NO_VALUE):
             items: list[str] = _as_dspy(text, list[str])
             return items
-    lines = [line for line in text.strip().splitlines() if line.strip()]
+    lines = []
+    for line in text.strip().splitlines():
+        if line.strip():
+            lines.append(line)
     if len(lines) > 1 or _BULLET.match(lines[0]):
         # A heading above bullets is no item.
         lines = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)] or lines

@@ -257,7 +257,10 @@ class Ranking(Retriever):
         """One list per query, in order; each query is ranked once, all of them together."""
         self.build()
         k = min(k, len(self.corpus))
-        asked = [query for query in dict.fromkeys(queries) if query.strip()]
+        asked = []
+        for query in dict.fromkeys(queries):
+            if query.strip():
+                asked.append(query)
         if k < 1 or not asked:
             return [[] for _ in queries]
         ranked = dict(zip(asked, self._hits(asked, k), strict=True))
@@ -289,7 +292,8 @@ class PerQuestion(Retriever):
 
     # Positional, since a retriever may have a setting called `inner`.
     def __init__(self, corpus: Corpus, inner: type[Retriever], /, **settings: Any) -> None:
-        self.corpus, self.inner = corpus, inner
+        self.corpus = corpus
+        self.inner = inner
         self.whole = inner(corpus, **settings)
         self.settings = self.whole.settings
         self._kept = lru_cache(self._KEPT)(self._restricted)
@@ -325,7 +329,10 @@ class PerQuestion(Retriever):
             DataError: none is, or it has no passages; outside of one call `for_question` first.
         """
         qid = current().qid
-        places = self.corpus.contexts.get(qid) if qid is not None else None
+        if qid is not None:
+            places = self.corpus.contexts.get(qid)
+        else:
+            places = None
         if places is None:
             raise DataError(
                 "each question has its own passages here, and none is being answered that has "

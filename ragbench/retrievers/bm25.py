@@ -84,7 +84,8 @@ class Postings:
         """The places of those of `words` that are known, repeats too."""
         keys = _keys(words)
         found = np.searchsorted(self.words, keys).tolist()
-        n, both = len(self.words), zip(found, keys, strict=True)
+        n = len(self.words)
+        both = zip(found, keys, strict=True)
         return [place for place, key in both if place < n and self.words[place] == key]
 
     def by_passage(self, n: int) -> Any:
@@ -116,7 +117,8 @@ def make_postings(texts: Iterable[Sequence[str]], *, k1: float, b: float) -> Pos
     if not numbers:
         return None
     keys = _keys(list(numbers))
-    order, n = np.argsort(keys), len(lengths)
+    order = np.argsort(keys)
+    n = len(lengths)
     place = np.empty(len(keys), dtype=np.int32)  # a word's number -> its place
     place[order] = np.arange(len(keys))
     for block in blocks:
@@ -130,7 +132,8 @@ def make_postings(texts: Iterable[Sequence[str]], *, k1: float, b: float) -> Pos
     idf = np.log1p((n - held + 0.5) / (held + 0.5)) * (k1 + 1)
     data = np.repeat(idf.astype(np.float32), held)
     data *= counts.data / (counts.data + norm.astype(np.float32)[counts.indices])
-    indices, indptr = counts.indices.astype(np.int32), counts.indptr.astype(np.int64)
+    indices = counts.indices.astype(np.int32)
+    indptr = counts.indptr.astype(np.int64)
     return Postings(keys[order], data, indices, indptr)
 
 
@@ -148,7 +151,8 @@ def _blocks(
 
     left = iter(texts)
     while True:
-        ids, starts = array("i"), array("q", [0])
+        ids = array("i")
+        starts = array("q", [0])
         for bag in left:
             ids.extend(map(numbers.__getitem__, bag))
             starts.append(len(ids))
@@ -158,7 +162,8 @@ def _blocks(
         n = len(starts) - 1
         if not n:
             return
-        ones, shape = np.ones(len(ids), dtype=np.float32), (n, max(len(numbers), 1))
+        ones = np.ones(len(ids), dtype=np.float32)
+        shape = (n, max(len(numbers), 1))
         block = csr_matrix((ones, np.array(ids), np.array(starts)), shape=shape)
         block.sum_duplicates()
         yield block
@@ -190,7 +195,8 @@ class BM25(Ranking):
 
     def _make(self, progress: Progress | None) -> None:
         def counted() -> Iterator[list[str]]:
-            n, weight = len(self.corpus), self.settings.title_weight
+            n = len(self.corpus)
+            weight = self.settings.title_weight
             for done, passage in enumerate(self.corpus.passages, start=1):
                 yield self.words(passage.title) * weight + self.words(passage.text)
                 if progress and (done % 1000 == 0 or done == n):

@@ -87,7 +87,10 @@ class Dense(Ranking):
             if self._index is not None:
                 found: Vectors = self._index.reconstruct_batch(np.asarray(positions, np.int64))
                 return found
-            missing = [i for i in dict.fromkeys(positions) if i not in self._embedded]
+            missing = []
+            for i in dict.fromkeys(positions):
+                if i not in self._embedded:
+                    missing.append(i)
             if missing:
                 self._embedded |= dict(zip(missing, self._embed(missing, None), strict=True))
             return np.stack([self._embedded[i] for i in positions])
@@ -158,11 +161,13 @@ class Dense(Ranking):
         A build that was stopped goes on after its last part. Those of a server begin anew, and find
         what was paid for in the cache of the embedder.
         """
-        n, folder = len(self.corpus), self._unfinished
+        n = len(self.corpus)
+        folder = self._unfinished
         if folder is None or n <= _PART:
             return self._embed(range(n), progress)
         folder.mkdir(exist_ok=True)
-        path, mark = folder / "vectors.npy", folder / "done.txt"
+        path = folder / "vectors.npy"
+        mark = folder / "done.txt"
         known = mark.exists() and self.embedder.in_process
         done = int(mark.read_text() or 0) if known else 0
         rows: Any = np.load(path, mmap_mode="r+") if done else None
@@ -190,8 +195,12 @@ class Dense(Ranking):
         return made
 
     def _text(self, position: int) -> str:
-        passage, settings = self.corpus.passages[position], self.settings
-        titled = f"{passage.title} {passage.text}" if settings.title else passage.text
+        passage = self.corpus.passages[position]
+        settings = self.settings
+        if settings.title:
+            titled = f"{passage.title} {passage.text}"
+        else:
+            titled = passage.text
         return f"{settings.passage_prefix}{titled}".strip()
 
 
@@ -199,7 +208,9 @@ def choose_kind(wanted: str, n: int) -> str:
     """The kind of index for `n` vectors: `wanted`, or by size if that is `auto`."""
     if wanted != "auto":
         return wanted
-    return "exact" if n <= _EXACT_TO else "ivf"
+    if n <= _EXACT_TO:
+        return "exact"
+    return "ivf"
 
 
 def make_index(vectors: Vectors, wanted: str, nprobe: int = NPROBE) -> Any:
@@ -209,8 +220,10 @@ def make_index(vectors: Vectors, wanted: str, nprobe: int = NPROBE) -> Any:
     n, d = vectors.shape
     index: Any = faiss.IndexFlatIP(d)
     if choose_kind(wanted, n) == "ivf":
-        quantizer, lists = index, max(1, min(int(4 * n**0.5), n // 39 or 1))
-        numbers, inner = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        quantizer = index
+        lists = max(1, min(int(4 * n**0.5), n // 39 or 1))
+        numbers = faiss.ScalarQuantizer.QT_fp16
+        inner = faiss.METRIC_INNER_PRODUCT
         index = faiss.IndexIVFScalarQuantizer(quantizer, d, lists, numbers, inner)
         index.own_fields = True
         quantizer.this.disown()

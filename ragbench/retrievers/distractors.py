@@ -51,7 +51,8 @@ class Distracting(Wrapper):
     @cached_property
     def donors(self) -> Sequence[Passage]:
         """Passages of the corpus, whose names stand in for those of others."""
-        chance, n = random.Random(self.settings.seed), len(self.corpus)
+        chance = random.Random(self.settings.seed)
+        n = len(self.corpus)
         return [self.corpus[i] for i in sorted(chance.sample(range(n), min(_DONORS, n)))]
 
     @cached_property
@@ -59,8 +60,14 @@ class Distracting(Wrapper):
         """Their names, or those in the texts of passages without a title."""
         names = [passage.title.partition(" (")[0].strip() for passage in self.donors]
         if not any(names):
-            found = [name for passage in self.donors for name in _NAME.findall(passage.text)]
-            names = [name for name in found if " " in name]
+            found = []
+            for passage in self.donors:
+                for name in _NAME.findall(passage.text):
+                    found.append(name)
+            names = []
+            for name in found:
+                if " " in name:
+                    names.append(name)
         return list(dict.fromkeys(filter(None, names)))
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
@@ -74,7 +81,8 @@ class Distracting(Wrapper):
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
         """`hits` of a search, or of a program's own index, tampered with."""
         seed = f"{self.settings.seed} {query}".encode("utf-8", "surrogatepass")
-        chance, shown = random.Random(seed), list(hits)
+        chance = random.Random(seed)
+        shown = list(hits)
         if not hits or chance.random() >= self.settings.rate:
             return shown
         left = self.settings.per_search
@@ -100,21 +108,27 @@ class Distracting(Wrapper):
     ) -> tuple[Passage, Passage] | None:
         """What `source` is from now on, and the passage that is put in."""
         known = " ".join([query, *map(str, hits)]).casefold()
-        names = [name for name in self.names if name.casefold() not in known]
+        names = []
+        for name in self.names:
+            if name.casefold() not in known:
+                names.append(name)
         sentences = source.sentences or tuple(_END.split(source.text))
-        title, text = source.title, ""
+        title = source.title
+        text = ""
         if kind == "look_alike":
             altered = _altered(source.text, title, names, chance)
             text = altered if altered != source.text else ""
         elif kind == "false_shortcut" and names:
-            wrong, asked = chance.choice(names), query.strip().rstrip(" ?.")
+            wrong = chance.choice(names)
+            asked = query.strip().rstrip(" ?.")
             text = (
                 f"{asked}: {wrong}. No other source is needed, since {wrong} is what all of them "
             )
             text += "name."
         elif kind == "split_evidence" and len(sentences) > 1:
             half = (len(sentences) + 1) // 2
-            title, text = "", " ".join(sentences[half:])
+            title = ""
+            text = " ".join(sentences[half:])
             first = sentences[:half]
             source = replace(source, text=" ".join(first), sentences=first)
         elif kind == "subjective":
@@ -125,11 +139,16 @@ class Distracting(Wrapper):
             )
         elif kind == "neutral":
             near = f"{query} {source}".casefold()
-            others = [p for p in self.donors if p.title.casefold() not in near]
+            others = []
+            for p in self.donors:
+                if p.title.casefold() not in near:
+                    others.append(p)
             if others:
                 other = chance.choice(others)
                 return source, replace(other, pid=f"distractor-neutral-{other.pid}")
-        return (source, Passage(f"distractor-{kind}-{source.pid}", title, text)) if text else None
+        if text:
+            return (source, Passage(f"distractor-{kind}-{source.pid}", title, text))
+        return None
 
 
 def _altered(text: str, title: str, names: Sequence[str], chance: random.Random) -> str:

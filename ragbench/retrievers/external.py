@@ -146,7 +146,10 @@ def retriever_digest(spec: str) -> str:
 def passages_of(found: Any, corpus: Corpus) -> list[Passage]:
     """What a retriever of one's own found, as passages, those of `corpus` where they are these."""
     found = getattr(found, "passages", None) or getattr(found, "hits", None) or found
-    rows = [found] if isinstance(found, str) else list(itertools.islice(found or (), _MOST_HITS))
+    if isinstance(found, str):
+        rows = [found]
+    else:
+        rows = list(itertools.islice(found or (), _MOST_HITS))
     return [_passage(row, number, corpus) for number, row in enumerate(rows)]
 
 
@@ -160,11 +163,16 @@ def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
     text = next(filter(None, map(row.get, _TEXTS)), None)
     if not isinstance(text, str):
         raise ConfigError(f"a retriever of one's own found {repr(row)[:80]}, which has no text")
-    pid, title, score = row.get("id") or row.get("pid"), row.get("title"), row.get("score")
+    pid = row.get("id") or row.get("pid")
+    title = row.get("title")
+    score = row.get("score")
     place = corpus.positions.get(str(pid))
     if place is None:
         place = _by_text(corpus).get(f"{title} | {text}" if title else text)
-    points = float(score) if isinstance(score, int | float) and abs(score) < 1e300 else 0.0
+    if isinstance(score, int | float) and abs(score) < 1e300:
+        points = float(score)
+    else:
+        points = 0.0
     if place is not None:
         return Passage.scored(corpus[place], points)
     return Passage(str(pid or f"own-{number}"), str(title or ""), text, score=points)

@@ -57,12 +57,15 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
 def make_spec(name: str, settings: Mapping[str, Any]) -> str:
     """The spec that `parse_spec` reads back."""
     inner = ",".join(f"{key}={value}" for key, value in settings.items())
-    return f"{name}({inner})" if inner else name
+    if inner:
+        return f"{name}({inner})"
+    return name
 
 
 def split_specs(text: str) -> list[str]:
     """The parts of a list separated by commas, leaving commas inside brackets alone."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)
         if depth < 0:

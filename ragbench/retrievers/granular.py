@@ -41,7 +41,10 @@ class GranularIndex:
         self._texts = [(str(p) if title else p.text).lower() for p, title in texts]
         sentences = [[s for s in _pieces(p) if len(s) >= _MIN_SENTENCE] for p in corpus]
         self._owners = [i for i, held in enumerate(sentences) for _ in held]
-        parts = [(i, sentence) for i, held in enumerate(sentences) for sentence in held]
+        parts = []
+        for i, held in enumerate(sentences):
+            for sentence in held:
+                parts.append((i, sentence))
         grain = tuple(Passage(str(n), self._titles[i], s) for n, (i, s) in enumerate(parts))
         self._dense = Dense(Corpus(grain), embedder=embedder, api_base=api_base)
         self._chunks = Dense(corpus, embedder=embedder, api_base=api_base)
@@ -78,7 +81,10 @@ class GranularIndex:
         At most 5 sentences that hold a keyword come with each chunk; the first one where only the
         title does.
         """
-        wanted = [keyword.lower() for keyword in keywords if keyword.strip()]
+        wanted = []
+        for keyword in keywords:
+            if keyword.strip():
+                wanted.append(keyword.lower())
         scores = [sum(text.count(word) * len(word) for word in wanted) for text in self._texts]
         found = [position for position, score in enumerate(scores) if score]
         best = sorted(found, key=lambda position: -scores[position])[: max(k, 0)]
@@ -119,12 +125,18 @@ class GranularIndex:
     def neighbours(self, pid: str) -> list[Passage]:
         """The chunks before and after `pid`, as far as there are."""
         here = self.corpus.positions[pid]
-        near = [i for i in (here - 1, here + 1) if 0 <= i < len(self.corpus)]
+        near = []
+        for i in (here - 1, here + 1):
+            if 0 <= i < len(self.corpus):
+                near.append(i)
         return [self.corpus[i] for i in near]
 
     def _holding(self, position: int, keywords: list[str]) -> tuple[str, ...]:
         pieces = _pieces(self.corpus[position])
-        holding = [p for p in pieces if any(word in p.lower() for word in keywords)]
+        holding = []
+        for p in pieces:
+            if any(word in p.lower() for word in keywords):
+                holding.append(p)
         in_title = any(word in self._titles[position].lower() for word in keywords)
         return tuple(holding[:_SHOWN] or (pieces[:1] if in_title else ()))
 

@@ -51,13 +51,15 @@ class Hybrid(Ranking):
         self.parts = tuple(make_retriever(spec, corpus) for spec in specs)
 
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
-        depth, weight = k * self.settings.depth, self.settings.dense_weight
+        depth = k * self.settings.depth
+        weight = self.settings.dense_weight
         found = fan_out(lambda side: side.search_many(queries, k=depth), self.parts)
         places = self.corpus.positions
-        sides = [
-            [self._values([(places[p.pid], p.score) for p in hits]) for hits in rankings]
-            for rankings in found
-        ]
+        sides = []
+        for rankings in found:
+            sides.append(
+                [self._values([(places[p.pid], p.score) for p in hits]) for hits in rankings]
+            )
         return [
             fused([(1 - weight, sparse), (weight, dense)], k)
             for sparse, dense in zip(*sides, strict=True)

@@ -68,7 +68,10 @@ class Rerank(Wrapper):
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list per query, in order; the candidates of all are fetched together."""
         self.build()
-        depth = max(k, self.settings.depth) if k > 0 and self.reranker else k
+        if k > 0 and self.reranker:
+            depth = max(k, self.settings.depth)
+        else:
+            depth = k
         candidates = self.parts[0].search_many(queries, k=depth)
         return [self._reordered(q, hits)[:k] for q, hits in zip(queries, candidates, strict=True)]
 
@@ -80,12 +83,17 @@ class Rerank(Wrapper):
     def _reordered(self, query: str, hits: list[Passage]) -> list[Passage]:
         if not hits or self.reranker is None:
             return hits
-        weight, scores = self.settings.weight, self.reranker.score(query, hits)
+        weight = self.settings.weight
+        scores = self.reranker.score(query, hits)
         if weight is None:
             # MaxSim over vectors not trained for it is worse than the first search by itself.
-            weight = 0.5 if self.settings.reranker.startswith("maxsim") else 1.0
+            if self.settings.reranker.startswith("maxsim"):
+                weight = 0.5
+            else:
+                weight = 1.0
         if weight != 1:
-            first, second = min_max([hit.score for hit in hits]), min_max(scores)
+            first = min_max([hit.score for hit in hits])
+            second = min_max(scores)
             scores = (weight * second + (1 - weight) * first).tolist()
         positions = self.corpus.positions
         scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
@@ -167,7 +175,10 @@ class HTTPReranker(Reranker):
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """The endpoint's relevance scores; a blank passage, which is not sent, has the lowest."""
         documents = [_titled(passage) for passage in passages]
-        sent = [text for text in documents if text]
+        sent = []
+        for text in documents:
+            if text:
+                sent.append(text)
         scores = iter(self._scores(query, sent) if query.strip() and sent else ())
         found = [next(scores, None) if text else None for text in documents]
         lowest = min((score for score in found if score is not None), default=0.0)

@@ -76,5 +76,9 @@ def min_max(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
         return values
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if high > low else np.ones_like(values)
+    low = values.min()
+    high = values.max()
+    if high > low:
+        scaled: npt.NDArray[np.float64] = (values - low) / (high - low)
+        return scaled
+    return np.ones_like(values)

@@ -74,7 +74,9 @@ class CustomRecord(Record):
     def kind(self) -> str:
         """The type of the question; blank where it has none."""
         given = self.type or self.metadata.get("type")
-        return given.encode("utf-8", "replace").decode() if isinstance(given, str) else ""
+        if isinstance(given, str):
+            return given.encode("utf-8", "replace").decode()
+        return ""
 
 
 @data_set("documents", setting="pooled")
@@ -87,7 +89,10 @@ def load_documents(spec: DataSpec) -> Dataset:
 @data_set("jsonl", "answer", "answers", "golden_answers", keeps_ids=True, titled_by_file=True)
 def load_jsonl(spec: DataSpec) -> Dataset:
     """Your own questions, with passages of their own or a corpus file; named by their file."""
-    corpus = None if spec.corpus_file is None else read_corpus(spec)
+    if spec.corpus_file is None:
+        corpus = None
+    else:
+        corpus = read_corpus(spec)
     items = list(_own_items(spec, corpus))
     searched = corpus is not None or any(item.passages for item in items)
     layouts = {*map(detect_layout, question_files(spec).values())}
@@ -168,7 +173,8 @@ def _gold_in(passages: Sequence[Passage]) -> Lookup | None:
     """What gives the pid that an id, a title or a text has; None where there are no passages."""
     if not passages:
         return None
-    positions, titles = Corpus(passages).positions, Titles(passages)
+    positions = Corpus(passages).positions
+    titles = Titles(passages)
     is_small = len(passages) <= _OWN_PASSAGES
 
     def pid(name: str) -> str | None:
@@ -178,7 +184,9 @@ def _gold_in(passages: Sequence[Passage]) -> Lookup | None:
         if titled is None and is_small:
             text = " ".join(decoded(name).split())
             titled = next((p for p in passages if " ".join(p.text.split()) == text), None)
-        return None if titled is None else titled.pid
+        if titled is None:
+            return None
+        return titled.pid
 
     return pid
 

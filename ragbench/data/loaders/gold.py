@@ -56,12 +56,20 @@ class Titles:
         """
         if (exact := self.get(subject)) is not None:
             return exact
-        bare, asked, forms = _bare(subject), fold(question), self._forms
+        bare = _bare(subject)
+        asked = fold(question)
+        forms = self._forms
         candidates = forms.bare.get(bare, ())
-        named = [p for p in candidates if "(" in p.title and fold(p.title) in asked]
+        named = []
+        for p in candidates:
+            if "(" in p.title and fold(p.title) in asked:
+                named.append(p)
         if len(named) == 1:
             return named[0]
-        others = {p.pid: p for word in _WORD.findall(bare) for p in forms.words.get(word, ())}
+        others = {}
+        for word in _WORD.findall(bare):
+            for p in forms.words.get(word, ()):
+                others[p.pid] = p
         groups = (
             candidates,
             [p for p in others.values() if _names(asked, p.title) and p.pid not in taken],
@@ -72,7 +80,10 @@ class Titles:
 
     @cached_property
     def _forms(self) -> _Forms:
-        pairs = [] if self._on_disk else [(_bare(p.title), p) for p in self._passages]
+        if self._on_disk:
+            pairs = []
+        else:
+            pairs = [(_bare(p.title), p) for p in self._passages]
         return _Forms(
             _grouped(pairs),
             _grouped((bare.split(", ")[0], p) for bare, p in pairs if ", " in bare),
@@ -92,7 +103,9 @@ def _bare(title: str) -> str:
 
 
 def _only(passages: Sequence[Passage]) -> Passage | None:
-    return passages[0] if len(passages) == 1 else None
+    if len(passages) == 1:
+        return passages[0]
+    return None
 
 
 def _names(asked: str, title: str) -> bool:

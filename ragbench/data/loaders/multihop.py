@@ -142,7 +142,8 @@ def _load(spec: DataSpec, aliases: Aliases | None = None) -> Dataset:
             )
         return assemble(spec, (_item(row, record, aliases) for row, record in rows))
     corpus = read_corpus(spec, known=(p for _, record in rows for p in record.passages))
-    titles, matched = Titles(corpus), Counter[str]()
+    titles = Titles(corpus)
+    matched = Counter[str]()
     items = (_item(row, record, aliases, titles, matched) for row, record in rows)
     data = assemble(spec, items, corpus=corpus)
     if not matched:
@@ -159,7 +160,8 @@ def _item(
     matched: Counter[str] | None = None,
 ) -> Item:
     """The record as an item; gold passages are looked up in its own, or in those of a file."""
-    passages, triples = record.passages, record.evidences
+    passages = record.passages
+    triples = record.evidences
     names = list(dict.fromkeys(title for title, _ in record.supporting_facts))
     if names or titles is None or matched is None:
         gold = list(map((titles or Titles(passages)).get, names))
@@ -192,15 +194,21 @@ def _by_evidence(
     """The passage of each evidence triple; counts the questions by how all were found."""
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
-    taken = {passage.pid for passage in exact if passage is not None}
-    passages = [
-        titles.match(subject, obj, record.question, taken=taken) for subject, _, obj in triples
-    ]
+    taken = set()
+    for passage in exact:
+        if passage is not None:
+            taken.add(passage.pid)
+    passages = []
+    for subject, _, obj in triples:
+        passages.append(titles.match(subject, obj, record.question, taken=taken))
     subjects = {fold(subject) for subject, _, _ in triples}
     if len({passage.pid for passage in passages if passage is not None}) < len(subjects):
         passages = exact  # one passage for two subjects is a wrong one for one of them
     if triples:
-        found = "exact" if all(exact) else "matched_with_care" if all(passages) else "none"
+        if all(exact):
+            found = "exact"
+        else:
+            found = "matched_with_care" if all(passages) else "none"
         matched[found] += 1
     return passages
 
@@ -212,7 +220,8 @@ def _forms(aliases: Aliases, name: str, entity: str | None) -> list[str]:
 
 def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[list[list[str]]]:
     """For each triple the forms of its subject, its relation alone, and those of its object."""
-    triples, ids = record.evidences, record.evidences_id or [(None,) * 3] * len(record.evidences)
+    triples = record.evidences
+    ids = record.evidences_id or [(None,) * 3] * len(record.evidences)
     if len(ids) != len(triples):
         fail(row, "evidences_id", f"has not the length of evidences, {len(triples)}")
     return [
@@ -286,7 +295,10 @@ def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[
             qid += "::answerable" if record.answerable else "::unanswerable"
         passages = tuple(from_text(p.title, p.paragraph_text) for p in record.paragraphs)
         pairs = zip(passages, record.paragraphs, strict=True)
-        gold = [passage.pid for passage, paragraph in pairs if paragraph.is_supporting]
+        gold = []
+        for passage, paragraph in pairs:
+            if paragraph.is_supporting:
+                gold.append(passage.pid)
         if not record.answerable or (known is not None and not all(pid in known for pid in gold)):
             gold = []
         kind = record.id.partition("__")[0]

@@ -69,7 +69,8 @@ _page = lru_cache(maxsize=64)(_Page)
 @lru_cache(maxsize=2)  # the runs of one process are mostly over one world
 def _items(size: int, seed: int) -> tuple[Item, ...]:
     """One question for four passages, at most 4,000; only whole cells are asked about."""
-    total, cells = min(size // 4, MAX_QUESTIONS), size // CELL_SIZE
+    total = min(size // 4, MAX_QUESTIONS)
+    cells = size // CELL_SIZE
     kinds = Dice(f"{seed}:plan").shuffled([DECK[i % len(DECK)] for i in range(total)])
     plan: dict[int, list[str]] = defaultdict(list)  # spread evenly over the world
     for i, kind in enumerate(kinds):
@@ -79,11 +80,15 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
     for index in sorted(plan):
         pages = _page(seed, index), _page(seed, (index + 1) % cells)
         spread = Counter(chain(*pages[0].words, *pages[1].words))
-        graph, dice = Graph(pages[0].entities), Dice(f"{seed}:{index}:questions")
+        graph = Graph(pages[0].entities)
+        dice = Dice(f"{seed}:{index}:questions")
         for number, kind in enumerate(plan[index]):
             for _ in range(_TRIES):
                 asked = ask(graph, kind, dice)
-                keys = {asked.key, question_key(asked.question)} if asked else known
+                if asked:
+                    keys = {asked.key, question_key(asked.question)}
+                else:
+                    keys = known
                 if asked is not None and not keys & known:
                     known |= keys
                     qid = f"syn-{seed}-{index:05d}-{number:02d}"
@@ -119,8 +124,14 @@ def _near(
 
     Titles of gold count as its words; `spread` says how many passages have a word.
     """
-    others = [passage for page in pages for passage in page.passages]
-    bags = [bag for page in pages for bag in page.words]
+    others = []
+    for page in pages:
+        for passage in page.passages:
+            others.append(passage)
+    bags = []
+    for page in pages:
+        for bag in page.words:
+            bags.append(bag)
     wanted = set(words(" ".join([question, *(p.title for p in gold)])))
     taken = {p.pid for p in gold}
     ranked = sorted(

@@ -129,7 +129,10 @@ class Graph:
         self._back: dict[tuple[str, int], list[Entity]] = {}
         for entity in entities:
             sex = entity.details.get("sex")
-            kinds = [entity.kind, f"person:{sex}"] if sex else [entity.kind]
+            if sex:
+                kinds = [entity.kind, f"person:{sex}"]
+            else:
+                kinds = [entity.kind]
             for name, value in entity.facts.items():
                 for kind in kinds if isinstance(value, Entity) else ():
                     self._back.setdefault((f"~{name}:{kind}", id(value)), []).append(entity)
@@ -141,9 +144,13 @@ class Graph:
         """
         if name.startswith("~"):
             subjects = self._back.get((name, id(at)), [])
-            return (subjects[0], subjects[0]) if len(subjects) == 1 else None
+            if len(subjects) == 1:
+                return (subjects[0], subjects[0])
+            return None
         value = at.facts.get(name)
-        return None if value is None else (value, at)
+        if value is None:
+            return None
+        return (value, at)
 
     def steps(self, at: Entity, *, back: bool) -> Iterator[str]:
         """The names of the steps that can be taken from `at`, forwards and, if wanted, back."""
@@ -206,7 +213,9 @@ def _spellings(value: Entity | str) -> tuple[str, ...]:
     if value.endswith(" kilometres"):
         number = value.removesuffix(" kilometres")
         return value, f"{number} km", f"{number} kilometers"
-    return (value, value.replace(",", "")) if re.fullmatch(r"[\d,]+,\d{3}", value) else (value,)
+    if re.fullmatch(r"[\d,]+,\d{3}", value):
+        return (value, value.replace(",", ""))
+    return (value,)
 
 
 def _walk(graph: Graph, start: Entity, path: Sequence[str]) -> tuple[list[Hop], Any] | None:
@@ -260,7 +269,10 @@ def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: boo
     at: Entity | str = start
     while len(path) < length and isinstance(at, Entity):
         last = len(path) == length - 1
-        names = [n for n in graph.steps(at, back=back) if last or n in _PHRASES]
+        names = []
+        for n in graph.steps(at, back=back):
+            if last or n in _PHRASES:
+                names.append(n)
         if not names:
             break
         path.append(dice.pick(names))
@@ -272,7 +284,9 @@ def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: boo
 def _compositional(graph: Graph, dice: Dice) -> Asked | None:
     start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 2, 2, 3, 3, 4)), dice, back=False)
-    return _chain(graph, start, path, "compositional") if len(path) > 1 else None
+    if len(path) > 1:
+        return _chain(graph, start, path, "compositional")
+    return None
 
 
 def _bridge(graph: Graph, dice: Dice) -> Asked | None:
@@ -296,12 +310,16 @@ def _inference(graph: Graph, dice: Dice) -> Asked | None:
     assert isinstance(person, Entity)
     kin, steps = dice.pick(_KINSHIP)
     if dice.below(3) == 0:
-        kin, steps = "father-in-law", ("wife" if "wife" in person.facts else "husband", "father")
+        kin = "father-in-law"
+        steps = ("wife" if "wife" in person.facts else "husband", "father")
     tail = dice.pick(([], [], ["birthplace"], ["birthdate"], ["deathdate"]))
     if person.kind != "person":
         return None
     relative = f"the {kin} of {_phrase(start, lead)}"
-    question = _QUESTIONS[tail[0]].format(x=relative) if tail else f"Who is {relative}?"
+    if tail:
+        question = _QUESTIONS[tail[0]].format(x=relative)
+    else:
+        question = f"Who is {relative}?"
     return _chain(graph, start, [*lead, *steps, *tail], "inference", question)
 
 
@@ -311,11 +329,16 @@ _Sides = tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]]
 def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | None:
     """Two entities of a kind, told apart by name alone, with disjoint ways to the path's ends."""
     # A mention with a year would give the answer away.
-    those = [e for e in graph.entities if e.kind == kind and not re.search(r"\d", e.mention)]
-    a, b = dice.pick(those), dice.pick(those)
+    those = []
+    for e in graph.entities:
+        if e.kind == kind and not re.search(r"\d", e.mention):
+            those.append(e)
+    a = dice.pick(those)
+    b = dice.pick(those)
     if a is b or a.name == b.name:
         return None
-    left, right = _walk(graph, a, path), _walk(graph, b, path)
+    left = _walk(graph, a, path)
+    right = _walk(graph, b, path)
     if left is None or right is None:
         return None
     hops = (*left[0], *right[0])
@@ -334,7 +357,10 @@ def _contest(graph: Graph, dice: Dice, *, among: Sequence[_Contest], qtype: str)
     if low == high:
         return None
     pick = dice.pick(("min", "max"))
-    winner = pair[0] if (low < high) == (pick == "min") else pair[1]
+    if (low < high) == (pick == "min"):
+        winner = pair[0]
+    else:
+        winner = pair[1]
     # "Which novel ..." tells a work from its namesake of another kind.
     names = [e.name if e.kind in MAKER else e.mention for e in pair]
     question = (lower if pick == "min" else higher).format(" or ".join(names))

@@ -22,15 +22,15 @@ class Rendered(NamedTuple):
 
 def render(entity: Entity, dice: Dice) -> Rendered:
     """The passage of `entity`; `dice` choose the wording."""
-    facts = {
-        relation: value.mention if isinstance(value, Entity) else value
-        for relation, value in entity.facts.items()
-    }
+    facts = {}
+    for relation, value in entity.facts.items():
+        facts[relation] = value.mention if isinstance(value, Entity) else value
     values = {**entity.details, **facts, "name": entity.name}
     values["alias"] = entity.aliases[0] if entity.aliases else ""
     founder = facts.get("founder", "")
     values["Founder"] = founder[:1].upper() + founder[1:]
-    stated, sentences = dict[str, int](), list[str]()
+    stated = dict[str, int]()
+    sentences = list[str]()
     for template in filter(None, _WRITERS.get(entity.kind, _work)(entity, dice)):
         fields = [(field or "").lower() for _, field, _, _ in Formatter().parse(template)]
         stated.update({field: len(sentences) for field in fields if field in facts})
@@ -98,7 +98,10 @@ def _person(e: Entity, dice: Dice) -> list[str]:
         f"{he} was born in {{birthplace}}{f', the {child} of {parents}' if parents else ''}.",
     ]
     if "university" in e.facts:
-        work = " and later worked for {employer}" if "employer" in e.facts else ""
+        if "employer" in e.facts:
+            work = " and later worked for {employer}"
+        else:
+            work = ""
         lines.append(f"{he} studied at {{university}}{work}.")
     for spouse in ("wife", "husband"):
         if spouse in e.facts:

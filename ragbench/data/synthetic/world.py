@@ -108,7 +108,8 @@ def names_of(seed: int, cell: int) -> dict[str, list[str]]:
     dice = Dice(f"{seed}:names")
     names: dict[str, list[str]] = {kind: [] for kind in _NAMES}
     for kind, (count, endings) in _NAMES.items():
-        stride, offset = dice.pick(_STRIDES), dice.below(10**9)
+        stride = dice.pick(_STRIDES)
+        offset = dice.below(10**9)
         for n in range(cell * count, (cell + 1) * count):
             place = (n * stride + offset) % (len(_FIRST) * len(_SECOND) * len(endings))
             place, first = divmod(place, len(_FIRST))
@@ -148,7 +149,8 @@ class _Builder:
     """Makes a cell; what comes later may refer to what comes earlier."""
 
     def __init__(self, dice: Dice, names: Mapping[str, Sequence[str]]) -> None:
-        self.dice, self.names = dice, names
+        self.dice = dice
+        self.names = names
         self.era = 1850 + dice.below(31)
 
     def cell(self) -> tuple[Entity, ...]:
@@ -218,8 +220,10 @@ class _Builder:
                 group.append(self._person(sex, given(sex, i, 1), surname, trades.pop(), child))
                 group[-1].facts["father"] = elders[i]
         for i, surname in enumerate(surnames):
-            father, mother = sons[i], daughters[(i + 1) % FAMILIES]
-            father.facts["wife"], mother.facts["husband"] = mother, father
+            father = sons[i]
+            mother = daughters[(i + 1) % FAMILIES]
+            father.facts["wife"] = mother
+            mother.facts["husband"] = father
             married = str(max(_year(father), _year(mother)) + 17)
             father.details["married"] = mother.details["married"] = married
             sex = "m" if i == 0 else self.dice.pick("mf")
@@ -256,13 +260,15 @@ class _Builder:
     def _works(self, people: list[Entity]) -> list[Entity]:
         words = [*(town.name for town in self.towns), *self.names["surname"]]
         places = self.dice.shuffled(words)
-        titles = [
-            f"The {noun} of {place}"
-            for noun, place in zip(self.dice.shuffled(_NOUNS), places, strict=False)
-        ]
+        titles = []
+        for noun, place in zip(self.dice.shuffled(_NOUNS), places, strict=False):
+            titles.append(f"The {noun} of {place}")
         works: list[Entity] = []
         for kind, number in _WORKS:
-            makers = [p for p in people if p.details["trade"] == _TRADE[kind]]
+            makers = []
+            for p in people:
+                if p.details["trade"] == _TRADE[kind]:
+                    makers.append(p)
             twin = next((w for w in works if w.name == titles[number] and w.kind == kind), None)
             if twin is not None:
                 makers = [maker for maker in makers if maker is not twin.facts[MAKER[kind]]]
@@ -277,7 +283,10 @@ class _Builder:
                 work.facts["setting"] = self.dice.pick(self.towns)
             works.append(work)
         for work in works:  # title and mention tell as much more as its namesakes make needful
-            namesakes = [other for other in works if other.name == work.name and other is not work]
+            namesakes = []
+            for other in works:
+                if other.name == work.name and other is not work:
+                    namesakes.append(other)
             work.mention = f"the {work.kind} {work.name}"
             if any(other.kind == work.kind for other in namesakes):
                 work.title = f"{work.name} ({work.facts['year']} {work.kind})"
@@ -291,7 +300,8 @@ class _Builder:
 
         The first generation founds the firms and heads the universities that the others meet.
         """
-        elders, later = people[:FAMILIES], people[FAMILIES : 3 * FAMILIES]
+        elders = people[:FAMILIES]
+        later = people[FAMILIES : 3 * FAMILIES]
         for town, mayor in zip(self.towns, self.dice.shuffled([*elders, *later]), strict=False):
             charter = str(_year(mayor) + self.dice.between(30, 45))
             river = self.dice.pick(self.rivers)

@@ -99,7 +99,10 @@ class Caller:
         rate: RateLimit | None = None,
         reserves: bool = True,
     ) -> None:
-        self.model, self.retries, self.breaker, self.rate = model, retries, breaker, rate
+        self.model = model
+        self.retries = retries
+        self.breaker = breaker
+        self.rate = rate
         self.reserves, self.random = reserves, random.Random(seed)
 
     def call(
@@ -122,7 +125,8 @@ class Caller:
             CallRefusedError: the call was refused, perhaps after attempts that failed.
             Exception: what the last attempt failed with.
         """
-        scope, start = Scope.current(), time.perf_counter()
+        scope = Scope.current()
+        start = time.perf_counter()
         sent = counted = rejected = 0
         failed: FailedAttempts | None = None
         last: Exception | None = None
@@ -135,7 +139,8 @@ class Caller:
                 except CallRefusedError:
                     raise
                 except Exception as error:
-                    sent, last = sent + 1, error
+                    sent = sent + 1
+                    last = error
                     if lost := getattr(error, "billed", None):
                         failed = failed + lost if failed else lost
                     if self.breaker is not None and self.breaker.holds(error):
@@ -150,7 +155,10 @@ class Caller:
                         wait = self.base_s * 2.0 ** (counted - 1)
                         if not self._tries_again(error, counted):
                             raise
-                    after = (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0
+                    if isinstance(error, LM15Error):
+                        after = error.retry_after or 0.0
+                    else:
+                        after = 0.0
                     jitter = self.random.random()
                     scope.sleep(max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter))
         except Exception as error:
@@ -214,7 +222,10 @@ class Breaker:
         key_variable: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model, self.patience, self._key, self._clock = model, patience, key_variable, clock
+        self.model = model
+        self.patience = patience
+        self._key = key_variable
+        self._clock = clock
         #: Why calls are refused from now on; None while they are not.
         self.broken: RagbenchError | None = None
         self._changed = threading.Condition()
@@ -242,7 +253,8 @@ class Breaker:
 
     def leave(self, attempt: Attempt) -> None:
         """Count a failure of the server; anything else shows that it is there."""
-        error, now = attempt.error, self._clock()
+        error = attempt.error
+        now = self._clock()
         with self._changed:
             # A call that was broken off, by its question's time or a stop, says nothing of it.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
@@ -285,7 +297,10 @@ class Breaker:
         """What one reply is enough to know, or that nothing but rejections came for too long."""
         again = "the same command continues"
         rejected = isinstance(error, lm15.RateLimitError)
-        since = self._rejected_since if self._rejected_since is not None else now
+        if self._rejected_since is not None:
+            since = self._rejected_since
+        else:
+            since = now
         self._rejected_since = since if rejected else None
         if isinstance(error, lm15.AuthError) and not _forbidden(error):
             where = f" in {self._key}" if self._key else ""
@@ -344,7 +359,8 @@ class Breaker:
                 "the same command continues when it is back"
             )
         if since is None:
-            self.opened_at, self._pause = now, FIRST_PAUSE_S
+            self.opened_at = now
+            self._pause = FIRST_PAUSE_S
             self._probe_at = now + self._pause
             _log.warning(
                 "%s is down, so calls wait and one of them tries again after growing pauses, for "
@@ -370,4 +386,6 @@ def reason(error: Exception | None) -> str:
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
     first = redact(message.strip().partition("\n")[0])[:200]
-    return f"HTTP {status}, {first}" if status else first
+    if status:
+        return f"HTTP {status}, {first}"
+    return first

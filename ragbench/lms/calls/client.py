@@ -91,7 +91,8 @@ class Wire:
         provider: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._send, self.provider = send, provider
+        self._send = send
+        self.provider = provider
         #: Headers that are sent beside the protocol's.
         self.headers = headers or {}
         #: Parameters that are sent under another name.
@@ -118,7 +119,10 @@ class Wire:
         self._local.usage = told_usage(body, self.provider)
         if reply.status == 200 and (failed := _failure_in(body)):
             raise lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
-        kept = {name: value for name, value in body.items() if name not in _COUNTS}
+        kept = {}
+        for name, value in body.items():
+            if name not in _COUNTS:
+                kept[name] = value
         return replace(reply, body=json.dumps(kept).encode())
 
     def _with_names(self, request: Any) -> Any:
@@ -134,7 +138,10 @@ class Wire:
             content = json.dumps(body).encode()
         own = sent_headers(self.headers)
         names = {name.lower() for name, _ in own}
-        headers = [pair for pair in request.headers if pair[0].lower() not in names]
+        headers = []
+        for pair in request.headers:
+            if pair[0].lower() not in names:
+                headers.append(pair)
         return HttpRequest(request.method, request.url, [*headers, *own], content)
 
     def complete(self, router: LMRouter, request: Request) -> Response:
@@ -179,7 +186,8 @@ class HostedClient(Client):
         self.spec = spec
         self._http = HttpClient(timeout)
         self._wire = Wire(send or self._http.send, headers=headers)
-        base, provider = spec.api_base, _ROUTES.get(spec.provider, spec.provider)
+        base = spec.api_base
+        provider = _ROUTES.get(spec.provider, spec.provider)
         compatible = spec.provider == "openai" and base is not None
         provider = "compatible" if compatible else provider
         self._router = LMRouter(
@@ -316,7 +324,10 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
 
 def _count(counts: Any, name: str) -> int | None:
     """The count called `name`; None where there is none that can be true."""
-    count = counts.get(name) if isinstance(counts, Mapping) else None
+    if isinstance(counts, Mapping):
+        count = counts.get(name)
+    else:
+        count = None
     if type(count) is int and 0 <= count <= MOST_TOKENS:
         return count
     return None
@@ -345,7 +356,10 @@ def _calls_in(message: Mapping[str, Any]) -> int:
 def _failure_in(body: Mapping[str, Any]) -> str:
     """What the JSON of a reply with HTTP 200 says of a failure; blank if it says of none."""
     choices = body.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(choices, list) and choices:
+        first = choices[0]
+    else:
+        first = None
     told = body.get("error")
     if isinstance(first, Mapping):
         message = first.get("message")
@@ -354,4 +368,6 @@ def _failure_in(body: Mapping[str, Any]) -> str:
         if isinstance(message, Mapping) and _calls_in(message) > MOST_CALLS:
             return f"it has {_calls_in(message):,} tool calls"
         told = first.get("error") or (first.get("finish_reason") == "error" and "ended so") or told
-    return str(told.get("message") or "no reason") if isinstance(told, Mapping) else str(told or "")
+    if isinstance(told, Mapping):
+        return str(told.get("message") or "no reason")
+    return str(told or "")

@@ -69,7 +69,8 @@ class HttpClient:
     """Sends requests over connections that are kept for the next; thread-safe."""
 
     def __init__(self, timeout_s: float, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
-        self.timeout_s, self.max_bytes = timeout_s, max_bytes
+        self.timeout_s = timeout_s
+        self.max_bytes = max_bytes
         self._made: list[httpcore.ConnectionPool] = []
         #: Connections that no request uses, by process (a fork has its own) and place.
         self._free: dict[tuple[int, str], list[httpcore.ConnectionPool]] = {}
@@ -115,10 +116,14 @@ class HttpClient:
     def _exchange(self, request: Any) -> HttpReply:
         url = httpcore.URL(request.url)
         # A compressed reply would have no bound.
-        headers = [(n, v) for n, v in request.headers if n.lower() not in _OWN_HEADERS]
+        headers = []
+        for n, v in request.headers:
+            if n.lower() not in _OWN_HEADERS:
+                headers.append((n, v))
         headers.append(("Accept-Encoding", "identity"))
         times = {"connect": min(CONNECT_S, self.timeout_s), "write": self.timeout_s}
-        scheme, host = url.scheme.decode(), url.host.decode()
+        scheme = url.scheme.decode()
+        host = url.host.decode()
         free = self._free.setdefault((os.getpid(), f"{scheme}://{host}:{url.port}"), [])
         try:
             connection = free.pop()

@@ -125,14 +125,20 @@ class Spent:
                 self.total += Amount(call.attempts, took.tokens, cost)
 
     def words(self) -> str:
-        cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
+        if math.isfinite(self.total.cost):
+            cost = f"${self.total.cost:.4f}"
+        else:
+            cost = "an unknown cost"
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
     def refusal(self, asked: Amount = _NOTHING) -> str:
         """Why a call is refused, once something stopped it."""
         if self.error is not None:
             return str(self.error)
-        more = f", and this call may take {asked.tokens:,} tokens" if asked.tokens else ""
+        if asked.tokens:
+            more = f", and this call may take {asked.tokens:,} tokens"
+        else:
+            more = ""
         return f"{self.stopped_by} is reached: {self.words()} were spent{more}"
 
     def seconds_left(self) -> float:
@@ -183,7 +189,9 @@ class _Active(tuple[Spent, ...]):
 def active() -> tuple[Spent, ...]:
     """The limits that a call falls under which begins now, the innermost last."""
     inner = current().get(_Active)
-    return _open if inner is None else inner
+    if inner is None:
+        return _open
+    return inner
 
 
 @contextmanager
@@ -234,7 +242,8 @@ def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None)
     with _turn:
         for one in (active() if spent is None else spent)[-1:]:
             if not one.stopped_by:
-                one.stopped_by, one.error = by, error
+                one.stopped_by = by
+                one.error = error
         _turn.notify_all()
 
 
@@ -291,7 +300,10 @@ class Scope:
 
     def sleep(self, seconds: float) -> None:
         """Wait for `seconds`, but not longer than a further attempt is allowed."""
-        left = seconds if self.deadline is None else self.deadline.at - time.monotonic() + 0.001
+        if self.deadline is None:
+            left = seconds
+        else:
+            left = self.deadline.at - time.monotonic() + 0.001
         stopping.sleep(max(0.0, min(seconds, left)), self.over)
 
     def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
@@ -375,7 +387,10 @@ def question_time() -> Iterator[None]:
     context = current()
     limit = context.get(QuestionTime)
     seconds = limit.seconds if limit else None
-    deadline = None if seconds is None else Deadline(seconds, time.monotonic() + seconds)
+    if seconds is None:
+        deadline = None
+    else:
+        deadline = Deadline(seconds, time.monotonic() + seconds)
     with use(replace(context, deadline=deadline)):
         yield
 

@@ -112,7 +112,10 @@ class GivenClient(Client):
 
     def _complete(self, lm: dspy.BaseLM, request: Request) -> Response:
         if type(lm).forward is not dspy.LM.forward:  # a way of answering of its own
-            system = [{"role": "system", "content": str(request.system)}] if request.system else []
+            if request.system:
+                system = [{"role": "system", "content": str(request.system)}]
+            else:
+                system = []
             said = [{"role": str(m.role), "content": m.text or ""} for m in request.messages]
             settings = {n: getattr(request.config, n, None) for n in ("temperature", "max_tokens")}
             settings = {name: value for name, value in settings.items() if value is not None}
@@ -145,16 +148,22 @@ def _classed(error: dspy.LMError, provider: str) -> LM15Error:
 
 def _whole(usage: Usage, provider: str) -> Usage:
     """`usage` with what a provider counts apart in it; none where that cannot be true."""
-    read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+    read = usage.cache_read_tokens or 0
+    written = usage.cache_write_tokens or 0
     if usage.input_tokens and provider == "anthropic":
         usage = replace(usage, input_tokens=usage.input_tokens + read + written)
     if usage.output_tokens and usage.reasoning_tokens and provider in ("gemini", "xai"):
         usage = replace(usage, output_tokens=usage.output_tokens + usage.reasoning_tokens)
-    return usage if credible(usage.input_tokens, usage.output_tokens, read, written) else Usage()
+    if credible(usage.input_tokens, usage.output_tokens, read, written):
+        return usage
+    return Usage()
 
 
 def _response(outputs: Any, request: Request) -> Response:
-    first = outputs[0] if isinstance(outputs, list) and outputs else outputs
+    if isinstance(outputs, list) and outputs:
+        first = outputs[0]
+    else:
+        first = outputs
     text = first.get("text") if isinstance(first, dict) else first
     if not isinstance(text, str):
         raise ServerError(f"the LM object gave {type(outputs).__name__}, not a list of texts")
@@ -187,7 +196,8 @@ class LiteLLMClient(GivenClient):
 
     def check(self) -> None:
         """See `Client`; looks for the key and the address, and sends nothing."""
-        spec, missing = self.spec, list[str]()
+        spec = self.spec
+        missing = list[str]()
         if spec.api_base is None and spec.provider in ("azure", "azure_ai"):
             # Every customer has an address of their own.
             missing = [f"{spec.provider.upper()}_API_BASE (or --api-base)"]
@@ -222,7 +232,10 @@ class _Bounded(httpx.BaseTransport):
             raise httpx.ReadError(str(error), request=request) from None
         # What says how a body was sent, which is whole now.
         of_the_wire = ("content-encoding", "content-length", "transfer-encoding")
-        kept = [(n, v) for n, v in reply.headers if n.lower() not in of_the_wire]
+        kept = []
+        for n, v in reply.headers:
+            if n.lower() not in of_the_wire:
+                kept.append((n, v))
         return httpx.Response(reply.status, headers=kept, content=reply.body)
 
 

@@ -49,7 +49,8 @@ class Rate:
     """The known limits of one server; not thread-safe. Calls get their turns one by one."""
 
     def __init__(self, most_open: float = START_OPEN) -> None:
-        self.most_open, self.n_open = most_open, 0
+        self.most_open = most_open
+        self.n_open = 0
         #: Calls a second; None until rejections clustered.
         self.per_second: float | None = None
         self._found = 0.0  # what it was when they did
@@ -105,7 +106,10 @@ class Rate:
         if call.at <= self._cut_at:  # of the rejections that were answered by the last cut
             return
         # Calls that started later are not counted: a rejection comes sooner than an answer.
-        started = [one for one in self._recent if one.at <= call.at]
+        started = []
+        for one in self._recent:
+            if one.at <= call.at:
+                started.append(one)
         clusters = any(sum(one.rejected for one in started[-of:]) >= n for n, of in CLUSTERS)
         if self.per_second is None and not clusters:
             return
@@ -178,6 +182,10 @@ def shared_rate_limit(provider: str, model: str, *, api_base: str, key: str) -> 
     there are until it rejects some; a provider limits each model of each key by itself.
     """
     digest = hashlib.sha256(key.encode()).hexdigest()
-    place = (api_base, digest) if api_base else (provider, model, digest)
+    place = (provider, model, digest)
+    limit = RateLimit(START_OPEN)
+    if api_base:
+        place = (api_base, "", digest)
+        limit = RateLimit(math.inf)
     with _shared_lock:
-        return _shared.setdefault(place, RateLimit(math.inf if api_base else START_OPEN))
+        return _shared.setdefault(place, limit)

@@ -57,7 +57,9 @@ class ServerCalls:
     def __init__(
         self, name: str, server: Server, *, rpm: float | None = None, given: str = "its address"
     ) -> None:
-        self.name, self._server, self._given = name, server, given
+        self.name = name
+        self._server = server
+        self._given = given
         self._rate = shared_rate_limit(
             server.provider, server.model, api_base=server.api_base, key=server.key
         )

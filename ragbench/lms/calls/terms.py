@@ -63,7 +63,8 @@ class Terms:
     """
 
     def __init__(self, model: str, rename: Callable[[str, str], bool]) -> None:
-        self.model, self._rename = model, rename
+        self.model = model
+        self._rename = rename
         #: Parameter -> what is done with it, in words: it is on the card.
         self.learned: dict[str, str] = {}
         self._dropped: set[str] = set()
@@ -135,7 +136,10 @@ class Terms:
 
 def _sent_by(request: Request) -> list[str]:
     """The parameters that `request` sends."""
-    sent = [name for name in _NAMES if name != "tools" and getattr(request.config, name, None)]
+    sent = []
+    for name in _NAMES:
+        if name != "tools" and getattr(request.config, name, None):
+            sent.append(name)
     if request.config.temperature is not None:
         sent.append("temperature")
     if request.config.seed is not None:
@@ -186,8 +190,11 @@ def _lower_limit(words: str, sent: int) -> int | None:
     """The most tokens of a reply that a server names, below what was `sent`."""
     if not _LARGE.search(words):
         return None
-    numbers = [
-        int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", words.partition("\n")[0])
-    ]
-    lower = [number for number in numbers if 16 <= number < sent]
+    numbers = []
+    for text in re.findall(r"\d[\d,]*", words.partition("\n")[0]):
+        numbers.append(int(text.replace(",", "")))
+    lower = []
+    for number in numbers:
+        if 16 <= number < sent:
+            lower.append(number)
     return max(lower, default=None)

@@ -36,14 +36,16 @@ class LocalEmbedder(Embedder):
             from tokenizers import Tokenizer
         if "/" in name or "\\" in name:
             folder = Path(name).expanduser()
-            model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
+            model = folder / "model.onnx"
+            tokenizer = folder / "tokenizer.json"
             if not (model.is_file() and tokenizer.is_file()):
                 raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
         else:
             files = ensure(name or DEFAULT_EMBEDDER)
             if "tokenizer" not in files:
                 raise ModelError(f"{name} is no embedder; take local for the default one")
-            model, tokenizer = files["model"], files["tokenizer"]
+            model = files["model"]
+            tokenizer = files["tokenizer"]
         self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}:windows"
         try:
             session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
@@ -68,12 +70,17 @@ class LocalEmbedder(Embedder):
         windows: list[list[Vectors]] = [[] for _ in texts]
         for rows, encodings, hidden, _ in self._runs(texts):
             for row, states, encoding in zip(rows, hidden, encodings, strict=True):
-                kept = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
+                kept = []
+                for i, special in enumerate(encoding.special_tokens_mask):
+                    if not special:
+                        kept.append(i)
                 windows[row].append(normalized(states[kept]))
         return [np.concatenate(parts) for parts in windows]
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
-        start, tokens, sums = time.perf_counter(), 0, np.zeros((len(texts), 0), dtype=np.float32)
+        start = time.perf_counter()
+        tokens = 0
+        sums = np.zeros((len(texts), 0), dtype=np.float32)
         seen: set[int] = set()
         for rows, _, hidden, mask in self._runs(texts):
             if not sums.shape[1]:

@@ -69,11 +69,15 @@ class OpenAIEmbedder(Embedder):
             )
         self.model, self._api_base = model, checked_address(api_base, "api_base")
         # US dollars per token by LiteLLM's price map.
-        rate = None if api_base else map_entry("openai", model).get("input_cost_per_token")
+        if api_base:
+            rate = None
+        else:
+            rate = map_entry("openai", model).get("input_cost_per_token")
         self._price = rate
         self.priced = self._price is not None
         #: Most texts of a request; numbers of a vector, 0 while not known.
-        self._most_texts, self._numbers = _BATCH_TEXTS, 0
+        self._most_texts = _BATCH_TEXTS
+        self._numbers = 0
         self._asks_floats = True
         self._cut = 0  # texts that were too long
         self._cache = cache or KeptRows(cache_root() / "embeddings.sqlite")
@@ -88,7 +92,9 @@ class OpenAIEmbedder(Embedder):
 
     @property
     def identity(self) -> str:
-        return f"{self.spec}@{place_of(self._api_base)}" if self._api_base else self.spec
+        if self._api_base:
+            return f"{self.spec}@{place_of(self._api_base)}"
+        return self.spec
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         texts = [text[:_TEXT_CHARACTERS] for text in texts]
@@ -180,7 +186,8 @@ class OpenAIEmbedder(Embedder):
                     raise
 
     def _known(self, texts: Sequence[str]) -> dict[str, Kept]:
-        keys, known = {self._key(text): text for text in texts}, {}
+        keys = {self._key(text): text for text in texts}
+        known = {}
         for key, value in self._cache.get(list(keys)).items():
             row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)
             known[keys[key]] = Kept(row, *_SHARE.unpack(value[-_SHARE.size :]))

@@ -52,11 +52,15 @@ class Engine(Ranking):
         """At most `depth` passages for each that is asked, in order."""
 
     def index_settings(self) -> dict[str, Any]:
-        vectors = self._dense.index_settings() if self._dense is not None else {}
+        if self._dense is not None:
+            vectors = self._dense.index_settings()
+        else:
+            vectors = {}
         return {**vectors, "mode": self.settings.mode, "title": self.settings.title}
 
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
-        settings, n = self.settings, len(self.corpus)
+        settings = self.settings
+        n = len(self.corpus)
         asked: list[Asked] = [] if settings.mode == "vector" else list(queries)
         if self._dense is not None:
             asked += list(self._dense.embed_queries(queries))
@@ -69,7 +73,8 @@ class Engine(Ranking):
         )
         if not both:
             return ranked
-        share, half = settings.dense_weight, len(queries)
+        share = settings.dense_weight
+        half = len(queries)
         values = [by_rank(side, settings.rrf_k) for side in ranked]
         return [
             fused([(1 - share, words), (share, vectors)], k)

@@ -97,7 +97,10 @@ class Qdrant(Engine):
         return self
 
     def index_settings(self) -> dict[str, Any]:
-        words = self._words.index_settings() if self._words is not None else {}
+        if self._words is not None:
+            words = self._words.index_settings()
+        else:
+            words = {}
         return {**super().index_settings(), **words, "url": self.settings.url}
 
     def facts(self) -> dict[str, Any]:
@@ -130,9 +133,11 @@ class Qdrant(Engine):
         """Send all points, to a collection that is made first where there is none."""
         from qdrant_client import models
 
-        n, dense = len(self.corpus), self._dense
+        n = len(self.corpus)
+        dense = self._dense
         if self._held() < 0:
-            vectors, words = {}, {}
+            vectors = {}
+            words = {}
             if dense is not None:
                 size = dense.vectors_of([0]).shape[1]
                 vectors["vector"] = models.VectorParams(size=size, distance=models.Distance.DOT)
@@ -144,17 +149,30 @@ class Qdrant(Engine):
             except LMSetupError:  # somebody else made it meanwhile, or a first attempt did
                 if self._held() < 0:
                     raise
-        postings = self._words.postings if self._words is not None else None
-        weights = postings.by_passage(n) if postings is not None else None
+        if self._words is not None:
+            postings = self._words.postings
+        else:
+            postings = None
+        if postings is not None:
+            weights = postings.by_passage(n)
+        else:
+            weights = None
         for start in range(0, n, BATCH):
             places = range(start, min(start + BATCH, n))
-            rows = dense.vectors_of(places).tolist() if dense is not None else []
+            if dense is not None:
+                rows = dense.vectors_of(places).tolist()
+            else:
+                rows = []
             points = []
             for i in places:
                 sides: dict[str, Any] = {"vector": rows[i - start]} if rows else {}
-                held = slice(*weights.indptr[i : i + 2]) if weights is not None else slice(0)
+                if weights is not None:
+                    held = slice(*weights.indptr[i : i + 2])
+                else:
+                    held = slice(0)
                 if weights is not None and held.start < held.stop:
-                    ids, values = weights.indices[held].tolist(), weights.data[held].tolist()
+                    ids = weights.indices[held].tolist()
+                    values = weights.data[held].tolist()
                     sides["words"] = models.SparseVector(indices=ids, values=values)
                 points.append(models.PointStruct(id=i, vector=sides))
             with self._answers():
@@ -188,9 +206,12 @@ class Qdrant(Engine):
         if self._words.postings is None:
             return None
         counts = Counter(self._words.postings.places(self._words.words(one)))
-        ids, values = sorted(counts), [float(counts[place]) for place in sorted(counts)]
+        ids = sorted(counts)
+        values = [float(counts[place]) for place in sorted(counts)]
         words = models.SparseVector(indices=ids, values=values)
-        return models.QueryRequest(query=words, using="words", limit=depth) if ids else None
+        if ids:
+            return models.QueryRequest(query=words, using="words", limit=depth)
+        return None
 
     @contextmanager
     def _answers(self) -> Iterator[None]:

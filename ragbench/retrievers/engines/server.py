@@ -36,7 +36,10 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
 
     def answer(self, request: httpx.Request) -> bytes:
         """The JSON that the server answers `request` with."""
-        headers = [(name, request.headers[name]) for name in _SENT if name in request.headers]
+        headers = []
+        for name in _SENT:
+            if name in request.headers:
+                headers.append((name, request.headers[name]))
         if (key := self._server.key) != "none":
             headers.append((self._header, key))
         body = request.read()

@@ -125,7 +125,10 @@ class LMIndex(Retriever):
 
     def facts(self) -> dict[str, Any]:
         """Sizes, what the index took, as if nothing had been kept, and events of its making."""
-        paid = [call for call in self.calls if call.kind in LM_KINDS or call.cost_usd != 0]
+        paid = []
+        for call in self.calls:
+            if call.kind in LM_KINDS or call.cost_usd != 0:
+                paid.append(call)
         spent = total(paid)  # the tokens of an embedder that is free are no cost
         return {
             **{fact: len(getattr(self, name)) for fact, name in self.lengths.items()},
@@ -146,7 +149,9 @@ class LMIndex(Retriever):
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The `k` passages nearest to `query` by their vectors alone."""
         self.build()
-        return self.hits(self.cosines(query, self.passages), k) if query.strip() else []
+        if query.strip():
+            return self.hits(self.cosines(query, self.passages), k)
+        return []
 
     def hits(self, scores: npt.NDArray[np.floating], k: int) -> list[Passage]:
         rows = best_first(scores, k)
@@ -160,7 +165,8 @@ class LMIndex(Retriever):
 
     def make_with(self, lm: IndexLM, progress: Progress | None = None) -> None:
         """Make the index by the replies of `lm`; its calls and counts are those of this making."""
-        self.calls, lm.joining = [], False
+        self.calls = []
+        lm.joining = False
         # First, so that an embedder that cannot be asked is known before the LM is paid.
         self.passages = self._embedded(list(map(passage_text, self.corpus)), progress)
         read = self._read(lm, progress)
@@ -214,7 +220,9 @@ def passage_text(passage: Passage) -> str:
 def open_replies(*, make: bool = True) -> KeptRows:
     """The replies kept in the usual store; without a file, `make` one, or keep them in memory."""
     path = IndexStore().root / "replies.sqlite"
-    return _opened(path) if make or path.exists() else KeptRows(None)
+    if make or path.exists():
+        return _opened(path)
+    return KeptRows(None)
 
 
 _opened = cache(KeptRows)

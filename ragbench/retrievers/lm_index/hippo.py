@@ -110,16 +110,17 @@ class HippoIndex(WalkIndex):
         self.phrases = list(dict.fromkeys(end for s, _, o in self.facts_read for end in (s, o)))
         self.__dict__.pop("ids", None)
         ids = self.ids
-        of_passage = [
-            list(dict.fromkeys(ids[end] for s, _, o in one for end in (s, o))) for one in read
-        ]
+        of_passage = []
+        for one in read:
+            of_passage.append(list(dict.fromkeys(ids[end] for s, _, o in one for end in (s, o))))
         phrases = [phrase for one in of_passage for phrase in one]
         self.spread = np.bincount(phrases, minlength=len(ids)).astype(np.int32)
         self.fact_vectors = self._embedded([in_words(fact) for fact in self.facts_read])
         self.phrase_vectors = self._embedded(self.phrases)
         weights: dict[tuple[int, int], float] = {}
         for subject, _, other in (fact for one in read for fact in one):
-            a, b = ids[subject], ids[other]
+            a = ids[subject]
+            b = ids[other]
             for edge in ((a, b), (b, a)):
                 if a != b:
                     weights[edge] = weights.get(edge, 0.0) + 1
@@ -147,7 +148,10 @@ def synonyms(
     depth = min(len(phrases), _SYNONYMS + 1)  # the phrase itself is among them
     pairs: dict[tuple[int, int], float] = {}
     for phrase, hits in zip(asking, nearest(index, rows[asking], depth), strict=True):
-        alike = [(i, score) for i, score in hits if i != phrase and score >= threshold]
+        alike = []
+        for i, score in hits:
+            if i != phrase and score >= threshold:
+                alike.append((i, score))
         pairs |= {(phrase, other): float(score) for other, score in alike[:_SYNONYMS]}
     return pairs
 

@@ -115,7 +115,10 @@ def chosen_passages(
     """
     ranked: dict[int, None] = {}
     for entity in chosen:
-        of = [relation for relation in relations if entity in relation.ends]
+        of = []
+        for relation in relations:
+            if entity in relation.ends:
+                of.append(relation)
         stated = Counter(passage for relation in of for passage in relation.passages)
         new = [passage for passage in entities[entity].passages if passage not in ranked]
         ranked |= dict.fromkeys(sorted(new, key=lambda passage: (-stated[passage], passage)))

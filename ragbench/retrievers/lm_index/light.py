@@ -57,7 +57,10 @@ class Relation:
         return self.source, self.target
 
     def line(self, entities: Sequence[Entity]) -> str:
-        words = f" ({', '.join(self.keywords)})" if self.keywords else ""
+        if self.keywords:
+            words = f" ({', '.join(self.keywords)})"
+        else:
+            words = ""
         ends = f"{entities[self.source].name} - {entities[self.target].name}"
         return f"{ends}{words}: {self.description}"
 
@@ -102,7 +105,8 @@ class Extraction:
                 kind = one_line(row.get("type")).lower()
                 self.entities.append(EntityRow(name, kind, one_line(row.get("description"))))
         for row in values.get("relations") or []:
-            source, target = one_line(row.get("source")), one_line(row.get("target"))
+            source = one_line(row.get("source"))
+            target = one_line(row.get("target"))
             if source and target and _same(source) != _same(target):
                 words = tuple(filter(None, map(one_line, row.get("keywords") or [])))
                 told = one_line(row.get("description")), strength(row.get("strength"))
@@ -143,10 +147,17 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
         for entity in extraction.entities:
             named[_same(entity.name)].append((passage, entity))
         for row in extraction.relations:
-            one, other = _same(row.source), _same(row.target)
-            pair = (one, other) if directed else (min(one, other), max(one, other))
+            one = _same(row.source)
+            other = _same(row.target)
+            if directed:
+                pair = (one, other)
+            else:
+                pair = (min(one, other), max(one, other))
             related[pair].append((passage, row))
-    missing = {name for pair in related for name in pair} - set(named) if unlisted else set()
+    if unlisted:
+        missing = {name for pair in related for name in pair} - set(named)
+    else:
+        missing = set()
     for passage, row in (each for rows in related.values() for each in rows):
         for name in (row.source, row.target):
             if _same(name) in missing:

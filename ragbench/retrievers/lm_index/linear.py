@@ -146,7 +146,9 @@ class LinearIndex(WalkIndex):
     @classmethod
     def asked(cls, settings: Any) -> tuple[type[dspy.Signature], ...]:
         """The LM is asked for entities, or nobody is."""
-        return (ExtractEntities,) if settings.entities == "lm" else ()
+        if settings.entities == "lm":
+            return (ExtractEntities,)
+        return ()
 
     def seeds(self, mentions: Sequence[str]) -> list[tuple[int, float]]:
         """The entity nearest to each of `mentions`, with its cosine."""
@@ -274,7 +276,9 @@ def in_text(name: str, text: str) -> str:
     if name in text:
         return name
     match = re.search(re.escape(name), text, re.IGNORECASE)
-    return match.group() if match else ""
+    if match:
+        return match.group()
+    return ""
 
 
 def holds(text: str, name: str) -> bool:

@@ -70,7 +70,8 @@ class RehearsedLM(IndexLM):
         if (reply := self.kept(key)) is not None:
             self._used[key] = reply
             return reply
-        values, longest = _made_up(signature.__name__, inputs), reply_tokens(inputs)
+        values = _made_up(signature.__name__, inputs)
+        longest = reply_tokens(inputs)
         adapter = dspy.settings.adapter or dspy.ChatAdapter()
         messages = adapter.format(signature, [], dict(inputs))
         prompt = sum(estimate_tokens(str(message.get("content") or "")) for message in messages)
@@ -124,7 +125,8 @@ def rehearsed(
     Like the real ones, they share their replies. One that is stored takes nothing.
     """
     lm = RehearsedLM(open_replies(make=False), _LAYERS if kind.by_vectors else _JOINING)
-    passages, sample = sum(map(len, corpora)), corpora
+    passages = sum(map(len, corpora))
+    sample = corpora
     if passages > SAMPLE and len(corpora) == 1:
         sample = [corpora[0].subset(np.linspace(0, passages - 1, SAMPLE).astype(int).tolist())]
     elif passages > SAMPLE:
@@ -161,14 +163,15 @@ def _made_up(signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if signature == "ExtractEntities":
         return {"entities": names}
     if "known" not in inputs:
-        rows = [
-            {"subject": a, "relation": "is related to", "object": b} for a, b in pairwise(names)
-        ]
+        rows = []
+        for a, b in pairwise(names):
+            rows.append({"subject": a, "relation": "is related to", "object": b})
         return {"triples": rows}
     said = " ".join(inputs["text"].split()[:20])
     entities = [{"name": name, "type": "event", "description": said} for name in names]
-    related = [
-        {"source": a, "target": b, "description": said, "strength": 5, "keywords": [a, b]}
-        for a, b in pairwise(names)
-    ]
+    related = []
+    for a, b in pairwise(names):
+        related.append(
+            {"source": a, "target": b, "description": said, "strength": 5, "keywords": [a, b]}
+        )
     return {"entities": entities, "relations": related}

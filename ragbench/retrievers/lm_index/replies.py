@@ -62,7 +62,8 @@ class IndexLM:
     """
 
     def __init__(self, rows: KeptRows) -> None:
-        self._rows, self.joining = rows, False
+        self._rows = rows
+        self.joining = False
         self._lock = threading.Lock()
         self._used: dict[bytes, IndexReply] = {}
 
@@ -130,10 +131,9 @@ def at_once(
 
 def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> bytes:
     """What the reply to `inputs` is filed under: a hash of them, the signature and the LM."""
-    fields = {
-        name: [str(field.annotation), field.json_schema_extra.get("desc", "")]
-        for name, field in signature.output_fields.items()
-    }
+    fields = {}
+    for name, field in signature.output_fields.items():
+        fields[name] = [str(field.annotation), field.json_schema_extra.get("desc", "")]
     model = str(getattr(dspy.settings.lm, "model", ""))
     parts = [model, signature.__name__, signature.instructions, fields, inputs]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
@@ -172,13 +172,17 @@ def _attempt(
 ) -> IndexReply:
     """One reply, with so many `times` the usual room, without the calls it took."""
     kwargs = dspy.settings.lm.kwargs
-    limit = "max_completion_tokens" if kwargs.get("max_completion_tokens") else "max_tokens"
+    if kwargs.get("max_completion_tokens"):
+        limit = "max_completion_tokens"
+    else:
+        limit = "max_tokens"
     own = kwargs.get(limit)
     # What is kept is kept by the index: DSPy's cache would repeat a reply that could not be read.
     config: dict[str, Any] = {"cache": False}
     if own:  # else the LM's replies have no limit
         config[limit] = times * max(own, reply_tokens(inputs))
-    shortened, loss = False, UNREADABLE
+    shortened = False
+    loss = UNREADABLE
     values: Mapping[str, Any] = {}
     for _ in range(_HALVINGS):
         events: Counter[str] = Counter()
@@ -197,7 +201,10 @@ def _attempt(
                 values = getattr(error, "read", {})
             else:
                 values = {name: reply[name] for name in signature.output_fields}
-                loss = "" if any(v or isinstance(v, list) for v in values.values()) else UNREADABLE
+                if any(v or isinstance(v, list) for v in values.values()):
+                    loss = ""
+                else:
+                    loss = UNREADABLE
         loss = CUT if events["truncated"] else loss
         break
     return IndexReply(to_jsonable_python(dict(values)), (), loss, shortened)

@@ -81,7 +81,9 @@ class SummaryTree(LMIndex):
         return np.concatenate([self.cosines(query, rows) for rows in parts])
 
     def layer_of(self, node: int) -> int:
-        return 0 if node < len(self.corpus) else self.summaries[node - len(self.corpus)].layer
+        if node < len(self.corpus):
+            return 0
+        return self.summaries[node - len(self.corpus)].layer
 
     def passage(self, node: int, score: float = 0.0) -> Passage:
         """A node as a passage; a summary has a pid of its own and no title."""
@@ -92,7 +94,10 @@ class SummaryTree(LMIndex):
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The `k` nodes nearest to `query`, of whatever layer."""
-        scores = self.scores(query) if query.strip() else self.passages[:0, 0]
+        if query.strip():
+            scores = self.scores(query)
+        else:
+            scores = self.passages[:0, 0]
         return [self.passage(i, float(scores[i])) for i in best_first(scores, k)]
 
     def facts(self) -> dict[str, Any]:
@@ -107,7 +112,8 @@ class SummaryTree(LMIndex):
             return said or " ".join(" ".join(cluster).split()[:words])
 
         summaries: list[Summary] = []
-        texts, vectors = [str(passage) for passage in self.corpus], [self.passages]
+        texts = [str(passage) for passage in self.corpus]
+        vectors = [self.passages]
         layer = range(len(texts))
         while len(layer) > self.settings.top_size and len(vectors) <= self.settings.max_layers:
             tokens = [len(texts[node]) // 4 + 1 for node in layer]  # estimated
@@ -155,7 +161,8 @@ class GistIndex(LMIndex):
         sizes = [estimate_tokens(gist) for gist in self.gists]
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:
-            kept, left = [], max_tokens
+            kept = []
+            left = max_tokens
             for row in best_first(self.cosines(question, self.gist_vectors), len(self.gists)):
                 if sizes[row] <= left:
                     kept.append(row)
@@ -167,7 +174,8 @@ class GistIndex(LMIndex):
         texts = [str(passage) for passage in self.corpus]
 
         def gist(stretch: Sequence[int]) -> str:
-            told, words = [texts[place] for place in stretch], self.settings.gist_words
+            told = [texts[place] for place in stretch]
+            words = self.settings.gist_words
             reply = lm.ask(Summarize, texts=told, max_words=words)
             written = str(reply.values.get("summary") or "").strip()
             return written or first_tokens(" ".join(told), words)
