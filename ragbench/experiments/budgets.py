@@ -54,10 +54,6 @@ def check_limit(plan: Plan) -> None:
 
 def estimate_lines(plan: Plan, budget: optimizers.Budget | None) -> list[str]:
     """The estimate in lines for people; where it is unknown, the limit that holds."""
-    if budget is None:
-        left = room().calls
-        limit = "give --max-calls N" if math.isinf(left) else f"limited to {left:,.0f} calls"
-        return [f"{plan.optimizer.name}: what it will spend is unknown, {limit}"]
     try:
         return estimate_compile(plan, budget).lines()
     except RunError as error:
@@ -68,12 +64,13 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
     """What the compile takes, the scores before and after included; asks no server.
 
     Calls and tokens of a run are those of the rehearsal; the upper bounds have every demonstration
-    that the optimizer may add to each call.
+    that the optimizer may add to each call. What an optimizer of unknown cost takes has no upper
+    end, and a title that says so.
     """
     optimizer, size = plan.optimizer, plan.size
     search = budget or budget_of(plan)
     if search is None:
-        raise RunError("; ".join(estimate_lines(plan, None)))
+        return _unknown(plan)
     both = Range.exactly((1 + optimizer.runs_each) * size.n_val)  # before it and after
     budget = search.plus(optimizers.Budget(student_runs=both))
     retry, runs, prompts = estimates.most_tries(plan.run_context), budget.runs, budget.prompt_calls
@@ -108,6 +105,19 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
         "", estimates.Spend(prompts.low), middle, estimates.Spend(prompts.high)
     )
     return estimates.in_all(title, [programs, written], notes)
+
+
+def _unknown(plan: Plan) -> estimates.Estimate:
+    """The scores before and after, and no end of what comes between."""
+    left = room().calls
+    limit = f"limited to {left:,.0f} calls"
+    if math.isinf(left):
+        limit = "give --max-calls N"
+    title = f"{plan.optimizer.name}: what it will spend is unknown, {limit}"
+    run = estimates.rehearse_questions(plan.run_context, plan.val)
+    least = calls_of_reply(plan.run_context.adapter)[0] * (1 + plan.optimizer.runs_each)
+    low = run.times(least * plan.size.n_val, 0, 0).low
+    return estimates.Estimate(title, low, high=estimates.Spend(math.inf, math.inf, math.inf))
 
 
 def rehearsed(plan: Plan) -> optimizers.Budget | None:

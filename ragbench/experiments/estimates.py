@@ -15,7 +15,6 @@ import copy
 import itertools
 import math
 import random
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -100,8 +99,11 @@ class Estimate:
             shown = usd if name == "cost" else lambda n: f"{n:,.0f}"
             text = shown(low) if low == high else f"{shown(low)} to {shown(high)}"
             text += f", likely about {shown(likely)}" if likely and low < high else ""
-            unknown = "unknown: no price is known for an LM; give --price"
-            lines.append(f"  {name:<7} {text if math.isfinite(high) else unknown}")
+            if math.isinf(high):
+                text = "unknown: no price is known for an LM; give --price"
+                if math.isinf(self.high.calls) and math.isfinite(low):
+                    text = f"at least {shown(low)}; the most is unknown"
+            lines.append(f"  {name:<7} {text}")
         inner = self.index.lines() if self.index else []
         return [*lines, *(f"  {line}" for line in (*self.notes, *inner))]
 
@@ -259,9 +261,15 @@ def rehearse(
     return Estimate(
         "",
         each_of(min, (run.low for run in runs)),
-        each_of(statistics.median, (run.likely for run in drawn or runs)),
+        _in_the_middle(drawn or runs),
         each_of(max, (run.high for run in runs)),
     )
+
+
+def _in_the_middle(runs: Sequence[Estimate]) -> Spend:
+    """What the rehearsal of middling tokens took, its calls and its cost too."""
+    by_tokens = sorted((run.likely for run in runs), key=lambda spend: (spend.tokens, spend.calls))
+    return by_tokens[len(by_tokens) // 2]
 
 
 class _NoEngine:

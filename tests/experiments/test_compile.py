@@ -14,12 +14,15 @@ from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, RunError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
 from ragbench.experiments.budgets import estimate_compile
+from ragbench.experiments.compare.running import estimate_verdict
+from ragbench.experiments.compare.verdicts import VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
 from ragbench.experiments.plans import make_plan
-from ragbench.experiments.report.sweep import programs_report
+from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.sweep.spec import load_sweep
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers import OPTIMIZERS
 from tests.fake_server import FakeServer, Fault, Hit, plausible
@@ -78,7 +81,7 @@ def test_leaves_an_artefact_that_loads_is_listed_and_is_not_made_again(
     (tmp_path / "half" / "compile.json").write_text("{}")
     show(programs_report(tmp_path))
     shown = capsys.readouterr().out
-    for words in ("bootstrap light", "vanilla", "| 1.000 [", "unfinished compile"):
+    for words in ("bootstrap light", "vanilla", "| 1.000 [", "unfinished compile", "| better"):
         assert words in shown, words
 
     before = len(server.hits)
@@ -223,6 +226,22 @@ def test_a_compile_of_unknown_cost_asks_for_a_limit(config: RunConfig, tmp_path:
     """
     file = tmp_path / "endless.py"
     file.write_text(textwrap.dedent(code))
+    unknown = "Endless: what it will spend is unknown, give --max-calls N"
+    compile_settings = how(tmp_path, optimizer=f"{file}:Endless")
+    lines = estimate_verdict(config, compile_settings, VerdictRequest())
+    assert sum(line.endswith(unknown) for line in lines) == 1
+    assert lines.count("  calls   at least 16; the most is unknown") == 1  # 8 before, 8 after
+    in_all = lines[lines.index("in all") :]
+    assert any(re.match(r"  calls   at least [0-9]+; the most is unknown", line) for line in in_all)
+    fields = {
+        "program": "vanilla", "dataset": "jsonl", "data_file": str(config.data_file), "k": 1,
+        "lm": "openai/fake", "api_base": config.api_base, "adapter": "chat",
+        "matrix": {"optimizer": [f"{file}:Endless"]},
+    }  # fmt: skip
+    path = tmp_path / "sweep.yaml"
+    path.write_text(json.dumps(fields))
+    shown = "\n".join(map(str, estimate_report(load_sweep(str(path), out=tmp_path / "swept"))))
+    assert unknown in shown
     with pytest.raises(ConfigError, match="unknown; limit it with --max-calls N"):
         make(config, tmp_path, optimizer=f"{file}:Endless")
     with spending(Limits(calls=50)), pytest.raises(ConfigError, match="ValueError: not so"):

@@ -30,6 +30,8 @@ _PROGRAMS = (
     Column("n", kind="count", drop=6),
     Column("score", kind="score", interval=True),
     Column("difference", kind="gain", interval=True),
+    Column("outcome", drop=4),
+    Column("left_out", "left out", kind="count", drop=9),
     Column("cost_usd", "cost $", "usd", drop=8),
 )
 
@@ -126,6 +128,8 @@ def _program_row(folder: Path, card: Sidecar) -> dict[str, Any]:
         "seed": optimizer.get("seed"),
         "lm": str(card.lms.get("student")),
         **validated(card),
+        "outcome": card.outcome or None,
+        "left_out": len(card.left_out),
         "cost_usd": card.cost["as_if"]["all"]["cost_usd"],
     }
 
