@@ -254,6 +254,10 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         help="Metric by which an answer is wrong: less than 1.")  # fmt: skip
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
         help="LM that decides the causes that rules cannot.")  # fmt: skip
+@option("--replay", "replay_lm", metavar="LM", group="Replay",
+        help="Ask wrong questions again with LM, with what may have been missing; at most four "
+             "calls each.")  # fmt: skip
+@shared.corpus_options
 @self_judge_option
 @shared.asking_options
 @shared.log_option
@@ -263,13 +267,18 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
 
     Every wrong answer has one cause, found by rules from its record alone; with --judge, a model
     decides those that rules cannot, and they are marked. A judge's verdicts count where the run was
-    scored with one.
+    scored with one. With --replay, the cause is what mends the answer; name the data of the run,
+    for the gold passages that were not found.
     """
     from ragbench.errors import ConfigError
     from ragbench.experiments.report.scores import errors_of, errors_report
     from ragbench.lms.calls import spending
 
     progress = RunProgress()
+    data = {name: options.pop(name) for name in shared.CORPUS_FIELDS}
+    if options["replay_lm"]:
+        _replay(runs, data, options, progress)
+        return
     asking = shared.make_asking(options, options["judge_lm"], partial(progress.count, "explaining"))
     if options["batch"] and asking is None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
@@ -280,6 +289,36 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
             for run in runs
         ]
     show(errors_report(found, show=options["show"], cause=options["cause"]))
+    _end_where_stopped(spent.stopped_by)
+
+
+def _replay(
+    runs: tuple[Path, ...], data: dict[str, Any], options: dict[str, Any], progress: RunProgress
+) -> None:
+    """Asks the wrong questions of each run again, and prints what mends them."""
+    from ragbench.data import load_dataset
+    from ragbench.errors import ConfigError
+    from ragbench.experiments.report.replay import replay_report
+    from ragbench.experiments.score.replay import replay
+    from ragbench.experiments.store import read_card
+    from ragbench.lms.calls import spending
+
+    counted = partial(progress.count, "asking again")
+    asking = shared.make_asking(options, options["replay_lm"], counted)
+    assert asking is not None
+    texts = {}
+    if any(value not in (None, (), {}, False) for value in data.values()):
+        dataset = load_dataset(shared.to_config(program="direct", **data).data_spec())
+        texts = {passage.pid: passage for passage in dataset.corpus}
+        for run in runs:
+            if read_card(run).data.digest != dataset.digest:
+                raise ConfigError(f"{run} is of other data than the options name; name its own")
+    with spending(shared.take_limits(options)) as spent, progress:
+        replayed = [replay(run, asking, texts=texts, metric=options["metric"]) for run in runs]
+    for each in replayed:
+        if len(runs) > 1:
+            say(f"{each.folder}")
+        show(replay_report(each))
     _end_where_stopped(spent.stopped_by)
 
 

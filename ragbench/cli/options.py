@@ -99,6 +99,7 @@ control_options = stack(*field_options(RunConfig, "Program", only=["form", "vote
 data_options = stack(*field_options(DataConfig, "Data"))
 #: For commands that choose no questions.
 corpus_options = stack(*field_options(DataConfig, "Data", without=["split", "limit"]))
+CORPUS_FIELDS = tuple(name for name in DataConfig.model_fields if name not in ("split", "limit"))
 retriever_options = stack(*field_options(RetrieverConfig, "Retrieval"))
 lm_options = stack(*field_options(LMConfig, "Model"))
 _RUN_FIELDS = [
