@@ -154,5 +154,5 @@ def answers_of(value: Any) -> list[str]:
     try:
         return list(dict.fromkeys(adapter.validate_python(value)))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        raise ValueError(first["msg"].removeprefix("Value error, ").replace("\n", " ")) from None
+        problem = error.errors(include_url=False, include_context=False)[0]
+        raise ValueError(problem["msg"].removeprefix("Value error, ").replace("\n", " ")) from None

@@ -94,13 +94,15 @@ class Dataset:
         seeded sample, and a smaller one is part of a larger one. ConfigError where there are none,
         or they have to be `answered` and have no answers.
         """
-        every = self.questions or [e for part in self.splits.values() for e in part]
+        every = self.questions or [e for examples in self.splits.values() for e in examples]
         if split == "all":
             chosen = every
         else:
             chosen = self.splits.get(split, ())
         if not chosen:
-            sizes = ", ".join(f"{name} ({len(part)})" for name, part in self.splits.items() if part)
+            sizes = ", ".join(
+                f"{name} ({len(examples)})" for name, examples in self.splits.items() if examples
+            )
             raise ConfigError(f"{self.name} has no {split} questions; it has {sizes or 'none'}")
         if answered and not all(example.answers for example in chosen):
             raise ConfigError(
@@ -108,8 +110,8 @@ class Dataset:
             )
         if limit is not None and limit < len(chosen):
             return chosen[:limit]
-        wanted = {example.qid for example in chosen}
-        return [example for example in every if example.qid in wanted]
+        qids = {example.qid for example in chosen}
+        return [example for example in every if example.qid in qids]
 
     @cached_property
     def digest(self) -> str:
@@ -120,11 +122,11 @@ class Dataset:
         for split in sorted(self.splits):
             state.update(f"\x1d{split}".encode())
             for example in self.splits[split]:
-                given = {}
+                content = {}
                 for k, v in example.items():
                     if k not in _FOLLOWS:
-                        given[k] = v
-                fields = json.dumps(given, sort_keys=True, ensure_ascii=True)
+                        content[k] = v
+                fields = json.dumps(content, sort_keys=True, ensure_ascii=True)
                 state.update(f"\x1e{fields}".encode())
         for question in sorted(self.corpus.askers):
             for positions in self.corpus.contexts_of(question):
@@ -181,13 +183,13 @@ DATASETS: Registry[Source] = Registry("dataset", package="ragbench.data.loaders"
 
 
 def data_set(
-    name: str, *layouts: str, listed: bool = True, **known: Any
+    name: str, *layouts: str, listed: bool = True, **facts: Any
 ) -> Callable[[Loader], Loader]:
     """Registers a loader as the data set `name`; each of `layouts` names fields, with blanks."""
     kinds = tuple(frozenset(fields.split()) for fields in layouts)
 
     def add(load: Loader) -> Loader:
-        DATASETS.register(name, listed=listed)(Source(load, layouts=kinds, **known))
+        DATASETS.register(name, listed=listed)(Source(load, layouts=kinds, **facts))
         return load
 
     return add
@@ -225,7 +227,7 @@ def make_example(
         hops=hops,
         support=[tuple(pair) for pair in support],
         gold_pids=list(dict.fromkeys(gold_pids)),
-        decomposition=[dict(part) for part in decomposition],
+        decomposition=[dict(step) for step in decomposition],
         **extra,
     )
     example._input_keys = {"question"}  # `with_inputs` would make a copy
@@ -238,10 +240,10 @@ def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
     Of questions with one text the first is taken, since an optimizer hands on the text alone.
     `answer` is the canonical one and becomes the demo's output; `answers` is for the metric.
     """
-    shown: dict[str, dspy.Example] = {}
+    by_question: dict[str, dspy.Example] = {}
     for example in examples:
-        if example.question not in shown:
+        if example.question not in by_question:
             answers = list(example.answers)
             visible = dspy.Example(question=example.question, answer=answers[0], answers=answers)
-            shown[example.question] = visible.with_inputs("question")
-    return list(shown.values())
+            by_question[example.question] = visible.with_inputs("question")
+    return list(by_question.values())

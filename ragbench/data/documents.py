@@ -66,21 +66,21 @@ class Account:
             counts = ", ".join(f"{n} {ending}" for ending, n in sorted(self.left_out.items()))
             lines.append(f"{self.left_out.total()} files are left out, of kinds not read: {counts}")
         if self.without_text:
-            names = _listed(self.without_text)
-            lines.append(f"{len(self.without_text)} documents have no text (scans?): {names}")
+            listing = _listed(self.without_text)
+            lines.append(f"{len(self.without_text)} documents have no text (scans?): {listing}")
         if self.damaged:
             reasons = [f"{name} ({why})" for name, why in self.damaged.items()]
-            names = _listed(reasons)
-            lines.append(f"{len(self.damaged)} documents are left out as damaged: {names}")
+            listing = _listed(reasons)
+            lines.append(f"{len(self.damaged)} documents are left out as damaged: {listing}")
         return lines
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    shown = ", ".join(names[:_NAMED])
-    if more > 0:
-        return f"{shown} and {more} more"
-    return shown
+def _listed(items: list[str]) -> str:
+    surplus = len(items) - _NAMED
+    listing = ", ".join(items[:_NAMED])
+    if surplus > 0:
+        return f"{listing} and {surplus} more"
+    return listing
 
 
 def is_document(path: Path) -> bool:
@@ -143,7 +143,7 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
         return
     for file in sorted(path.rglob("*")):
-        is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        is_hidden = any(step.startswith(".") for step in file.relative_to(path).parts)
         if not is_hidden and not file.is_dir():
             yield file
 
@@ -192,23 +192,23 @@ def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
     for element in page.find_all(_NO_TEXT):
         element.decompose()
     heading = title
-    parts: list[str] = []
+    lines: list[str] = []
     block: Any = None
     for node in page.descendants:
         if isinstance(node, Tag) and node.name in _HEADINGS:
-            yield heading, "".join(parts)
+            yield heading, "".join(lines)
             heading = f"{title}: {node.get_text(' ', strip=True)}"
-            parts = []
+            lines = []
         elif type(node) is NavigableString:  # and no comment
             around: Any = node.find_parent(_BLOCKS)
             if around is not None and around.find_parent(_HEADINGS) is not None:
                 continue
             if around is None or around.name not in _HEADINGS:
                 if around is not block:
-                    parts.append("\n")
+                    lines.append("\n")
                     block = around
-                parts.append(str(node))
-    yield heading, "".join(parts)
+                lines.append(str(node))
+    yield heading, "".join(lines)
 
 
 def _pdf(path: Path, title: str, encoding: str) -> Iterator[Section]:
@@ -227,20 +227,20 @@ def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
         import docx
     try:
         with path.open("rb") as file:
-            parts: Any = list(docx.Document(file).iter_inner_content())
+            blocks: Any = list(docx.Document(file).iter_inner_content())
     except Exception as error:  # of zip files, of XML, of what is within
         raise DamagedError(_reason(error)) from None
     heading = title
     lines: list[str] = []
-    for part in parts:
-        if hasattr(part, "rows"):
-            lines += [" | ".join(cell.text for cell in row.cells) for row in part.rows]
-        elif part.style is not None and part.style.name.startswith(("Heading", "Title")):
+    for block in blocks:
+        if hasattr(block, "rows"):
+            lines += [" | ".join(cell.text for cell in row.cells) for row in block.rows]
+        elif block.style is not None and block.style.name.startswith(("Heading", "Title")):
             yield heading, "\n".join(lines)
-            heading = f"{title}: {part.text}"
+            heading = f"{title}: {block.text}"
             lines = []
         else:
-            lines.append(part.text)
+            lines.append(block.text)
     yield heading, "\n".join(lines)
 
 

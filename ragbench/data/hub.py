@@ -73,22 +73,22 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
     """
     source, _ = source_of(spec)
     paths = fetched(spec)
-    known = {}
+    paths_by_part = {}
     for path in paths:
         if path.stem in _PARTS:
-            known[_PARTS[path.stem]] = path
+            paths_by_part[_PARTS[path.stem]] = path
     if DATASETS.get(spec.dataset).hub:
-        known.pop("test", None)
-    if not known:
-        names = ", ".join(path.stem for path in paths)
-        raise DataError(f"{source.repo} has no part named {', '.join(_PARTS)}; it has {names}")
+        paths_by_part.pop("test", None)
+    if not paths_by_part:
+        stems = ", ".join(path.stem for path in paths)
+        raise DataError(f"{source.repo} has no part named {', '.join(_PARTS)}; it has {stems}")
     order: tuple[Split, ...] = ("test", "validation", "train")
-    for part in filter(known.__contains__, order):
-        split: Split | None = None if len(known) == 1 else part
-        if split and "test" not in known:
-            split = "test" if part == "validation" else None
-        for number, row in enumerate(read_rows(checked(known[part])), start=1):
-            yield Row(f"{source.repo} [{part}]: record {number}", row.data, split)
+    for stage in filter(paths_by_part.__contains__, order):
+        split: Split | None = None if len(paths_by_part) == 1 else stage
+        if split and "test" not in paths_by_part:
+            split = "test" if stage == "validation" else None
+        for number, row in enumerate(read_rows(checked(paths_by_part[stage])), start=1):
+            yield Row(f"{source.repo} [{stage}]: record {number}", row.data, split)
 
 
 def hub_corpus(spec: DataSpec) -> Path | None:
@@ -137,16 +137,16 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
 
     work = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        for name, kept in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
+        for name, target in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
             if name:
                 file = name.format(config=config)
                 came = huggingface_hub.hf_hub_download(source.repo, file, repo_type="dataset")
-                shutil.copyfile(came, work / kept)
+                shutil.copyfile(came, work / target)
         if source.questions:
-            parts = {}
+            tables = {}
         else:
-            parts = datasets.load_dataset(source.repo, config)
-        for name, rows in parts.items():
+            tables = datasets.load_dataset(source.repo, config)
+        for name, rows in tables.items():
             with (work / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
                 for row in rows:
                     lines.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")

@@ -34,26 +34,26 @@ def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Set
     return source.setting
 
 
-def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The data options `given`, by flat name, without those that have the data set's default.
+def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The data `options`, by flat name, without those that have the data set's default.
 
     ConfigError where the fractions are no three shares.
     """
-    dataset = given["dataset"]
-    fractions = given.get("fractions")
+    dataset = options["dataset"]
+    fractions = options.get("fractions")
     defaults: dict[str, Any] = {
         "fractions": _written(DataSpec.fractions),
         "passage_tokens": DataSpec.passage_tokens,
     }
-    has_corpus = given.get("corpus_file") is not None
+    has_corpus = options.get("corpus_file") is not None
     defaults["view"] = default_view(dataset)
-    defaults["setting"] = default_setting(dataset, given.get("view"), has_corpus=has_corpus)
+    defaults["setting"] = default_setting(dataset, options.get("view"), has_corpus=has_corpus)
     if source := DATASETS.get(dataset).hub:
         defaults["hub_repo"] = source.repo
         defaults["hub_config"] = next(iter(source.configs), None)
     if fractions is not None:
-        given = {**given, "fractions": _written(parse_fractions(fractions))}
-    return {k: v for k, v in given.items() if k not in defaults or v != defaults[k]}
+        options = {**options, "fractions": _written(parse_fractions(fractions))}
+    return {k: v for k, v in options.items() if k not in defaults or v != defaults[k]}
 
 
 def _written(shares: tuple[float, ...]) -> str:
@@ -92,13 +92,13 @@ def load_dataset(spec: DataSpec) -> Dataset:
 
 def question_files(spec: DataSpec) -> dict[Split | None, Path]:
     """The spec's question files by the split that they are; None for the one that is cut."""
-    given: dict[Split | None, Path | None] = {
+    files: dict[Split | None, Path | None] = {
         None: spec.data_file,
         "train": spec.train_file,
         "validation": spec.val_file,
         "test": spec.test_file,
     }
-    return {split: path for split, path in given.items() if path is not None}
+    return {split: path for split, path in files.items() if path is not None}
 
 
 def rows_of(spec: DataSpec) -> Iterator[Row]:
@@ -115,9 +115,9 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
         else:
             instead = ""
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
-    names = dict(spec.fields)
+    field_paths = dict(spec.fields)
     for row in hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding):
-        yield map_fields(formed(row, QUESTIONS), names)
+        yield map_fields(formed(row, QUESTIONS), field_paths)
 
 
 def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Row]:
@@ -131,23 +131,23 @@ def detect_layout(path: Path) -> str | None:
     if (path / "queries.jsonl").is_file():
         return "beir"
     try:
-        first = next(iter(read_rows(path)), None)
+        record = next(iter(read_rows(path)), None)
     except DataError:
         return None
-    if first is None or not isinstance(first.data, dict):
+    if record is None or not isinstance(record.data, dict):
         return None
-    if form_of(first.data, QUESTIONS) is not None:
+    if form_of(record.data, QUESTIONS) is not None:
         return "jsonl"
-    if "question" not in first.data:
+    if "question" not in record.data:
         return None
-    evidence = first.data.get("evidence")
+    evidence = record.data.get("evidence")
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
         return "2wikimultihopqa"
     best, most = None, 0  # the data set that has the most of its fields in the record
     for name, source in DATASETS:
         for fields in source.layouts:
-            if len(fields) > most and fields <= first.data.keys():
+            if len(fields) > most and fields <= record.data.keys():
                 best = name
                 most = len(fields)
     return best
@@ -228,17 +228,17 @@ def assemble(
     else:
         own = (contexts, askers) if distractor else ({}, {})
         searched = Corpus(passages, contexts=own[0], askers=own[1])
-    kept = [example for part in splits.values() for example in part]
+    used = [example for members in splits.values() for example in members]
     card = {
         "questions": len(examples),
-        "splits": {name: len(part) for name, part in splits.items()},
+        "splits": {name: len(members) for name, members in splits.items()},
         "duplicates_dropped": duplicates,
         "splits_disjoint_by": disjoint,
         "sharing_passages_dropped": overlapping,
         "clusters": len({example.cluster for example in examples}),
         "support_missing": support_missing,
         "passages": len(searched),
-        "questions_with_gold": sum(bool(example.gold_pids) for example in kept),
+        "questions_with_gold": sum(bool(example.gold_pids) for example in used),
         **documents_card(corpus),
     }
     return Dataset(spec.dataset, splits, searched, setting, card, examples)
@@ -289,6 +289,6 @@ def _chunk_view(
                 if title == titles[pid]:
                     named.append(i)
             gold |= {held[i] for i in named if 0 <= i < len(held)} or set(held)
-        whole = all(holders[pid] for pid in example.gold_pids)  # none is without text
-        example.gold_pids = sorted(gold) if whole else []
+        has_chunks = all(holders[pid] for pid in example.gold_pids)  # none is without text
+        example.gold_pids = sorted(gold) if has_chunks else []
     return chunks

@@ -53,19 +53,21 @@ def validate(model: type[Model], row: Row) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "record"
-    message = first["msg"].removeprefix("Value error, ").replace("\n", " ").replace("tuple", "list")
-    if first["type"] == "missing":
+        problem = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(str(step) for step in problem["loc"]) or "record"
+    message = (
+        problem["msg"].removeprefix("Value error, ").replace("\n", " ").replace("tuple", "list")
+    )
+    if problem["type"] == "missing":
         if "." in field:
             message = "is missing"
         else:
             message = missing(model, row, field)
-    elif first["type"].endswith("_type"):
-        message = f"{message}, not {kind_of(first['input'])}"
-        if model.option and isinstance(first["input"], dict):
-            within = next(iter(first["input"]), "NAME")
-            name = str(first["loc"][0])
+    elif problem["type"].endswith("_type"):
+        message = f"{message}, not {kind_of(problem['input'])}"
+        if model.option and isinstance(problem["input"], dict):
+            within = next(iter(problem["input"]), "NAME")
+            name = str(problem["loc"][0])
             message += f"; {model.option} {name}={name}.{within} reads what is within"
     fail(row, field, message)
 
@@ -82,7 +84,7 @@ def missing(model: type[Record], row: Row, field: str) -> str:
 @cache
 def _structured(model: type[Record]) -> frozenset[str]:
     """The names in a file of the fields that are lists or objects."""
-    names: set[str] = set()
+    fields: set[str] = set()
     for name, field in model.model_fields.items():
         kind = field.annotation
         if get_origin(kind) in (Union, types.UnionType):
@@ -95,25 +97,25 @@ def _structured(model: type[Record]) -> frozenset[str]:
             continue
         alias = field.validation_alias
         if isinstance(alias, AliasChoices):
-            names.update(choice for choice in alias.choices if isinstance(choice, str))
+            fields.update(choice for choice in alias.choices if isinstance(choice, str))
         else:
-            names.add(alias if isinstance(alias, str) else name)
-    return frozenset(names)
+            fields.add(alias if isinstance(alias, str) else name)
+    return frozenset(fields)
 
 
 def fail(row: Row, field: str, message: str) -> NoReturn:
     """Raise a DataError that names the row, its id if it has one, and the field."""
     if isinstance(row.data, dict):
-        given = row.data.get("id", row.data.get("_id"))
+        record_id = row.data.get("id", row.data.get("_id"))
     else:
-        given = None
-    if isinstance(given, str | int):
-        known = f" (id {str(given)[:60]!r})"
+        record_id = None
+    if isinstance(record_id, str | int):
+        label = f" (id {str(record_id)[:60]!r})"
     else:
-        known = ""
+        label = ""
     if len(message) > _LONGEST:
         message = f"{message[:_LONGEST]}..."
-    raise DataError(f"{row.where}{known}: field {field!r}: {message}")
+    raise DataError(f"{row.where}{label}: field {field!r}: {message}")
 
 
 class AbsentError(Exception):
@@ -136,46 +138,46 @@ def _follow(value: Any, steps: list[str]) -> Any:
         return value
     value = unpacked(value)
     step = steps[0]
-    rest = steps[1:]
+    remaining = steps[1:]
     if step == "[]":
-        return _each(value, rest)
+        return _each(value, remaining)
     if step.startswith("["):
         number = int(step[1:-1])
         if not isinstance(value, list) or number >= len(value):
             raise AbsentError(f"{step} is not there: it is {_size(value)}")
-        return _follow(value[number], rest)
+        return _follow(value[number], remaining)
     if isinstance(value, list):
         raise AbsentError(f"a list holds {step!r}: write []. before it")
     if not isinstance(value, dict) or step not in value:
         raise AbsentError(f"{step!r} is not there")
-    return _follow(value[step], rest)
+    return _follow(value[step], remaining)
 
 
-def _each(value: Any, rest: list[str]) -> list[Any]:
-    """What each entry of a list has at `rest`; those that lack it are left out, unless all do."""
+def _each(value: Any, remaining: list[str]) -> list[Any]:
+    """Returns each entry's value at `remaining`, without entries that lack it unless all do."""
     if not isinstance(value, list | tuple):
         raise AbsentError(f"[] needs a list, not {kind_of(value)}")
-    found: list[Any] = []
+    values: list[Any] = []
     absent: AbsentError | None = None
     for entry in value:
         try:
-            part = _follow(entry, rest)
+            value_of_entry = _follow(entry, remaining)
         except AbsentError as error:
             absent = error
             continue
-        if isinstance(part, list | tuple):
-            found.extend(part)
+        if isinstance(value_of_entry, list | tuple):
+            values.extend(value_of_entry)
         else:
-            found.append(part)
-    if absent is not None and not found:
+            values.append(value_of_entry)
+    if absent is not None and not values:
         raise absent
-    return found
+    return values
 
 
-def absent_fields(row: Row, names: Mapping[str, str]) -> set[str]:
+def absent_fields(row: Row, paths: Mapping[str, str]) -> set[str]:
     """Those of our fields whose paths lead nowhere in the row."""
     absent: set[str] = set()
-    for ours, path in names.items():
+    for ours, path in paths.items():
         try:
             value_at(row.data, path)
         except AbsentError:
@@ -196,19 +198,19 @@ def _size(value: Any) -> str:
     return kind_of(value)
 
 
-def map_fields(row: Row, names: Mapping[str, str], option: str = "--field") -> Row:
-    """The row with our fields taken from the user's: `names` maps ours to paths in theirs.
+def map_fields(row: Row, paths: Mapping[str, str], option: str = "--field") -> Row:
+    """The row with our fields taken from the user's: `paths` maps ours to paths in theirs.
 
     A field that is taken from is not read under its own name too.
 
     Raises:
         DataError: nothing stands at a path; the message has the `option` that gave it.
     """
-    if not names or not isinstance(row.data, dict):
+    if not paths or not isinstance(row.data, dict):
         return row
     taken: dict[str, Any] = {}
     used: set[str] = set()
-    for ours, path in names.items():
+    for ours, path in paths.items():
         try:
             taken[ours] = value_at(row.data, path)
         except AbsentError as error:
@@ -218,8 +220,8 @@ def map_fields(row: Row, names: Mapping[str, str], option: str = "--field") -> R
                 f"change {option} {ours}={path}{_at(error, path)}"
             ) from None
         used |= {path, *_STEP.findall(path)[:1]}
-    kept = {}
+    unmapped = {}
     for name, value in row.data.items():
         if name not in used:
-            kept[name] = value
-    return row._replace(data={**kept, **taken})
+            unmapped[name] = value
+    return row._replace(data={**unmapped, **taken})

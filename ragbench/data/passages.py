@@ -36,10 +36,10 @@ def from_sentences(title: str, sentences: Iterable[str], *, pid: str = "") -> Pa
 
     A blank sentence keeps its place, since supporting facts count it, but adds nothing to the text.
     """
-    kept = tuple(sentence.strip() for sentence in sentences)
-    text = " ".join(sentence for sentence in kept if sentence)
+    stripped = tuple(sentence.strip() for sentence in sentences)
+    text = " ".join(sentence for sentence in stripped if sentence)
     title = title.strip()
-    return Passage(pid=pid or content_pid(title, text), title=title, text=text, sentences=kept)
+    return Passage(pid=pid or content_pid(title, text), title=title, text=text, sentences=stripped)
 
 
 def from_text(title: str, text: str, *, pid: str = "") -> Passage:
@@ -138,8 +138,8 @@ class CorpusRecord(Record):
         title = self.title
         text = self.text
         if text is None and self.contents is not None:
-            first, _, rest = self.contents.partition("\n")
-            title, text = (title or first.strip().strip('"'), rest) if rest else (title, first)
+            heading, _, body = self.contents.partition("\n")
+            title, text = (title or heading.strip().strip('"'), body) if body else (title, heading)
         if text is None and self.sentences is None:
             fail(row, "text", f"{missing(type(self), row, 'text')} (or give 'sentences')")
         pid = self.id if keep_id and self.id else ""
@@ -181,13 +181,13 @@ def _document_passages(path: Path, spec: DataSpec) -> DocumentPassages:
     return DocumentPassages(pool.passages, account.card())
 
 
-def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Passage]:
+def read_corpus(spec: DataSpec, *, split_passages: Iterable[Passage] = ()) -> Sequence[Passage]:
     """The passages of the spec's corpus file, each content once, or of its documents.
 
     A file has records of `title` and `text` (or `sentences`), in any format that `read_rows` reads,
-    or is one JSON object from title to text or to sentences. Sentence boundaries of `known`
-    passages with the same title and text are taken over. Of your own data a record's `id` is the
-    pid. A large file is copied into the index store once, and its passages are read from there.
+    or is one JSON object from title to text or to sentences. Sentence boundaries are taken over
+    from those of `split_passages` with the same title and text. Of your own data a record's `id` is
+    the pid. A large file is copied into the index store once, and its passages are read from there.
     DataError where the file cannot be read, a record is malformed, or an id names two passages.
     """
     path = need_corpus(spec)
@@ -198,7 +198,7 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
         rows = _corpus_rows(path, spec)
         passages = (validate(CorpusRecord, row).passage(row, keep_id=keep_ids) for row in rows)
         return stored_passages(path, (keep_ids, spec.corpus_fields, spec.encoding), passages)
-    boundaries = {(passage.title, passage.text): passage for passage in known}
+    boundaries = {(passage.title, passage.text): passage for passage in split_passages}
     pool = Pool()
     for row in _corpus_rows(path, spec):
         passage = validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
@@ -225,9 +225,9 @@ def _corpus_rows(path: Path, spec: DataSpec) -> Iterator[Row]:
             key = "sentences" if isinstance(body, list) else "text"
             yield Row(f"{path}: record {number}", {"title": title, key: body})
         return
-    names = dict(spec.corpus_fields)
+    field_paths = dict(spec.corpus_fields)
     for row in read_rows(path, spec.encoding):
-        yield map_fields(row, names, "--corpus-field")
+        yield map_fields(row, field_paths, "--corpus-field")
 
 
 def read_chunks(path: Path) -> list[Passage]:

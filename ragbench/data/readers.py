@@ -40,9 +40,9 @@ class Row(NamedTuple):
 
 def kind_of(value: Any) -> str:
     """The JSON type of `value`, for people."""
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
-    names |= {int: "a number", float: "a number", type(None): "null"}
-    return names.get(type(value), type(value).__name__)
+    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    kinds |= {int: "a number", float: "a number", type(None): "null"}
+    return kinds.get(type(value), type(value).__name__)
 
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
@@ -124,8 +124,8 @@ def check_regular(path: Path) -> None:
     with _reading(path):
         path.stat()
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file"
-        raise DataError(f"{path}: cannot be read (it is {what})")
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise DataError(f"{path}: cannot be read (it is {kind})")
 
 
 def _json_rows(path: Path, encoding: str) -> Iterator[Row]:
@@ -151,9 +151,9 @@ def is_records(value: Any) -> bool:
 
 def _is_lines(text: str) -> bool:
     """Whether the first line is a whole object and another follows."""
-    first, _, rest = text.strip().partition("\n")
+    line, _, remainder = text.strip().partition("\n")
     with contextlib.suppress(ValueError, RecursionError):
-        return bool(rest.strip()) and isinstance(json.loads(first), dict)
+        return bool(remainder.strip()) and isinstance(json.loads(line), dict)
     return False
 
 
@@ -234,11 +234,11 @@ def _excel_rows(path: Path) -> Iterator[Row]:
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             sheet = book.worksheets[0]
             rows = iter(sheet.iter_rows(values_only=True))
-            names = [str(name) if name is not None else "" for name in next(rows, ())]
-            _check_names(path, names)
+            columns = [str(name) if name is not None else "" for name in next(rows, ())]
+            _check_names(path, columns)
             for number, cells in enumerate(rows, start=2):
                 record = {}
-                for name, value in zip(names, cells, strict=False):
+                for name, value in zip(columns, cells, strict=False):
                     if name:
                         is_date = hasattr(value, "isoformat")
                         record[name] = value.isoformat() if is_date else value
@@ -258,19 +258,19 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
         with _reading(path), pq.ParquetFile(path) as file:
             _check_names(path, file.schema_arrow.names)
-            batches = (each.to_pylist() for each in file.iter_batches(batch_size=_ROWS_AT_ONCE))
+            batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE))
             for number, record in enumerate(chain.from_iterable(batches), start=1):
-                known = {}
+                present = {}
                 for name, value in record.items():
                     if value is not None:
-                        known[name] = value
-                yield Row(f"{path}: record {number}", known)
+                        present[name] = value
+                yield Row(f"{path}: record {number}", present)
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file ({_first_line(error)})") from None
 
 
-def _check_names(path: Path, names: Iterable[str]) -> None:
-    for name, uses in Counter(filter(None, names)).most_common(1):
+def _check_names(path: Path, columns: Iterable[str]) -> None:
+    for name, uses in Counter(filter(None, columns)).most_common(1):
         if uses > 1:
             raise DataError(f"{path}: has two columns named {name[:80]!r}; rename or remove one")
 

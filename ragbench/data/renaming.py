@@ -79,10 +79,10 @@ class Renaming:
         for title in titles:
             for word in _WORD.findall(title):
                 titled.add(word.lower())
-        names = sorted(word for word in uses if uses[word].is_name(word in titled))
+        name_words = sorted(word for word in uses if uses[word].is_name(word in titled))
         self.years = 10 * chance.choice(_DECADES)
         new_words = _NewWords(frozenset(uses) | _KEPT, chance)
-        self.words: Mapping[str, str] = new_words.of_names(names)
+        self.words: Mapping[str, str] = new_words.of_names(name_words)
         self._titles = self._rename_titles(titles, new_words)
 
     def __call__(self, text: str) -> str:
@@ -137,10 +137,10 @@ class Renaming:
         for words, changed in self._titles.get(matches[start].group().lower(), {}).items():
             span = [match.group() for match in matches[start : start + len(words)]]
             if tuple(word.lower() for word in span) == words:
-                found = {}
+                new_words = {}
                 for place, new in changed.items():
-                    found[start + place] = _in_letters_of(span[place], new)
-                return found
+                    new_words[start + place] = _in_letters_of(span[place], new)
+                return new_words
         return {}
 
     def _has_name(self, words: Iterable[str]) -> bool:
@@ -213,10 +213,10 @@ class _NewWords:
         self._used = set(taken)
         self._chance = chance
 
-    def of_names(self, names: Iterable[str]) -> dict[str, str]:
-        """Returns a word for each of `names`, in small letters."""
+    def of_names(self, old_words: Iterable[str]) -> dict[str, str]:
+        """Returns a word for each of `old_words`, in small letters."""
         words: dict[str, str] = {}
-        for name in names:
+        for name in old_words:
             words[name] = self.make(len(name))
         for pair in _COUNTRIES:
             country, adjective = pair.split()

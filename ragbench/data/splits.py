@@ -67,53 +67,56 @@ def split_examples(
     unique: dict[str, dspy.Example] = {}
     twins: dict[str, list[dspy.Example]] = {}
     for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
-        first = unique.setdefault(question_key(example.question), example)
-        alike = [first, *twins.setdefault(first.qid, [])]
-        is_new = all(contexts.get(example.qid) != contexts.get(other.qid) for other in alike)
-        if is_new and assigned.get(example.qid) == assigned.get(first.qid):
-            twins[first.qid].append(example)
+        original = unique.setdefault(question_key(example.question), example)
+        alike = [original, *twins.setdefault(original.qid, [])]
+        is_new = all(contexts.get(example.qid) != contexts.get(twin.qid) for twin in alike)
+        if is_new and assigned.get(example.qid) == assigned.get(original.qid):
+            twins[original.qid].append(example)
     fixed: dict[Split, list[dspy.Example]] = {name: [] for name in _NAMES}
-    rest: list[dspy.Example] = []
+    unassigned: list[dspy.Example] = []
     for example in unique.values():
-        (fixed[assigned[example.qid]] if example.qid in assigned else rest).append(example)
+        (fixed[assigned[example.qid]] if example.qid in assigned else unassigned).append(example)
     # One generator per part: the order of one must not hang on the length of the other.
-    random.Random(f"{seed}:rest").shuffle(rest)
-    for name, part in fixed.items():
+    random.Random(f"{seed}:rest").shuffle(unassigned)
+    for name, members in fixed.items():
         if name not in in_order:
-            random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(part)
-    free = [0.0 if part else f for part, f in zip(fixed.values(), fractions, strict=True)]
+            random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(members)
+    free = [0.0 if members else f for members, f in zip(fixed.values(), fractions, strict=True)]
     if not any(free):  # the first split that is not given takes all
-        free[next((i for i, part in enumerate(fixed.values()) if not part), 0)] = 1.0
-    first, second, _ = _targets(len(rest), free)
-    cut = [rest[:first], rest[first : first + second], rest[first + second :]]
+        free[next((i for i, members in enumerate(fixed.values()) if not members), 0)] = 1.0
+    cut = []
+    start = 0
+    for size in _targets(len(unassigned), free):
+        cut.append(unassigned[start : start + size])
+        start += size
     overlapping = 0
     kind: Disjoint = "questions"
-    held = [{key for example in part for key in links(example)} for part in fixed.values()]
+    held = [{key for example in members for key in links(example)} for members in fixed.values()]
     taken = set().union(*held)
-    lone = [example for example in rest if taken.isdisjoint(links(example))]
+    lone = [example for example in unassigned if taken.isdisjoint(links(example))]
     targets = _targets(len(lone), free)
     apart = _by_passage(lone, targets)
-    off = max(abs(len(part) - target) for part, target in zip(apart, targets, strict=True))
+    off = max(abs(len(members) - target) for members, target in zip(apart, targets, strict=True))
     given_apart = sum(map(len, held)) == len(taken)
-    if given_apart and len(lone) >= len(rest) / 2 and off <= max(1, 0.02 * len(lone)):
+    if given_apart and len(lone) >= len(unassigned) / 2 and off <= max(1, 0.02 * len(lone)):
         cut = apart
-        overlapping = len(rest) - len(lone)
+        overlapping = len(unassigned) - len(lone)
         kind = "passages"
-    parts: dict[Split, list[dspy.Example]] = {}
+    by_split: dict[Split, list[dspy.Example]] = {}
     for (name, own), new in zip(fixed.items(), cut, strict=True):
-        parts[name] = []
+        by_split[name] = []
         for example in (*own, *new):
-            parts[name] += [example, *twins[example.qid]]
+            by_split[name] += [example, *twins[example.qid]]
     followers = sum(map(len, twins.values()))
-    return Splits(parts, len(examples) - len(unique) - followers, overlapping, kind)
+    return Splits(by_split, len(examples) - len(unique) - followers, overlapping, kind)
 
 
 def _targets(n: int, shares: Sequence[float]) -> list[int]:
     """How many of `n` examples go to train, validation and test, in proportion to `shares`."""
     train, validation, test = (share / sum(shares) for share in shares)
-    first = n if not validation + test else round(n * train)
-    second = n if not test else round(n * (train + validation))
-    return [first, second - first, n - second]
+    end_of_train = n if not validation + test else round(n * train)
+    end_of_validation = n if not test else round(n * (train + validation))
+    return [end_of_train, end_of_validation - end_of_train, n - end_of_validation]
 
 
 def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[list[dspy.Example]]:
@@ -143,7 +146,7 @@ def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
 
     `keys` lists what each question has that others may share; two that share a key are linked.
     """
-    first: dict[Hashable, int] = {}
+    holder: dict[Hashable, int] = {}
     parent = list(range(len(keys)))
 
     def root(i: int) -> int:
@@ -152,9 +155,9 @@ def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
             i = parent[i]
         return i
 
-    for i, some in enumerate(keys):
-        for key in some:
-            a, b = sorted((root(first.setdefault(key, i)), root(i)))
+    for i, own_keys in enumerate(keys):
+        for key in own_keys:
+            a, b = sorted((root(holder.setdefault(key, i)), root(i)))
             parent[b] = a
     return [root(i) for i in range(len(keys))]
 
@@ -170,19 +173,19 @@ def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
     sizes = Counter(roots)
     if max(sizes.values(), default=0) <= max(20, _LARGEST * len(keys)):
         return roots
-    common = Counter(key for some in keys for key in dict.fromkeys(some))
+    common = Counter(key for own_keys in keys for key in dict.fromkeys(own_keys))
     hubs: dict[Hashable, int] = {}
-    for i, some in enumerate(keys):
+    for i, own_keys in enumerate(keys):
         if sizes[roots[i]] > _LARGEST * len(keys):
-            hub = max(some, key=lambda key: (common[key], str(key)))
+            hub = max(own_keys, key=lambda key: (common[key], str(key)))
             roots[i] = hubs.setdefault(hub, i)
     return roots
 
 
 def links(example: dspy.Example) -> list[Hashable]:
     """Keys that link an example to others: gold passages, and sub-questions with answers."""
-    parts = [(part["question"], part["answer"]) for part in example.decomposition]
-    return [*example.gold_pids, *parts]
+    steps = [(step["question"], step["answer"]) for step in example.decomposition]
+    return [*example.gold_pids, *steps]
 
 
 def cluster_keys(example: dspy.Example) -> list[Hashable]:
@@ -193,7 +196,7 @@ def cluster_keys(example: dspy.Example) -> list[Hashable]:
 def parse_fractions(text: str) -> Shares:
     """The shares in a text such as `0.4,0.2,0.4`; ConfigError where they are none."""
     with suppress(ValueError):
-        train, validation, test = shares = tuple(float(part) for part in text.split(","))
+        train, validation, test = shares = tuple(float(number) for number in text.split(","))
         if min(shares) >= 0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6):
             return train, validation, test
     raise ConfigError(f"fractions must be three shares that sum to 1, not {text!r}")

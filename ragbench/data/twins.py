@@ -64,11 +64,11 @@ def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
         DataError: no question's gold passages are known.
     """
     every = _examples(dataset)
-    known = [example for example in every if example.gold_pids]
-    if not known:
+    with_gold = [example for example in every if example.gold_pids]
+    if not with_gold:
         raise DataError(f"{dataset.name} has no gold passages, so that none can be taken away")
     chance = random.Random(f"ragbench unanswerable {seed}")
-    chosen = chance.sample(known, max(1, round(share * len(known))))
+    chosen = chance.sample(with_gold, max(1, round(share * len(with_gold))))
     removed = {str(example.qid): chance.choice(sorted(example.gold_pids)) for example in chosen}
     corpus = dataset.corpus
     if corpus.contexts:
@@ -76,9 +76,9 @@ def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
         corpus = _without_own(corpus, removed)
     else:
         gone = set(removed.values())
-        lost = {str(example.qid): gone for example in known}
-        kept = tuple(passage for passage in corpus if passage.pid not in gone)
-        corpus = Corpus(kept, view=corpus.view, alignment=corpus.alignment)
+        lost = {str(example.qid): gone for example in with_gold}
+        remaining = tuple(passage for passage in corpus if passage.pid not in gone)
+        corpus = Corpus(remaining, view=corpus.view, alignment=corpus.alignment)
     twins = {}
     for example in every:
         twin = example.copy()

@@ -73,9 +73,9 @@ class CustomRecord(Record):
     @property
     def kind(self) -> str:
         """The type of the question; blank where it has none."""
-        given = self.type or self.metadata.get("type")
-        if isinstance(given, str):
-            return given.encode("utf-8", "replace").decode()
+        kind = self.type or self.metadata.get("type")
+        if isinstance(kind, str):
+            return kind.encode("utf-8", "replace").decode()
         return ""
 
 
@@ -98,23 +98,23 @@ def load_jsonl(spec: DataSpec) -> Dataset:
     layouts = {*map(detect_layout, question_files(spec).values())}
     if not searched and spec.setting is None and layouts <= {"jsonl", None}:
         spec = replace(spec, setting="pooled")  # over none, for programs that do not search
-    made = assemble(spec, items, corpus=corpus)
-    return replace(made, name=spec.title, layout=spec.dataset)
+    dataset = assemble(spec, items, corpus=corpus)
+    return replace(dataset, name=spec.title, layout=spec.dataset)
 
 
 def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
     lookup = _gold_in(corpus or ())
-    names = dict(spec.corpus_fields)
+    field_paths = dict(spec.corpus_fields)
     pool = Pool()
     for number, row in enumerate(rows_of(spec), start=1):
         record = validate(CustomRecord, row)
-        passages, supporting = _context(row, record, names)
+        passages, supporting = _context(row, record, field_paths)
         for passage in filter(pool.is_other, passages):
             fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
         if not record.answer and not record.answers:
             why = missing(CustomRecord, row, "answers")
             fail(row, "answers", why.replace("is missing", "is missing or empty", 1))
-        if not all({"question", "answer"} <= part.keys() for part in record.decomposition):
+        if not all({"question", "answer"} <= step.keys() for step in record.decomposition):
             fail(row, "decomposition", "each part needs 'question' and 'answer'")
         if corpus is None:
             lookup = _gold_in(passages)
@@ -132,7 +132,7 @@ def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Ite
 
 
 def _context(
-    row: Row, record: CustomRecord, names: Mapping[str, str]
+    row: Row, record: CustomRecord, field_paths: Mapping[str, str]
 ) -> tuple[tuple[Passage, ...], list[str]]:
     """The passages of a question, and the pids of those that are said to support it."""
     passages: list[Passage] = []
@@ -141,11 +141,13 @@ def _context(
         data = {"text": entry} if isinstance(entry, str) else entry
         if not isinstance(data, dict):
             fail(row, f"context.{number}", f"must be a text or an object, not {kind_of(data)}")
-        place = map_fields(Row(f"{row.where}: context.{number}", data), names, "--corpus-field")
-        made = validate(CorpusRecord, place)
-        passage = made.passage(place, keep_id=True)
+        place = map_fields(
+            Row(f"{row.where}: context.{number}", data), field_paths, "--corpus-field"
+        )
+        record_of_passage = validate(CorpusRecord, place)
+        passage = record_of_passage.passage(place, keep_id=True)
         passages.append(passage)
-        if made.is_supporting:
+        if record_of_passage.is_supporting:
             supporting.append(passage.pid)
     return tuple(passages), supporting
 
@@ -163,9 +165,9 @@ def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
         if pid is None:
             fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
         pids.append(pid)
-    known = [lookup(name) for name in record.gold_if_known]
-    if all(pid is not None for pid in known):
-        pids += [pid for pid in known if pid is not None]
+    present = [lookup(name) for name in record.gold_if_known]
+    if all(pid is not None for pid in present):
+        pids += [pid for pid in present if pid is not None]
     return pids
 
 
@@ -247,7 +249,7 @@ def read_judgements(path: Path) -> Iterator[Judgement]:
         yield validate(Judgement, Row(f"{path}: line {number}", data))
 
 
-def _judged_items(folder: Path, known: Mapping[str, Any]) -> Iterator[Item]:
+def _judged_items(folder: Path, positions: Mapping[str, Any]) -> Iterator[Item]:
     """The judged queries; gold passages count only where the corpus has all of them."""
     gold: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, Split] = {}
@@ -268,7 +270,7 @@ def _judged_items(folder: Path, known: Mapping[str, Any]) -> Iterator[Item]:
             qid=record.id,
             question=record.text,
             answers=[*record.metadata.answer, *record.metadata.answers],
-            gold_pids=pids if all(pid in known for pid in pids) else (),
+            gold_pids=pids if all(pid in positions for pid in pids) else (),
         )
         yield Item(row._replace(split=splits[record.id]), example)
 

@@ -57,22 +57,22 @@ class Titles:
         if (exact := self.get(subject)) is not None:
             return exact
         bare = _bare(subject)
-        asked = fold(question)
+        folded_question = fold(question)
         forms = self._forms
         candidates = forms.bare.get(bare, ())
         named = []
         for p in candidates:
-            if "(" in p.title and fold(p.title) in asked:
+            if "(" in p.title and fold(p.title) in folded_question:
                 named.append(p)
         if len(named) == 1:
             return named[0]
-        others = {}
+        by_pid = {}
         for word in _WORD.findall(bare):
             for p in forms.words.get(word, ()):
-                others[p.pid] = p
+                by_pid[p.pid] = p
         groups = (
             candidates,
-            [p for p in others.values() if _names(asked, p.title) and p.pid not in taken],
+            [p for p in by_pid.values() if _names(folded_question, p.title) and p.pid not in taken],
             [p for p in forms.ranked.get(bare, ()) if p.pid not in taken],
         )
         stating = ([p for p in group if fold(obj) in fold(p.text)] for group in groups)
@@ -108,5 +108,5 @@ def _only(passages: Sequence[Passage]) -> Passage | None:
     return None
 
 
-def _names(asked: str, title: str) -> bool:
-    return regex.search(rf"(?<!\w){regex.escape(fold(title))}(?!\w)", asked) is not None
+def _names(folded_question: str, title: str) -> bool:
+    return regex.search(rf"(?<!\w){regex.escape(fold(title))}(?!\w)", folded_question) is not None

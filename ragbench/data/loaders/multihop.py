@@ -35,13 +35,13 @@ def _rows(value: Any) -> Any:
     return value
 
 
-def _pairs(*names: str) -> BeforeValidator:
+def _pairs(*columns: str) -> BeforeValidator:
     """Hub rows hold columns, or objects, where the official files hold pairs."""
 
     def zipped(value: Any) -> Any:
         rows = _rows(value)
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-            return [[row.get(name) for name in names] for row in rows]
+            return [[row.get(name) for name in columns] for row in rows]
         return rows
 
     return BeforeValidator(zipped)
@@ -141,7 +141,7 @@ def _load(spec: DataSpec, aliases: Aliases | None = None) -> Dataset:
                 "pass the corpus with --corpus-file"
             )
         return assemble(spec, (_item(row, record, aliases) for row, record in rows))
-    corpus = read_corpus(spec, known=(p for _, record in rows for p in record.passages))
+    corpus = read_corpus(spec, split_passages=(p for _, record in rows for p in record.passages))
     titles = Titles(corpus)
     matched = Counter[str]()
     items = (_item(row, record, aliases, titles, matched) for row, record in rows)
@@ -206,10 +206,10 @@ def _by_evidence(
         passages = exact  # one passage for two subjects is a wrong one for one of them
     if triples:
         if all(exact):
-            found = "exact"
+            matching = "exact"
         else:
-            found = "matched_with_care" if all(passages) else "none"
-        matched[found] += 1
+            matching = "matched_with_care" if all(passages) else "none"
+        matched[matching] += 1
     return passages
 
 
@@ -279,7 +279,7 @@ def load_musique(spec: DataSpec) -> Dataset:
     return assemble(spec, _musique_items(spec, corpus.positions), corpus=corpus.passages)
 
 
-def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[Item]:
+def _musique_items(spec: DataSpec, positions: Mapping[str, int] | None) -> Iterator[Item]:
     """The file's questions; with a corpus file, gold passages count only where it has them.
 
     In the Full set a question comes twice under one id, answerable and with a paragraph of its
@@ -299,7 +299,9 @@ def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[
         for passage, paragraph in pairs:
             if paragraph.is_supporting:
                 gold.append(passage.pid)
-        if not record.answerable or (known is not None and not all(pid in known for pid in gold)):
+        if not record.answerable or (
+            positions is not None and not all(pid in positions for pid in gold)
+        ):
             gold = []
         kind = record.id.partition("__")[0]
         example = make_example(
@@ -310,8 +312,8 @@ def _musique_items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[
             hops=len(record.question_decomposition) or None,
             gold_pids=gold,
             decomposition=[
-                {"question": part.question, "answer": part.answer}
-                for part in record.question_decomposition
+                {"question": step.question, "answer": step.answer}
+                for step in record.question_decomposition
             ],
             answerable=record.answerable,
             paragraph_pids=[passage.pid for passage in passages],

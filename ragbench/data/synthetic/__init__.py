@@ -31,7 +31,7 @@ class _Page:
     def __init__(self, seed: int, index: int) -> None:
         self.entities, dice = build_cell(seed, index), Dice(f"{seed}:{index}:text")
         self.rendered = {id(entity): render(entity, dice) for entity in self.entities}
-        self.passages = [one.passage for one in self.rendered.values()]
+        self.passages = [page.passage for page in self.rendered.values()]
 
     @cached_property
     def words(self) -> list[set[str]]:
@@ -75,7 +75,7 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
     plan: dict[int, list[str]] = defaultdict(list)  # spread evenly over the world
     for i, kind in enumerate(kinds):
         plan[i % cells if total >= cells else i * cells // total].append(kind)
-    known: set[str] = set()
+    seen: set[str] = set()
     items = []
     for index in sorted(plan):
         pages = _page(seed, index), _page(seed, (index + 1) % cells)
@@ -84,35 +84,35 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
         dice = Dice(f"{seed}:{index}:questions")
         for number, kind in enumerate(plan[index]):
             for _ in range(_TRIES):
-                asked = ask(graph, kind, dice)
-                if asked:
-                    keys = {asked.key, question_key(asked.question)}
+                question = ask(graph, kind, dice)
+                if question:
+                    keys = {question.key, question_key(question.question)}
                 else:
-                    keys = known
-                if asked is not None and not keys & known:
-                    known |= keys
+                    keys = seen
+                if question is not None and not keys & seen:
+                    seen |= keys
                     qid = f"syn-{seed}-{index:05d}-{number:02d}"
-                    items.append(_item(qid, asked, pages, spread))
+                    items.append(_item(qid, question, pages, spread))
                     break
     return tuple(items)
 
 
-def _item(qid: str, asked: Asked, pages: tuple[_Page, _Page], spread: Counter[str]) -> Item:
+def _item(qid: str, question: Asked, pages: tuple[_Page, _Page], spread: Counter[str]) -> Item:
     own = pages[0].rendered
-    gold = [own[id(entity)].passage for entity in asked.gold]
-    support = [(h.subject.title, own[id(h.subject)].stated[h.relation]) for h in asked.hops]
+    gold = [own[id(entity)].passage for entity in question.gold]
+    support = [(h.subject.title, own[id(h.subject)].stated[h.relation]) for h in question.hops]
     example = make_example(
         qid=qid,
-        question=asked.question,
-        answers=asked.answers,
-        qtype=asked.qtype,
+        question=question.question,
+        answers=question.answers,
+        qtype=question.qtype,
         hops=len(gold),
         support=list(dict.fromkeys(support)),
         gold_pids=[passage.pid for passage in gold],
-        decomposition=[{"question": hop.question, "answer": hop.answer} for hop in asked.hops],
-        logic=asked.logic,
+        decomposition=[{"question": hop.question, "answer": hop.answer} for hop in question.hops],
+        logic=question.logic,
     )
-    near = _near(asked.question, gold, pages, spread)[: CONTEXT_SIZE - len(gold)]
+    near = _near(question.question, gold, pages, spread)[: CONTEXT_SIZE - len(gold)]
     context = Dice(f"{qid}:context").shuffled([*gold, *near])
     return Item(Row(qid, {"id": qid}), example, tuple(context))
 
@@ -124,19 +124,19 @@ def _near(
 
     Titles of gold count as its words; `spread` says how many passages have a word.
     """
-    others = []
+    passages = []
     for page in pages:
         for passage in page.passages:
-            others.append(passage)
+            passages.append(passage)
     bags = []
     for page in pages:
         for bag in page.words:
             bags.append(bag)
-    wanted = set(words(" ".join([question, *(p.title for p in gold)])))
+    wanted_words = set(words(" ".join([question, *(p.title for p in gold)])))
     taken = {p.pid for p in gold}
     ranked = sorted(
-        (-sum(1 / spread[word] for word in sorted(wanted & bag)), place)
+        (-sum(1 / spread[word] for word in sorted(wanted_words & bag)), place)
         for place, bag in enumerate(bags)
-        if others[place].pid not in taken
+        if passages[place].pid not in taken
     )
-    return [others[place] for _, place in ranked]
+    return [passages[place] for _, place in ranked]

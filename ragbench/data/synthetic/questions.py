@@ -195,19 +195,19 @@ class Asked:
 def ask(graph: Graph, kind: str, dice: Dice) -> Asked | None:
     """A question of `kind` (see `DECK`) over the cell of `graph`, or None where none was found."""
     for _ in range(_TRIES):
-        asked = _MAKERS[kind](graph, dice)
-        if asked is not None and 2 <= len(asked.gold) <= 4:
-            return asked
+        question = _MAKERS[kind](graph, dice)
+        if question is not None and 2 <= len(question.gold) <= 4:
+            return question
     return None
 
 
 def _spellings(value: Entity | str) -> tuple[str, ...]:
     """The ways to write an answer, the one that passages use first."""
     if isinstance(value, Entity):
-        names = [value.name, *value.aliases, value.title]
+        spellings = [value.name, *value.aliases, value.title]
         if value.kind == "river":
-            names.append(value.name.removesuffix(" River"))
-        return tuple(dict.fromkeys(names))
+            spellings.append(value.name.removesuffix(" River"))
+        return tuple(dict.fromkeys(spellings))
     if date := re.fullmatch(r"(\d+) ([A-Z][a-z]+) (\d{4})", value):
         return value, f"{date[2]} {date[1]}, {date[3]}"
     if value.endswith(" kilometres"):
@@ -268,14 +268,14 @@ def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: boo
     path: list[str] = []
     at: Entity | str = start
     while len(path) < length and isinstance(at, Entity):
-        last = len(path) == length - 1
-        names = []
+        is_last = len(path) == length - 1
+        steps = []
         for n in graph.steps(at, back=back):
-            if last or n in _PHRASES:
-                names.append(n)
-        if not names:
+            if is_last or n in _PHRASES:
+                steps.append(n)
+        if not steps:
             break
-        path.append(dice.pick(names))
+        path.append(dice.pick(steps))
         taken = graph.step(at, path[-1])
         at = taken[0] if taken else ""
     return path
@@ -337,14 +337,14 @@ def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | N
     b = dice.pick(those)
     if a is b or a.name == b.name:
         return None
-    left = _walk(graph, a, path)
-    right = _walk(graph, b, path)
-    if left is None or right is None:
+    walk_of_a = _walk(graph, a, path)
+    walk_of_b = _walk(graph, b, path)
+    if walk_of_a is None or walk_of_b is None:
         return None
-    hops = (*left[0], *right[0])
+    hops = (*walk_of_a[0], *walk_of_b[0])
     if len({hop.subject for hop in hops}) < len(hops):
         return None
-    return (a, b), hops, (left[1], right[1])
+    return (a, b), hops, (walk_of_a[1], walk_of_b[1])
 
 
 def _contest(graph: Graph, dice: Dice, *, among: Sequence[_Contest], qtype: str) -> Asked | None:
@@ -362,8 +362,8 @@ def _contest(graph: Graph, dice: Dice, *, among: Sequence[_Contest], qtype: str)
     else:
         winner = pair[1]
     # "Which novel ..." tells a work from its namesake of another kind.
-    names = [e.name if e.kind in MAKER else e.mention for e in pair]
-    question = (lower if pick == "min" else higher).format(" or ".join(names))
+    contestants = [e.name if e.kind in MAKER else e.mention for e in pair]
+    question = (lower if pick == "min" else higher).format(" or ".join(contestants))
     logic = {"form": "contest", "items": [e.title for e in pair], "path": list(path), "pick": pick}
     return Asked(question, _spellings(winner), qtype, hops, logic)
 

@@ -40,9 +40,9 @@ def render(entity: Entity, dice: Dice) -> Rendered:
 
 def _country(e: Entity, dice: Dice) -> list[str]:
     governed = "small country governed from its capital, {capital}"
-    what = dice.pick(("country whose capital is {capital}", governed))
+    phrase = dice.pick(("country whose capital is {capital}", governed))
     return [
-        f"{{name}}, officially the {{alias}}, is a {what}.",
+        f"{{name}}, officially the {{alias}}, is a {phrase}.",
         "Its official language is {language} and its currency is the {currency}.",
         "The country became independent in {independence}.",
         dice.pick(("Most of its land is farmed.", "Its coast is known for heavy fog.", "")),

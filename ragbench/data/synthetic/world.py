@@ -106,16 +106,16 @@ class Dice:
 def names_of(seed: int, cell: int) -> dict[str, list[str]]:
     """The names of each kind that belong to one cell; no name is used twice in a world."""
     dice = Dice(f"{seed}:names")
-    names: dict[str, list[str]] = {kind: [] for kind in _NAMES}
+    by_kind: dict[str, list[str]] = {kind: [] for kind in _NAMES}
     for kind, (count, endings) in _NAMES.items():
         stride = dice.pick(_STRIDES)
         offset = dice.below(10**9)
         for n in range(cell * count, (cell + 1) * count):
             place = (n * stride + offset) % (len(_FIRST) * len(_SECOND) * len(endings))
-            place, first = divmod(place, len(_FIRST))
-            ending, second = divmod(place, len(_SECOND))
-            names[kind].append((_FIRST[first] + _SECOND[second] + endings[ending]).capitalize())
-    return names
+            place, head = divmod(place, len(_FIRST))
+            ending, tail = divmod(place, len(_SECOND))
+            by_kind[kind].append((_FIRST[head] + _SECOND[tail] + endings[ending]).capitalize())
+    return by_kind
 
 
 @dataclass(eq=False, slots=True)
@@ -148,9 +148,9 @@ def build_cell(seed: int, index: int) -> tuple[Entity, ...]:
 class _Builder:
     """Makes a cell; what comes later may refer to what comes earlier."""
 
-    def __init__(self, dice: Dice, names: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, dice: Dice, words_by_kind: Mapping[str, Sequence[str]]) -> None:
         self.dice = dice
-        self.names = names
+        self.names = words_by_kind
         self.era = 1850 + dice.below(31)
 
     def cell(self) -> tuple[Entity, ...]:
@@ -205,7 +205,7 @@ class _Builder:
         trades = self.dice.shuffled(_TRADES)
         elders_trades = self.dice.shuffled(_ELDERS_TRADES)
         # Few given names, so that families share them; none is used twice in one family.
-        start = {sex: self.dice.below(len(names)) for sex, names in _GIVEN.items()}
+        start = {sex: self.dice.below(len(choices)) for sex, choices in _GIVEN.items()}
 
         def given(sex: str, family: int, member: int) -> str:
             place = (family + 2 * member) % 7
@@ -227,9 +227,9 @@ class _Builder:
             married = str(max(_year(father), _year(mother)) + 17)
             father.details["married"] = mother.details["married"] = married
             sex = "m" if i == 0 else self.dice.pick("mf")
-            first = given(sex, i, 0 if i == 0 else 2)
+            forename = given(sex, i, 0 if i == 0 else 2)
             born = max(_year(father), _year(mother)) + self.dice.between(18, 26)
-            youngest.append(self._person(sex, first, surname, trades.pop(), born))
+            youngest.append(self._person(sex, forename, surname, trades.pop(), born))
             youngest[-1].facts |= {"father": father, "mother": mother}
         for namesake in (elders[0], youngest[0]):
             trade = namesake.details["trade"]
@@ -237,9 +237,11 @@ class _Builder:
             namesake.mention = f"the {trade} {namesake.name}"
         return [*elders, *sons, *daughters, *youngest]
 
-    def _person(self, sex: str, given: str, surname: str, trade: str, born: int) -> Entity:
+    def _person(self, sex: str, forename: str, surname: str, trade: str, born: int) -> Entity:
         middle = self.dice.pick(_GIVEN[sex])
-        person = Entity("person", f"{given} {surname}", aliases=[f"{given} {middle} {surname}"])
+        person = Entity(
+            "person", f"{forename} {surname}", aliases=[f"{forename} {middle} {surname}"]
+        )
         person.details = {"sex": sex, "trade": trade, **self.people_are}
         person.facts["birthdate"] = self._date(born)
         person.facts["birthplace"] = self.dice.pick(self.towns)
@@ -249,8 +251,8 @@ class _Builder:
         if died <= 2015:
             person.facts["deathdate"] = self._date(died)
             person.facts["deathplace"] = self.dice.pick(self.towns)
-        for kind, known in _TRADE.items():
-            if known == trade:
+        for kind, kind_of_trade in _TRADE.items():
+            if kind_of_trade == trade:
                 person.facts["employer"] = self.dice.pick(self._industry(kind))
         return person
 
@@ -284,11 +286,11 @@ class _Builder:
             works.append(work)
         for work in works:  # title and mention tell as much more as its namesakes make needful
             namesakes = []
-            for other in works:
-                if other.name == work.name and other is not work:
-                    namesakes.append(other)
+            for rival in works:
+                if rival.name == work.name and rival is not work:
+                    namesakes.append(rival)
             work.mention = f"the {work.kind} {work.name}"
-            if any(other.kind == work.kind for other in namesakes):
+            if any(rival.kind == work.kind for rival in namesakes):
                 work.title = f"{work.name} ({work.facts['year']} {work.kind})"
                 work.mention = f"the {work.facts['year']} {work.kind} {work.name}"
             elif namesakes:
