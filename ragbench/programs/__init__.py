@@ -7,7 +7,9 @@ from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import PROGRAMS, RAGProgram
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG
+from ragbench.programs.hyde import HyDE
 from ragbench.programs.ircot import IRCoT
+from ragbench.programs.iter_retgen import IterRetGen
 from ragbench.programs.light_rag import LightRAG
 from ragbench.programs.linear_rag import LinearRAG
 from ragbench.programs.lookahead.program import LookaheadRAG
@@ -18,6 +20,8 @@ from ragbench.programs.reap import REAP
 from ragbench.programs.rlm import RLM
 from ragbench.programs.rlm_repl.program import RLMRepl
 from ragbench.programs.routing import Router
+from ragbench.programs.search_o1 import SearchO1
+from ragbench.programs.self_ask import SelfAsk
 from ragbench.programs.self_rag import SelfRAG
 from ragbench.programs.tree_rag import RAPTOR, TreeRAG
 from ragbench.programs.vanilla import DirectRAG, VanillaRAG

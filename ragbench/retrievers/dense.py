@@ -16,7 +16,7 @@ from pydantic import Field
 from ragbench.errors import LMSetupError, needs_extra
 from ragbench.knobs import Knobs
 from ragbench.ledger import open_ledger
-from ragbench.passages import Corpus
+from ragbench.passages import Corpus, Passage
 from ragbench.record import Call, total
 from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
@@ -130,6 +130,20 @@ class Dense(Ranking):
 
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
         return nearest(self._index, self.embed_queries(queries), k)
+
+    def search_mean(self, texts: Sequence[str], *, k: int) -> list[Passage]:
+        """The `k` passages nearest to the mean of the vectors of `texts`, by inner product.
+
+        A score is the mean of the cosines with each of `texts`, in [-1, 1].
+        """
+        self.build()
+        asked = [text for text in texts if text.strip()]
+        k = min(k, len(self.corpus))
+        if k < 1 or not asked:
+            return []
+        mean = self.embed_queries(asked).mean(axis=0, keepdims=True)
+        [hits] = nearest(self._index, mean, k)
+        return [self.corpus[position].scored(score) for position, score in hits]
 
     def _make(self, progress: Progress | None) -> None:
         if len(self.corpus):

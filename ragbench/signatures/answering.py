@@ -23,6 +23,15 @@ class AnswerIfStated(AnswerFromContext):
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty if they do not state it")
 
 
+# Self-Ask (Press et al. 2022, arXiv:2210.03350): what a search does not answer, the model does.
+class AnswerFollowUp(AnswerFromContext):
+    """Answer the question from the passages, or from memory where they do not state it."""
+
+    answer: str = dspy.OutputField(
+        desc="the complete name, date, number or phrase alone; empty if not known"
+    )
+
+
 class CombineAnswers(dspy.Signature):
     """Answer the question from the answers to its parts."""
 

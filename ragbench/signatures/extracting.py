@@ -58,6 +58,19 @@ class TakeNotes(dspy.Signature):
     )
 
 
+# The reason-in-documents of Search-o1 (Li et al. 2025, arXiv:2501.05366).
+class ReadForReasoning(dspy.Signature):
+    """Write what the passages state that answers the query and carries the reasoning on."""
+
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField(desc="what the reasoning is about")
+    thoughts: list[str] = dspy.InputField(desc="reasoning so far")
+    query: str = dspy.InputField(desc="what was searched for")
+    information: str = dspy.OutputField(
+        desc="one or a few sentences that can be read alone; empty if nothing helps"
+    )
+
+
 class SplitFacts(dspy.Signature):
     """Break the text into single facts that can be read alone. Add none."""
 

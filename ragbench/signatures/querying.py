@@ -88,3 +88,11 @@ class ExtractKeywords(dspy.Signature):
     question: str = dspy.InputField()
     high_level: list[str] = dspy.OutputField(desc="themes and kinds of relation")
     low_level: list[str] = dspy.OutputField(desc="names of persons, places, works and things")
+
+
+# What is searched with in the place of the question (HyDE: Gao et al. 2022, arXiv:2212.10496).
+class WritePassage(dspy.Signature):
+    """Write a passage that answers the question."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.OutputField(desc="about 100 words, as a text on the subject would put it")

@@ -135,3 +135,36 @@ class RecallPassage(dspy.Signature):
     question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="what must be known")
     passage: str = dspy.OutputField(desc="about 100 words; empty if nothing is remembered")
+
+
+# Self-Ask (Press et al. 2022, arXiv:2210.03350): is a follow-up question needed, and which.
+class FollowUpStep(dspy.Signature):
+    """Answer the question from the notes, or write the follow-up question to be answered first."""
+
+    question: str = dspy.InputField()
+    notes: list[str] = dspy.InputField(desc="follow-up questions with their answers; may be empty")
+    follow_ups_left: int = dspy.InputField(desc="at 0, answer")
+    next_step: Literal["follow_up", "answer"] = dspy.OutputField(
+        desc="follow_up while a fact is missing; answer once none is"
+    )
+    follow_up: str = dspy.OutputField(
+        desc="of one fact, and such that it can be read alone; empty if answer"
+    )
+    answer: str = dspy.OutputField(desc=f"empty if follow_up, else {SPAN}")
+
+
+# A turn of Search-o1 (Li et al. 2025, arXiv:2501.05366), which ends in a search or in the answer.
+class ReasonStep(dspy.Signature):
+    """Reason on about the question. Search where a fact is missing; answer once none is."""
+
+    question: str = dspy.InputField()
+    thoughts: list[str] = dspy.InputField(desc="reasoning and results of searches so far")
+    searches_left: int = dspy.InputField(desc="at 0, answer")
+    thought: str = dspy.OutputField(desc="what follows from the reasoning so far, step by step")
+    next_step: Literal["search", "answer"] = dspy.OutputField(
+        desc="search while a fact is missing; answer once none is"
+    )
+    query: str = dspy.OutputField(
+        desc="what to search for, such that it can be read alone; empty if answer"
+    )
+    answer: str = dspy.OutputField(desc=f"empty if search, else {SPAN}")

@@ -48,6 +48,7 @@ def never_stops(asked: Asked) -> Reply:
         "missing": [],
         "steps": [f"Find town {n}", f"Find county {n}", f"Find road {n}", f"Find novel {n}"],
         "task": f"What about town {n}?",
+        "follow_up": f"What about town {n}?",
         "notes": [f"Note number {n} is about Harwick."],
         "argument": f"town {n}",
         "arguments": [f"town {n}"],
@@ -247,7 +248,7 @@ HAPPY = {
     "memo_rag:lite": 3, "memo_rag:no_memory": 2, "ra_isf:official": 7, "rq_rag:official": 6,
     "ma_rag:batched": 3, "adaptive_rag:gpt": 2, "faithful_rag:official": 4,
     "lookahead:bound": 2, "lookahead:engine": 2, "lookahead:rewrite": 2,
-    "self_rag:combined": 7, "self_rag:per_passage": 21,
+    "self_rag:combined": 7, "self_rag:per_passage": 21, "hyde:default": 9,
 }  # fmt: skip
 
 
@@ -265,7 +266,8 @@ MOST = {
     "lookahead:bound": (5, 6), "lookahead:engine": (2, 7), "lookahead:rewrite": (2, 2),
     "ma_rag:batched": (13, 4), "rag_enta:arag": (13, 4), "react:spec": (8, 7),
     "react:page": (8, 7), "react:tree_search": (19, 11), "reap:spec": (11, 10),
-    "rlm:default": (22, 15),
+    "rlm:default": (22, 15), "self_ask:default": (12, 5), "search_o1:paper": (22, 10),
+    "search_o1:no_reading": (12, 10),
 }  # fmt: skip
 
 

@@ -1,0 +1,70 @@
+"""HyDE: search with passages that the model makes up, then answer from those that it finds.
+
+Gao et al. 2022 (arXiv:2212.10496), as its published code does it: eight passages are written at
+temperature 0.7, and what is searched with is the mean of their vectors and the question's. Only
+`--retriever dense` searches with a vector; with any other, each text is a query of its own and the
+rankings are fused by reciprocal rank. A reader answers, as in the other baselines; the paper itself
+ends at retrieval.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+from pydantic import Field
+
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
+from ragbench.retrievers import Dense, Passage, Retriever
+from ragbench.signatures import AnswerFromContext, WritePassage
+
+
+class HyDEKnobs(ProgramKnobs):
+    """Knobs of `hyde`."""
+
+    n_passages: int = Field(8, ge=1, le=32, description="passages made up for the question")
+    temperature: float = Field(0.7, ge=0, le=2, description="of the calls that make them up")
+    include_original: bool = Field(True, description="search with the question as well")
+
+
+@PROGRAMS.register("hyde")
+class HyDE(RAGProgram[HyDEKnobs]):
+    """Make up passages that answer the question, search with them, then answer."""
+
+    name, family, paper, calls = "hyde", "workflow", "arXiv:2212.10496", "n_passages + 1"
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.imagine = predict(WritePassage)
+        self.answer = predict(AnswerFromContext)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        texts = self._texts(trace)
+        passages = self._found(trace, texts)
+        answer = self.answer_from(trace, self.answer, passages)
+        return trace.prediction(answer, "answered", passages=passages)
+
+    def _texts(self, trace: Trace) -> list[str]:
+        """What is searched with: the passages made up, and the question."""
+        samples = range(1, self.knobs.n_passages + 1)
+        written = trace.fan_out(lambda sample: self._imagined(trace, sample), samples)
+        made_up = core.distinct(written)
+        trace.step("imagine", observation="\n".join(made_up))
+        if self.knobs.include_original or not made_up:
+            return [trace.question, *made_up]
+        return made_up
+
+    def _imagined(self, trace: Trace, sample: int) -> str:
+        """One passage; each sample has a seed and a place in the cache of its own."""
+        config: dict[str, Any] = {"temperature": self.knobs.temperature, "rollout_id": sample}
+        reply = trace.ask(self.imagine, otherwise={"passage": ""}, config=config)
+        return str(reply.passage or "").strip()
+
+    def _found(self, trace: Trace, texts: Sequence[str]) -> list[Passage]:
+        """The `k` passages nearest to the mean of `texts`, or the best of their fused rankings."""
+        k = self.knobs.k
+        retriever = trace.retriever
+        if isinstance(retriever, Dense):
+            return trace.search_by(lambda: retriever.search_mean(texts, k=k), "\n".join(texts), k=k)
+        rankings = trace.search_many(texts, k=k)
+        return core.fuse(rankings)[:k]

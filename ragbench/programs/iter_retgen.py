@@ -1,0 +1,91 @@
+"""ITER-RETGEN: search with the last generation and the question, generate anew, and repeat.
+
+Shao et al. 2023 (arXiv:2305.15294). The first search is with the question; each later one with the
+whole generation before it (reasoning and answer), then the question. Each generation reads the
+passages of its own search alone. `paper`: two rounds of a chain of thought, five passages. `flash`,
+as FlashRAG runs it: three rounds without reasoning, question before generation. A round that finds
+the passages of the round before would get the same reply, so the answer stands.
+"""
+
+from typing import Any, Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
+from ragbench.programs.core.program import Reader, reading
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import AnswerFromContext
+
+
+class IterRetGenKnobs(ProgramKnobs):
+    """Knobs of `iter_retgen`."""
+
+    rounds: int = Field(2, ge=1, le=20, description="rounds of a search and a generation")
+    reader: Reader = Field("cot", description="reason before the answer?")
+    query_order: Literal["generation_first", "question_first"] = Field(
+        "generation_first", description="what stands first in a query"
+    )
+
+
+@PROGRAMS.register("iter_retgen")
+class IterRetGen(RAGProgram[IterRetGenKnobs]):
+    """Answer from passages, search with that answer, and answer again."""
+
+    name, family, paper = "iter_retgen", "recursive", "arXiv:2305.15294"
+    calls = "rounds"
+    autonomy = core.Autonomy("no", "yes", "no")
+    variants = {  # noqa: RUF012
+        "paper": {},
+        "flash": {"rounds": 3, "reader": "predict", "query_order": "question_first"},
+    }
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """As many rounds as find other passages, the last of which answers."""
+        answer = ""
+        generation = ""
+        passages: list[Passage] = []
+        reason: core.StopReason = "answered"
+        for number in range(1, self.knobs.rounds + 1):
+            query = self._query(trace.question, generation)
+            try:
+                found = trace.search(query, k=self.knobs.k)
+                if number > 1 and same_passages(found, passages):
+                    trace.step("search", input=query, of=found)
+                    reason = "no_progress"
+                    break
+                passages = found
+                last = number == self.knobs.rounds
+                answer, generation = self._generated(trace, query, found, last=last)
+            except core.BudgetSpentError:
+                if not answer:
+                    raise
+                reason = "budget"
+                break
+        return trace.prediction(answer, reason)
+
+    def _query(self, question: str, generation: str) -> str:
+        if self.knobs.query_order == "question_first":
+            return f"{question} {generation}".strip()
+        return f"{generation} {question}".strip()
+
+    def _generated(
+        self, trace: Trace, query: str, found: list[Passage], *, last: bool
+    ) -> tuple[str, str]:
+        """The answer from the passages, and all that was written with it."""
+        nothing: dict[str, Any] = {"reasoning": "", "answer": ""}
+        reply = trace.ask(self.answer, otherwise=nothing, last=last, context=self.shown(found))
+        answer = str(reply.answer or "").strip()
+        reasoning = " ".join(str(reply.get("reasoning", "") or "").split())
+        trace.step("generate", input=query, thought=reasoning, observation=answer, of=found)
+        return answer, f"{reasoning} {answer}".strip()
+
+
+def same_passages(found: list[Passage], before: list[Passage]) -> bool:
+    """Whether both searches gave the same passages in the same order."""
+    return [passage.pid for passage in found] == [passage.pid for passage in before]

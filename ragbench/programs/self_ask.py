@@ -1,0 +1,89 @@
+"""Self-Ask: ask a simpler follow-up question, answer it, and repeat until the question is settled.
+
+Press et al. 2022 (arXiv:2210.03350), section 3, with search. The model says whether a follow-up
+question is needed and writes it; the answer found for it is put back into the prompt, and the last
+answer is read off these intermediate ones alone. As published, a follow-up that the search does not
+answer is answered by the model itself, in the same call. A follow-up that was asked before ends the
+loop.
+"""
+
+import dspy
+from pydantic import Field
+
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.retrievers import Retriever
+from ragbench.signatures import AnswerFollowUp, AnswerIfStated, FollowUpStep, SynthesizeAnswer
+from ragbench.words import question_key
+
+
+class SelfAskKnobs(ProgramKnobs):
+    """Knobs of `self_ask`."""
+
+    max_follow_ups: int = Field(5, ge=1, le=30, description="follow-up questions at the most")
+    from_memory: bool = Field(
+        True, description="answer from memory a follow-up that the passages do not"
+    )
+
+
+@PROGRAMS.register("self_ask")
+class SelfAsk(RAGProgram[SelfAskKnobs]):
+    """Ask follow-up questions, answer each from passages, then answer from these answers."""
+
+    name, family, paper = "self_ask", "agentic", "arXiv:2210.03350"
+    calls = "1 + 2 per follow-up question (<= max_follow_ups)"
+    autonomy = core.Autonomy("no", "yes", "partly")
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.step = predict(FollowUpStep)
+        if self.knobs.from_memory:
+            self.answer_part = predict(AnswerFollowUp)
+        else:
+            self.answer_part = predict(AnswerIfStated)
+        self.conclude = predict(SynthesizeAnswer)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Rounds of one follow-up question and its answer, then the answer."""
+        notes: list[str] = []
+        answer = ""
+        reason: core.StopReason
+        try:
+            answer, reason = self._ask_on(trace, notes)
+        except core.BudgetSpentError:
+            reason = "budget"
+        if not is_answer(answer):
+            answer = trace.answer(self.conclude, last=True, notes=notes)
+        return trace.prediction(answer, reason)
+
+    def _ask_on(self, trace: Trace, notes: list[str]) -> tuple[str, core.StopReason]:
+        """The answer, blank if none was given, and why the loop ended; `notes` gets the others."""
+        asked: set[str] = set()
+        for left in range(self.knobs.max_follow_ups, -1, -1):
+            nothing = {"next_step": "answer", "follow_up": "", "answer": ""}
+            step = trace.ask(self.step, otherwise=nothing, notes=notes, follow_ups_left=left)
+            answer = str(step.answer or "").strip()
+            follow_up = " ".join(str(step.follow_up or "").split())
+            if step.next_step == "answer" or not follow_up:
+                trace.step("decide", observation=answer)
+                if is_answer(answer):
+                    return answer, "answered"
+                return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
+            if left == 0:
+                trace.step("decide", thought=follow_up)
+                break
+            if question_key(follow_up) in asked:
+                trace.count("repeated_follow_up")
+                return "", "no_progress"
+            asked.add(question_key(follow_up))
+            notes.append(self._answered(trace, follow_up))
+        return "", "max_steps"
+
+    def _answered(self, trace: Trace, follow_up: str) -> str:
+        """`follow_up` with its answer, as the next prompt shows it."""
+        found = trace.search(follow_up, k=self.knobs.k)
+        trace.step("search", input=follow_up, of=found)
+        answer = trace.answer(self.answer_part, question=follow_up, context=self.shown(found))
+        if not is_answer(answer):
+            answer = "not found"
+        return f"{follow_up} {answer}"
