@@ -108,10 +108,10 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     Without QUESTION, questions are read line by line from standard input until its end.
     """
     from ragbench.data import make_example
-    from ragbench.experiments.artifacts import load_artefact
     from ragbench.experiments.report.tables import trace_report
     from ragbench.experiments.runs.context import build, limited
     from ragbench.experiments.runs.runner import ask
+    from ragbench.experiments.saved_state import load_compiled
 
     limits = shared.take_limits(options)
     # A question of the user's own has no passages filed under it.
@@ -121,7 +121,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     with limited(limits):
         run_context = build(config, no_questions=config.dataset == "documents")
         if config.compiled is not None:
-            load_artefact(config.compiled, run_context.program)
+            load_compiled(config.compiled, run_context.program)
         run_context.check_lms()
         data = run_context.dataset
         passages = f"{len(data.corpus):,} passages"

@@ -27,6 +27,7 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
         "ragbench choose --docs contracts/ --data-file questions.jsonl --max-cost 5",
         "ragbench choose --data-file dev.json --lm openai/gpt-4o-mini --max-p95 3 --worth .02",
         "ragbench choose --programs vanilla,ircot,rag.py:MyRAG,compiled/FOLDER",
+        "ragbench choose --programs vanilla,rag.py:MyRAG,rag.py:MyRAG@mine.json",
         "ragbench choose --replay runs/vanilla --replay runs/ircot",
     ],
     common=(
@@ -37,8 +38,8 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 @option("--docs", type=PATH, group="Data",
         help="Folder of documents to search, in place of the questions' own passages.")  # fmt: skip
 @option("--programs", default=DEFAULT_PROGRAMS, metavar="A,B,...", group="Race",
-        help="Programs that race, by name, as FILE.py:Class or as the folder of a compiled one; "
-             "all for all.")  # fmt: skip
+        help="Programs that race, by name, as FILE.py:Class, with a state that plain DSPy saved "
+             "as FILE.py:Class@STATE.json, or as a compiled folder; all for all.")  # fmt: skip
 @option("--worth", type=FiniteRange(min=0, max=1, max_open=True), default=0.05, group="Race",
         help="The least gain in score that pays for a dearer program; 0 for any.")  # fmt: skip
 @option("--max-p95", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", group="Race",
@@ -102,14 +103,20 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
     names = [name.strip() for name in programs.split(",") if name.strip()]
     if names == ["all"]:
         names = PROGRAMS.names()
-    compiled = [name for name in names if Path(name, "sidecar.json").is_file()]
+    chosen_by_name: dict[str, dict[str, Any]] = {}
+    for name in names:
+        program, _, state = name.rpartition("@")
+        if Path(name, "sidecar.json").is_file():
+            chosen_by_name[name] = {"compiled": Path(name)}
+        elif program and state.endswith(".json"):
+            chosen_by_name[name] = {"program": program, "compiled": Path(state)}
+        else:
+            chosen_by_name[name] = {"program": name}
+            PROGRAMS.get(name)
+    compiled = any("compiled" in chosen for chosen in chosen_by_name.values())
     configs: dict[str, RunConfig] = {}
     for name in names:
-        if name in compiled:
-            chosen: dict[str, Any] = {"compiled": Path(name)}
-        else:
-            PROGRAMS.get(name)
-            chosen = {"program": name}
+        chosen = chosen_by_name[name]
         # With a compiled program the questions of all have to be held out.
         config = shared.to_config(**options, **chosen, whole=not compiled)
         cell = folder / "cells" / plain_name(name)

@@ -189,7 +189,7 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
     if set(state) != set(predictors):
         raise RunError(f"{folder / PROGRAM} has other predictors than {SIDECAR}; compile again")
     for name, predictor in predictors.items():
-        _load_state(folder / PROGRAM, name, predictor, state[name])
+        read_predictor(folder / PROGRAM, name, predictor, state[name])
     name = str(sidecar.optimizer.get("name", ""))
     if sidecar.files and name in OPTIMIZERS.names():  # more beside the state, such as a bank
         files = {file: read_object(folder / file) for file in sidecar.files}
@@ -233,12 +233,17 @@ def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
     return state
 
 
-def _load_state(path: Path, name: str, predictor: dspy.Predict, state: Any) -> None:
+def read_predictor(path: Path, name: str, predictor: Any, state: Any) -> None:
+    """Load `state`, which stands in the file `path`, into the predictor `name`.
+
+    Raises:
+        RunError: it is malformed, or has an LM of its own.
+    """
     try:
         if state.get("lm"):
             raise RunError(f"{path} carries an LM of its own; compile again")
         predictor.load_state(state)
-        for demo in predictor.demos:  # DSPy takes any list
+        for demo in getattr(predictor, "demos", ()):  # DSPy takes any list
             dict(demo)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         why = f"{type(error).__name__}: {error}"

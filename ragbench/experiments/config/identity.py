@@ -209,11 +209,15 @@ def candidate_folder(folder: Path, number: int) -> Path:
 def compiled_digest(folder: Path, files: Iterable[str] | None = None) -> str:
     """SHA-256 of all that runs of the compiled program in `folder`: its state and further files.
 
+    Of a file, which is a state that plain DSPy saved, it is that of its bytes.
+
     `files` names the further files, such as the bank of `knn`; by default those that the sidecar
     lists. One that was edited gives another digest.
     OSError or ValueError where a file is missing or outside of the folder, or the sidecar is not
     JSON.
     """
+    if folder.is_file():
+        return _file(folder)
     if files is None:
         sidecar = file_within(folder, "sidecar.json").read_text("utf-8")
         files = json.loads(sidecar).get("files") or ()

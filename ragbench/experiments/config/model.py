@@ -46,7 +46,8 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
     )
     compiled: Annotated[Path | None, Option(group="program")] = Field(
         None,
-        description="folder of a compiled program, or shipped for the one that comes with ragbench",
+        description="folder of a compiled program, shipped for the one that comes with ragbench, "
+        "or a state that plain DSPy saved as JSON, with --program",
     )
     policy: Annotated[Path | None, Option(group="program")] = Field(
         None, description="policy file written by `ragbench recommend`, run by the program router"

@@ -13,6 +13,7 @@ from typing import Any
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import Sidecar, read_sidecar
 from ragbench.experiments.config import CHOSEN, SOURCES, DataConfig, RunConfig, differing
+from ragbench.experiments.saved_state import is_state_file, read_state
 from ragbench.logs import get
 
 _log = get(__name__)
@@ -26,11 +27,16 @@ _LM = ("lm", "api_base")
 def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
     """The config fields that a compiled program says: its architecture and its knobs.
 
+    A state that plain DSPy saved says none.
+
     `program` is the one that the person named, if any.
 
     Raises:
         RunError: `folder` is no compiled program, or one of another program than `program`.
     """
+    if is_state_file(folder):
+        read_state(folder)  # which a message about it comes from before anything else
+        return {}
     sidecar = read_sidecar(folder)
     if program not in (None, sidecar.program):
         raise RunError(
@@ -49,6 +55,8 @@ def check_sources_named(
     Raises:
         ConfigError: they did not; the message has the whole command.
     """
+    if is_state_file(folder):
+        return
     origin = read_sidecar(folder).given
     mine = config.model_dump(mode="json")
     options: list[str] = []

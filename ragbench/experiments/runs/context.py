@@ -18,12 +18,12 @@ from ragbench.errors import ConfigError, DataError, RunError, StoppedError, Unkn
 from ragbench.experiments.artifacts import (
     assert_held_out,
     assert_not_learned_from,
-    load_artefact,
     read_policy,
     warn_of_shared_passages,
 )
-from ragbench.experiments.config import RunConfig, check_stored_knobs
+from ragbench.experiments.config import RunConfig, check_stored_knobs, compiled_digest
 from ragbench.experiments.runs.compiled import warn_of_other_sources
+from ragbench.experiments.saved_state import load_compiled
 from ragbench.experiments.store import (
     CALLS,
     DATABASE,
@@ -259,11 +259,15 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
     """The run context of `config`, with compiled state and controls applied; calls no LM."""
     run_context = build(config, like=like)
     if config.compiled is not None:
-        sidecar = load_artefact(config.compiled, run_context.program)
-        warn_of_other_sources(config.compiled, sidecar, config)
-        assert_held_out(sidecar.data, run_context.examples, dataset=run_context.dataset.name)
-        warn_of_shared_passages(sidecar.data, run_context.examples)
-        run_context = replace(run_context, compiled=sidecar.program_sha256)
+        sidecar = load_compiled(config.compiled, run_context.program)
+        if sidecar is None:
+            digest = compiled_digest(config.compiled)
+        else:
+            digest = sidecar.program_sha256
+            warn_of_other_sources(config.compiled, sidecar, config)
+            assert_held_out(sidecar.data, run_context.examples, dataset=run_context.dataset.name)
+            warn_of_shared_passages(sidecar.data, run_context.examples)
+        run_context = replace(run_context, compiled=digest)
     if isinstance(run_context.program, Router):
         assert_not_learned_from(
             run_context.program.policy, run_context.examples, dataset=run_context.dataset.name

@@ -1,0 +1,153 @@
+"""A state that plain DSPy saved: `program.save("mine.json")`, for the class it was saved from.
+
+It holds instructions and demonstrations by predictor and nothing of program, data or LM. DSPy
+matches the fields of a predictor by position and takes the LM and every other name that a state
+holds. Here a state of another program is refused, and an LM in it is said and not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ragbench.errors import RunError
+from ragbench.experiments.artifacts import PROGRAM, SIDECAR, Sidecar, load_artefact, read_predictor
+from ragbench.experiments.store import read_object
+from ragbench.logs import get
+from ragbench.programs.core import RAGProgram
+
+_log = get(__name__)
+
+#: What counts of the state of a predictor.
+_STATE_OF_PREDICTOR = ("signature", "demos", "fields", "traces", "train")
+_CURE = (
+    'a state is saved in Python with program.save("mine.json") and taken by --compiled mine.json '
+    "--program FILE.py:Class; ragbench compile writes folders, which are taken by themselves"
+)
+
+
+def load_compiled(path: Path, program: RAGProgram) -> Sidecar | None:
+    """Load the compiled folder or the state at `path` into `program`.
+
+    Returns:
+        The sidecar of the folder; None for a state, which says nothing of where it came from.
+
+    Raises:
+        RunError: it is neither, or is of another program. `program` is as it was.
+    """
+    if is_state_file(path):
+        load_state_file(path, program)
+        return None
+    return load_artefact(path, program)
+
+
+def is_state_file(path: Path) -> bool:
+    """Whether `path` is a single file or what DSPy saves whole, and so no compiled folder."""
+    return path.is_file() or (path / "program.pkl").exists() or path.suffix in (".json", ".pkl")
+
+
+def read_state(path: Path) -> dict[str, dict[str, Any]]:
+    """Returns the state of each part of a program, by its name, that plain DSPy saved at `path`.
+
+    Raises:
+        RunError: it is another file; the message says what to do with it.
+    """
+    if path.suffix == ".pkl" or path.is_dir():
+        raise RunError(
+            f"{path} is a program saved as a pickle, whose loading runs any code that it holds; "
+            'save its state as JSON, program.save("mine.json"), or where you trust it load it in '
+            "Python, dspy.load(..., allow_pickle=True), and give the object to rb.evaluate"
+        )
+    if path.name == PROGRAM and (path.parent / SIDECAR).is_file():
+        raise RunError(f"{path} is part of a compiled program; give its folder, {path.parent}")
+    try:
+        state = read_object(path)
+    except RunError as error:
+        raise RunError(f"{error}; {_CURE}") from None
+    state.pop("metadata", None)
+    if not state or not all(isinstance(part, dict) for part in state.values()):
+        raise _no_state(path)
+    if not any("signature" in part for part in state.values()):
+        raise _no_state(path)
+    return state
+
+
+def _no_state(path: Path) -> RunError:
+    return RunError(f"{path} is no state of a program: it has no predictors; {_CURE}")
+
+
+def load_state_file(path: Path, program: RAGProgram) -> None:
+    """Load what plain DSPy saved at `path` into `program`, after every check.
+
+    Raises:
+        RunError: it is no state, or one of another program.
+    """
+    state = read_state(path)
+    parts: dict[str, Any] = {}
+    for name, part in program.named_parameters():
+        parts[program.saved_name(name)] = part
+    if state.keys() != parts.keys():
+        raise RunError(
+            f"{path} is the state of a program with {_listed(state)}, and {program.name} has "
+            f"{_listed(parts)}; give --program FILE.py:Class, the class that it was saved from"
+        )
+    models: list[str] = []
+    ready: dict[str, Any] = {}
+    for name, part in parts.items():
+        saved = state[name]
+        if isinstance(part, dspy.Predict):
+            if isinstance(saved.get("lm"), Mapping):
+                models.append(str(saved["lm"].get("model")))
+            saved = _of_predictor(path, name, part, saved)
+        else:
+            saved = {key: saved[key] for key in part.dump_state() if key in saved}
+        ready[name] = saved
+        read_predictor(path, name, part.deepcopy(), saved)
+    for name, part in parts.items():
+        brought = getattr(part, "lm", None)
+        part.load_state(ready[name])
+        if brought is not None:  # which the class sets
+            part.lm = brought
+    if models:
+        _log.warning(
+            "%s was saved with the LM %s, which is not followed: --lm says which LM answers",
+            path,
+            ", ".join(sorted(set(models))),
+        )
+    _log.warning(
+        "%s does not say which questions it was compiled with: whether those asked are held out "
+        "is not known",
+        path,
+    )
+
+
+def _of_predictor(
+    path: Path, name: str, predictor: dspy.Predict, saved: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns what counts of the state `saved`, which is of the same fields as `predictor`."""
+    if "extended_signature" in saved or "signature" not in saved:
+        raise RunError(
+            f"{path}: predictor {name} was saved by DSPy 2.5 or older; load it there, write its "
+            "instructions and demonstrations into the class, and save it again"
+        )
+    mine = predictor.signature.dump_state()["fields"]
+    try:
+        prefixes = [field["prefix"] for field in saved["signature"]["fields"]]
+    except (TypeError, KeyError):
+        raise RunError(f"{path}: predictor {name} has no list of fields; save it again") from None
+    # Of the last, which an optimizer may write anew, the place alone counts.
+    known = [field["prefix"] for field in mine]
+    if len(prefixes) != len(known) or prefixes[:-1] != known[:-1]:
+        raise RunError(
+            f"{path}: predictor {name} was saved with the fields {' '.join(map(str, prefixes))} "
+            f"and has {' '.join(known)} here; give the class that it was saved from"
+        )
+    state = {key: saved[key] for key in _STATE_OF_PREDICTOR if key in saved}
+    return {**state, "lm": None}
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return f"the predictors {', '.join(names)}" if names else "no predictors"
