@@ -8,8 +8,8 @@ everywhere, with the value, the bound and the default named.
 import contextlib
 import difflib
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -34,6 +34,9 @@ class Knobs(BaseModel):
             else:
                 kind = str
             kinds = {kind, *get_args(kind)}
+            for each in get_args(kind):
+                if get_origin(each) is Annotated:  # a number within bounds, or a word
+                    kinds.add(get_args(each)[0])
             if str in kinds or not isinstance(value, int | float | str):
                 continue
             odd = isinstance(value, str) and ("_" in value or not value.isascii())
@@ -113,11 +116,33 @@ def _allowed(field: FieldInfo) -> str:
         return "any of " + ", ".join(map(str, get_args(get_args(kind)[0])))
     if get_origin(kind) is Literal:
         return " | ".join(str(choice) for choice in get_args(kind))
-    bounds = [f"{sign} {getattr(bound, name)}" for sign, name in _BOUNDS.items()
-              for bound in field.metadata if hasattr(bound, name)]  # fmt: skip
+    bounds = _bounds(field.metadata)
     if bounds:
-        return f"{_type_name(kind)} {' and '.join(bounds)}"
-    return ""
+        return f"{_type_name(kind)} {bounds}"
+    return _alternatives(kind)
+
+
+def _bounds(metadata: Iterable[Any]) -> str:
+    """The bounds among `metadata`, as `>= 0 and <= 2`."""
+    parts = list(metadata)
+    bounds = []
+    for sign, name in _BOUNDS.items():
+        for bound in parts:
+            if hasattr(bound, name):
+                bounds.append(f"{sign} {getattr(bound, name)}")
+    return " and ".join(bounds)
+
+
+def _alternatives(kind: Any) -> str:
+    """A number within bounds or one of some words, as `float >= 0 and <= 2, or none`."""
+    choices: list[str] = []
+    for each in get_args(kind):
+        if get_origin(each) is Literal:
+            choices += map(str, get_args(each))
+        elif get_origin(each) is Annotated:
+            number, about = get_args(each)
+            choices.append(f"{_type_name(number)} {_bounds(about.metadata)},")
+    return " or ".join(choices)
 
 
 def _type_name(annotation: Any) -> str:

@@ -124,6 +124,25 @@ class FiniteRange(click.FloatRange):
         return "" if self.min is None else super()._describe_range()
 
 
+class NumberOrNone(FiniteRange):
+    """A number, `whole` or not, or the word none."""
+
+    def __init__(self, *, whole: bool = False, **bounds: Any) -> None:
+        super().__init__(**bounds)
+        self.whole = whole
+        self.name = "integer|none" if whole else "number|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "none":
+            return value
+        number = super().convert(value, param, ctx)
+        if not self.whole:
+            return number
+        if number != int(number):
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        return int(number)
+
+
 #: Options whose NAME is no name of ragbench's.
 _AS_WRITTEN = ("header", "price_for")
 

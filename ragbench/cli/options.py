@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 import click
 from pydantic.fields import FieldInfo
 
-from ragbench.cli.command import PATH, FiniteRange, option, pairs, stack
+from ragbench.cli.command import PATH, FiniteRange, NumberOrNone, option, pairs, stack
 from ragbench.experiments.config import (
     CompileConfig,
     DataConfig,
@@ -65,8 +65,10 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
         settings |= {"multiple": True, "callback": pairs, "default": ()}
     elif get_origin(kind) is Literal:
         settings["type"] = click.Choice([str(choice) for choice in get_args(kind)])
-    elif get_origin(kind) in (tuple, UnionType, Union):
+    elif get_origin(kind) is tuple:
         settings["type"] = str
+    elif get_origin(kind) in (UnionType, Union):  # a number, or the word none
+        settings["type"] = NumberOrNone(whole=int in get_args(get_args(kind)[0]))
     else:
         settings["type"] = {Path: PATH, float: FiniteRange()}.get(kind, kind)
     return option(*flags, name, group=_TITLES.get(about.group, group), **settings)
@@ -107,6 +109,7 @@ _RUN_FIELDS = [
     for name, field in RunConfig.model_fields.items()
     if option_of(field).group in _TITLES and name not in LMConfig.model_fields
 ]
+seed_option = stack(*field_options(RunConfig, "Run", only=["seed"]))
 spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
@@ -201,8 +204,9 @@ asking_options = stack(
            help="Address of an OpenAI-compatible server, for the judging LMs."),
     option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
            help="Price per million tokens, where it is not known."),
-    option("--reply-tokens", "--max-tokens", "reply_tokens", type=click.IntRange(min=16),
-           default=1024, group="Judge", help="Maximum tokens of one reply."),
+    option("--reply-tokens", "--max-tokens", "reply_tokens",
+           type=NumberOrNone(whole=True, min=16), default=1024, group="Judge",
+           help="Maximum tokens of one reply; none to send no limit."),
     option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
            group="Judge", help="Calls made in parallel."),
     option("--cache/--no-cache", default=True, group="Judge",

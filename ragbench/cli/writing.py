@@ -37,8 +37,7 @@ from ragbench.cli.progress import RunProgress
 @shared.lm_options
 @option("--workers", "--num-threads", "workers", type=click.IntRange(1, 64), default=4,
         group="Run", help="Questions written at once.")  # fmt: skip
-@option("--seed", type=click.IntRange(min=0), default=42, group="Run",
-        help="Seed of the chains.")  # fmt: skip
+@shared.seed_option
 @shared.dry_run_option
 @shared.limit_options
 @shared.log_option
@@ -49,7 +48,6 @@ def questions_command(
     output: Path,
     page: Path | None,
     workers: int,
-    seed: int,
     dry_run: bool,
     **options: Any,
 ) -> None:
@@ -66,11 +64,12 @@ def questions_command(
     from ragbench.lms.lm import configure_cache
     from ragbench.logs import quiet_libraries
 
-    request = Request(questions, _hops(hops), seed, workers)
+    lengths = _hops(hops)
     limits = shared.take_limits(options)
     # Passages get the ids that they have where the questions are asked.
     options |= {"dataset": "jsonl", "corpus_file": docs, "setting": "pooled"}
-    config = shared.to_config(program="direct", seed=seed, **options)
+    config = shared.to_config(program="direct", **options)
+    request = Request(questions, lengths, config.seed, workers)
     passages = list(read_corpus(config.data_spec()))
     if dry_run:
         say(*_estimate(request, len(passages)))

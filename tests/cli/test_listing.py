@@ -28,7 +28,7 @@ def leaves(group: click.Command, name: str = "") -> dict[str, click.Command]:
 
 def test_every_command_has_examples_and_a_format_where_it_prints_a_table() -> None:
     texts = {"ask", "compile", "data get", "demo", "export", "report", "view"}  # no table
-    texts |= {"index build", "index drop", "models pull"}
+    texts |= {"index build", "index drop", "models pull", "publish", "questions"}
     without = {
         n for n, leaf in leaves(cli).items() if "format" not in {p.name for p in leaf.params}
     }
@@ -106,9 +106,9 @@ def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(command: Any) 
     text = " ".join(long.split())
     assert "--lm, --model SPEC" in text
     assert "--split [train|validation|test|all]" in text
-    assert (
-        "--reply-tokens, --max-tokens INTEGER Maximum tokens of one reply. [default: 512]" in text
-    )
+    assert "--temperature NUMBER|NONE Sampling temperature; none to send none." in text
+    tokens = "Maximum tokens of one reply; none to send no limit. [default: 512]"
+    assert f"--reply-tokens, --max-tokens INTEGER|NONE {tokens}" in text
 
 
 def test_one_word_is_one_thing() -> None:

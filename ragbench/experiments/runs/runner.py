@@ -147,12 +147,6 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
                 f"{folder} is taken up again: {done} of {n} answers stand, {len(todo)} questions "
                 "are asked"
             )
-        if todo and reads_all(run_context):
-            watch.say(
-                f"k={run_context.program.knobs.k} can give every passage that a question has, so "
-                f"that scores do not show how {run_context.program.name} searches; --setting "
-                "pooled asks over all passages"
-            )
         if todo:
             try:
                 _answer(run_context, todo, card, watch)
@@ -199,6 +193,12 @@ def _answer(
             })  # fmt: skip
             store.put_card(card)
         check_limits()
+        if reads_all(run_context):  # once nothing is missing: an error is one line
+            watch.say(
+                f"k={run_context.program.knobs.k} can give every passage that a question has, so "
+                f"that scores do not show how {run_context.program.name} searches; --setting "
+                "pooled asks over all passages"
+            )
         store.run()  # makes the database, before any question is asked
         try:
             if is_spread(run_context.config):
