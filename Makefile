@@ -3,12 +3,19 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOCAL := $(VENV)/.installed-local
 
-.PHONY: eval test test-all check unit docs clean
+.PHONY: demo eval test test-all check unit docs clean
 
-eval: $(STAMP)  ## 20 embedded questions with vanilla and IRCoT on the local model, compared
-	$(BIN)/ragbench eval --program vanilla --out runs/vanilla
-	$(BIN)/ragbench eval --program ircot --out runs/ircot
+demo: $(LOCAL)  ## the page of recorded runs; asks no model
+	$(BIN)/ragbench demo
+
+eval: $(LOCAL)  ## 10 embedded questions with vanilla and IRCoT on the local model, compared
+	@echo "1/3 vanilla: one call a question; the first run fetches the model (491 MB)"
+	$(BIN)/ragbench eval --program vanilla --limit 10 --out runs/vanilla
+	@echo "2/3 ircot: a search after every sentence; a minute or two more"
+	$(BIN)/ragbench eval --program ircot --limit 10 --out runs/ircot
+	@echo "3/3 the two compared, from their records"
 	$(BIN)/ragbench compare runs/vanilla runs/ircot
 
 test: check unit  ## every check and every test
@@ -31,6 +38,14 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(LOCAL)
+
+# What a local model needs, and no more: no linters, no browser.
+$(LOCAL): pyproject.toml
+	@echo "making a virtual environment in $(VENV), about a minute"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[local]'
 	touch $@
 
 clean:

@@ -1,17 +1,22 @@
 """`list`, `show`, `models` and `data`: what there is, and local models and data sets to fetch."""
 
 import inspect
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
 
+import ragbench
 from ragbench.cli.command import Command, command, output_options
 from ragbench.cli.printing import for_machines, print_table, say, show
 from ragbench.experiments.report.table import Column, Table
+from ragbench.paths import cache_root
 
 #: Kind -> module and name of the registry of its things.
 _REGISTRIES = {
@@ -29,7 +34,7 @@ ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run
 @output_options
 def list_command(kind: str) -> None:
     """List everything of one KIND, one line each."""
-    rows = list(_listed(kind[:-1]))
+    rows = _stored_list(kind[:-1])
     if for_machines():
         columns = (Column("name"), Column("about"))
         print_table(Table(kind, columns, [{"name": n, "about": text} for n, text in rows]))
@@ -87,6 +92,41 @@ def _about(thing: Any) -> str:
     """The description of a thing, or the first line of its docstring."""
     described: str = getattr(thing, "description", "") or inspect.getdoc(thing) or ""
     return described.partition("\n")[0]
+
+
+def _stored_list(kind: str) -> list[tuple[str, str]]:
+    """Returns what `_listed` gives, from the cache where no code has changed since.
+
+    To name the programs takes all of them, and DSPy, to be imported.
+    """
+    stamp = _code_stamp()
+    path = cache_root() / "lists.json"
+    lists: dict[str, Any] = {}
+    with suppress(OSError, ValueError, RecursionError):
+        lists = json.loads(path.read_text("utf-8"))
+    if not isinstance(lists, dict) or lists.get("stamp") != stamp:
+        lists = {"stamp": stamp}
+    if kind not in lists:
+        lists[kind] = list(_listed(kind))
+        with suppress(OSError):  # it is made again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(lists), "utf-8")
+    return [(str(name), str(text)) for name, text in lists[kind]]
+
+
+def _code_stamp() -> str:
+    """Returns what changes when a file of ragbench, or a package that adds to it, does."""
+    folder = Path(ragbench.__file__).parent
+    newest = 0
+    files = 0
+    for path in folder.rglob("*.*"):
+        if path.suffix in (".py", ".yaml"):
+            files += 1
+            newest = max(newest, path.stat().st_mtime_ns)
+    packages = []
+    for entry in entry_points(group="ragbench"):
+        packages.append(f"{entry.value} {entry.dist.version if entry.dist else ''}")
+    return f"{folder} {ragbench.__version__} {files} {newest} {' '.join(sorted(packages))}"
 
 
 def _listed(kind: str) -> Iterator[tuple[str, str]]:

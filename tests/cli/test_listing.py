@@ -1,5 +1,6 @@
 """`list`, `show` and `--help` work for everything there is."""
 
+import os
 import re
 import subprocess
 import sys
@@ -126,3 +127,18 @@ def test_one_word_is_one_thing() -> None:
               "verdict", "view")  # fmt: skip
     for name in scored:
         assert "--metric" in {flag for p in leaves(cli)[name].params for flag in p.opts}, name
+
+
+def test_a_list_that_was_printed_before_imports_no_dspy(tmp_path: Path) -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from ragbench.cli.main import cli; "
+        "done = CliRunner().invoke(cli, ['list', 'programs'], catch_exceptions=False); "
+        "print(len(done.output.splitlines()), 'dspy' in sys.modules)"
+    )
+    env = {**os.environ, "RAGBENCH_CACHE": str(tmp_path)}
+    printed = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        printed.append(done.stdout.split())
+    assert printed[0][0] == printed[1][0] > "20"
+    assert [row[1] for row in printed] == ["True", "False"]
