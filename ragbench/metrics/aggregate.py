@@ -33,7 +33,10 @@ Columns = Mapping[str, Sequence[float | None]]
 
 def summarize(records: Sequence[Record], columns: Columns) -> dict[str, Any]:
     """The summary of `records`, ordered by qid, JSON-ready; `columns` are of `score_columns`."""
-    failures = [r.failure.name if r.failure else "program/no answer" for r in records if r.failed]
+    failures = []
+    for r in records:
+        if r.failed:
+            failures.append(r.failure.name if r.failure else "program/no answer")
     return {
         "n": len(records),
         "n_failed": len(failures),
@@ -60,8 +63,14 @@ def score_columns(
 def _means(records: Sequence[Record], columns: Columns) -> dict[str, dict[str, Any]]:
     found = {}
     for name, column in columns.items():
-        pairs = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
-        answered = [record for record, _ in pairs if not record.failed]
+        pairs = []
+        for r, value in zip(records, column, strict=True):
+            if value is not None:
+                pairs.append((r, value))
+        answered = []
+        for record, _ in pairs:
+            if not record.failed:
+                answered.append(record)
         if not pairs or (not answered and not all(record.failed for record in records)):
             continue
         values = [value for _, value in pairs]
@@ -82,7 +91,9 @@ def usable_clusters(names: Sequence[str]) -> list[str] | None:
 
     Where all are the same there is one cluster, of which no interval can be given.
     """
-    return None if "" in names else list(names)
+    if "" in names:
+        return None
+    return list(names)
 
 
 def _counts(names: Iterable[str | None]) -> dict[str, int]:

@@ -39,7 +39,8 @@ def exact_match(pred: str, gold: str) -> float:
 @lru_cache(maxsize=4096)  # many metrics ask for the same two
 def _words_overlap(pred: str, gold: str) -> Overlap:
     """How two bags of words overlap; all zero where they share none, also when both are empty."""
-    a, b = pred.split(), gold.split()
+    a = pred.split()
+    b = gold.split()
     common = (Counter(a) & Counter(b)).total()
     if not common:
         return NOTHING
@@ -48,7 +49,8 @@ def _words_overlap(pred: str, gold: str) -> Overlap:
 
 def hotpot_overlap(pred: str, gold: str) -> Overlap:
     """How two answers overlap in tokens; a yes, no or noanswer on either side must match whole."""
-    a, b = normalise_answer(pred), normalise_answer(gold)
+    a = normalise_answer(pred)
+    b = normalise_answer(gold)
     if a != b and (a in CLOSED or b in CLOSED):
         return NOTHING
     return _words_overlap(a, b)
@@ -66,8 +68,11 @@ def squad_token_f1(pred: str, gold: str) -> float:
 
 def musique_token_f1(pred: str, gold: str) -> float:
     """MuSiQue v1.0's F1 of two answers: SQuAD's, but 1 when both normalise to nothing."""
-    a, b = normalise_answer(pred), normalise_answer(gold)
-    return _words_overlap(a, b).f1 if a and b else float(a == b)
+    a = normalise_answer(pred)
+    b = normalise_answer(gold)
+    if a and b:
+        return _words_overlap(a, b).f1
+    return float(a == b)
 
 
 def contains(pred: str, gold: str) -> float:
@@ -113,7 +118,8 @@ def best_of_answer(compare: Compare) -> Callable[[Record], float | None]:
     return once(score)
 
 
-_HOTPOT_F1, _MUSIQUE_F1 = best_of_answer(token_f1), best_of_answer(musique_token_f1)
+_HOTPOT_F1 = best_of_answer(token_f1)
+_MUSIQUE_F1 = best_of_answer(musique_token_f1)
 
 
 def official_f1(record: Record) -> float | None:

@@ -53,7 +53,8 @@ class Metric:
     score_range: tuple[float, float] | None = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        score, name = self.score, self.name
+        score = self.score
+        name = self.name
         if is_ours(getattr(score, "func", score)):
             return
 
@@ -98,7 +99,9 @@ def add_amount(name: str, score: Score, description: str, *, source: str = "") -
 def _zero_if_failed(score: Score) -> Score:
     @wraps(score)  # whose it is decides who is blamed for its errors
     def scored(record: Record) -> float | None:
-        return 0.0 if record.failed else score(record)
+        if record.failed:
+            return 0.0
+        return score(record)
 
     return scored
 
@@ -183,7 +186,9 @@ def own_metric(spec: str) -> Metric:
 
     @wraps(function)
     def worst_if_failed(record: Record) -> float | None:
-        return scores[0] if record.failed else score(record)
+        if record.failed:
+            return scores[0]
+        return score(record)
 
     text = f"your own function {spec}"
     return Metric(spec, worst_if_failed, text, worst=scores[0], score_range=scores)

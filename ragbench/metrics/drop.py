@@ -30,7 +30,8 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
     Spans are matched one to one for the highest F1; a gold span with numbers earns nothing unless
     the prediction shares one of them; the F1 is over sets of words, averaged over the longer list.
     """
-    predicted, wanted = [_normalise(p) for p in pred], [_normalise(g) for g in gold]
+    predicted = [_normalise(p) for p in pred]
+    wanted = [_normalise(g) for g in gold]
     same = set(predicted) == set(wanted) and len(predicted) == len(wanted)
     if len(predicted) == len(wanted) == 1:
         mean = _span_f1(predicted[0], wanted[0])
@@ -69,7 +70,9 @@ def answer_of(text: str) -> str:
     if text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
     match = _ANSWER_IS.match(text)
-    return match[1].removesuffix(".") if match else text
+    if match:
+        return match[1].removesuffix(".")
+    return text
 
 
 def _normalise(span: str) -> str:
@@ -79,7 +82,10 @@ def _normalise(span: str) -> str:
 
 def _normalise_word(word: str) -> str:
     # Punctuation stays inside what Python reads as a number ("1.50"), and goes from all else.
-    bare = word if _is_number(word) else word.translate(_NO_PUNCTUATION)
+    if _is_number(word):
+        bare = word
+    else:
+        bare = word.translate(_NO_PUNCTUATION)
     if _is_number(bare):
         bare = str(float(bare))
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -94,16 +100,23 @@ def _is_number(word: str) -> bool:
 
 
 def _span_f1(pred: str, gold: str) -> float:
-    predicted, wanted = set(pred.split()), set(gold.split())
-    numbers = {word for word in wanted if _is_number(word)}
+    predicted = set(pred.split())
+    wanted = set(gold.split())
+    numbers = set()
+    for word in wanted:
+        if _is_number(word):
+            numbers.add(word)
     if numbers and not numbers & predicted:
         return 0.0
     if not predicted or not wanted:
         return float(predicted == wanted)
     common = len(predicted & wanted)
-    precision, recall = common / len(predicted), common / len(wanted)
+    precision = common / len(predicted)
+    recall = common / len(wanted)
     # Not 2c/(p+g), whose last bit can differ: the result is rounded, and halves must fall alike.
-    return 2 * precision * recall / (precision + recall) if common else 0.0
+    if common:
+        return 2 * precision * recall / (precision + recall)
+    return 0.0
 
 
 @once

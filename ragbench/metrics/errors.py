@@ -98,7 +98,10 @@ def _among_words(record: Record) -> Cause | None:
     pred = loose_words(record.answer_text)
     for gold in record.answers:
         wanted = loose_words(gold)
-        there = pred[:1] == wanted if answer_kind(gold) == "yes_no" else _holds(pred, wanted)
+        if answer_kind(gold) == "yes_no":
+            there = pred[:1] == wanted
+        else:
+            there = _holds(pred, wanted)
         if there and len(pred) - len(wanted) <= SPARE_WORDS:
             return Cause("reading", "among_words", f"{gold!r} among more words")
     return None
@@ -123,7 +126,10 @@ def _missing(record: Record) -> Cause | None:
     """The cause where a gold passage, or without gold pids the gold answer, was not retrieved."""
     seen = set(union(record)) | {passage.pid for passage in record.passages}
     gold = record.gold_pids
-    shown_pids = seen if record.shown is None else set(record.shown)
+    if record.shown is None:
+        shown_pids = seen
+    else:
+        shown_pids = set(record.shown)
     if not gold:
         texts = [loose_words(f"{p.title} {p.text}") for p in record.passages]
         wanted = list(map(loose_words, record.answers))
@@ -145,13 +151,19 @@ def _missing(record: Record) -> Cause | None:
     if record.stop_reason == "no_progress" or often:
         return Cause("control", "loop", f"{detail}; the same searches again", hop)
     names = _missing_names(record, hop)
-    reached = [name for name in names if _is_named(name, record)]
+    reached = []
+    for name in names:
+        if _is_named(name, record):
+            reached.append(name)
     if names and not reached:
         return Cause("retrieval", "never_in_reach", f"{detail}; nothing named {names[0]!r}", hop)
     if not reached:
         return Cause("retrieval", "not_retrieved", detail, hop)
     queries = [search.query for search in record.searches]
-    sought = [name for name in reached if _is_among(name, queries)]
+    sought = []
+    for name in reached:
+        if _is_among(name, queries):
+            sought.append(name)
     if not sought:
         return Cause("control", "too_few_steps", f"{detail}; {reached[0]!r} was not searched", hop)
     return Cause("retrieval", "not_retrieved", f"{detail}; {sought[0]!r} was searched", hop)
@@ -161,7 +173,10 @@ def _missing_names(record: Record, hop: int) -> list[str]:
     """Names of the missing passages: their titles, and the answer that leads to them."""
     seen = {passage.title for passage in record.passages}
     titles = dict.fromkeys(title for title, _ in record.support)
-    names = [title for title in titles if title not in seen]
+    names = []
+    for title in titles:
+        if title not in seen:
+            names.append(title)
     parts = record.decomposition
     if 2 <= hop <= len(parts):
         names.append(str(parts[hop - 2]["answer"]))
@@ -180,12 +195,18 @@ def _is_among(name: str, texts: Sequence[str]) -> bool:
 
 
 def _bad_gold(record: Record) -> Cause | None:
-    gold = [p for p in record.passages if p.pid in set(record.gold_pids)]
+    gold = []
+    for p in record.passages:
+        if p.pid in set(record.gold_pids):
+            gold.append(p)
     if len(gold) < len(record.gold_pids) or not gold:
         return None
     if any(answer_kind(answer) == "yes_no" for answer in record.answers):
         return None
-    wanted = {word for answer in record.answers for word in loose_words(answer)}
+    wanted = set()
+    for answer in record.answers:
+        for word in loose_words(answer):
+            wanted.add(word)
     texts = (f"{passage.title} {passage.text}" for passage in gold)
     if any(wanted & set(loose_words(text)) for text in texts):
         return None
@@ -195,12 +216,16 @@ def _bad_gold(record: Record) -> Cause | None:
 def _reading(record: Record) -> Cause:
     pred = set(loose_words(record.answer_text))
     for gold in record.answers:
-        wanted = set(loose_words(gold)) if answer_kind(gold) != "yes_no" else set()
+        if answer_kind(gold) != "yes_no":
+            wanted = set(loose_words(gold))
+        else:
+            wanted = set()
         if pred & wanted and (pred <= wanted or wanted <= pred):
             return Cause("reading", "partial", f"part of {gold!r}, or more than it")
         if wanted and len(pred & wanted) >= _MOST * len(wanted):
             return Cause("reading", "partial", f"most words of {gold!r}")
-    kind, wanted_kind = answer_kind(record.answer_text), answer_kind(record.answers[0])
+    kind = answer_kind(record.answer_text)
+    wanted_kind = answer_kind(record.answers[0])
     if kind == wanted_kind:
         return Cause("reading", "same_type", f"another {kind.replace('_', ' or ')}")
     return Cause("reading", "other_type", f"{kind} for {wanted_kind}".replace("_", " or "))

@@ -59,7 +59,9 @@ def claims_of_chain(record: Record) -> list[str]:
 def claims_of_answer(record: Record) -> list[str]:
     """The sentences of an answer; none of a yes or no, which claims nothing to be looked up."""
     answer = record.answer_text
-    return [] if answer_kind(answer) == "yes_no" else _sentences(answer)
+    if answer_kind(answer) == "yes_no":
+        return []
+    return _sentences(answer)
 
 
 def says_something(text: str) -> bool:
@@ -69,12 +71,14 @@ def says_something(text: str) -> bool:
 
 def rouge_l(pred: str, gold: str) -> float:
     """ROUGE-L's F1: the longest common subsequence of lower-case words, which are not stemmed."""
-    a, b = _WORD.findall(pred.lower()), _WORD.findall(gold.lower())
+    a = _WORD.findall(pred.lower())
+    b = _WORD.findall(gold.lower())
     if not a or not b:
         return 0.0
     row = [0] * (len(b) + 1)  # lengths of the longest common subsequence so far
     for word in a:
-        before, row = row, [0]
+        before = row
+        row = [0]
         for other, (corner, above) in zip(b, pairwise(before), strict=True):
             row.append(corner + 1 if word == other else max(above, row[-1]))
     return harmonic(row[-1] / len(a), row[-1] / len(b))
@@ -96,7 +100,9 @@ def answer_correctness(factual: float | None, cosine: float) -> float | None:
 
 def share(part: float, whole: int) -> float | None:
     """`part` of `whole`, for coverage and faithfulness; None where there is nothing to count."""
-    return part / whole if whole else None
+    if whole:
+        return part / whole
+    return None
 
 
 def _asked(name: str, description: str, source: str = "", *, worst: float = 0.0) -> None:
@@ -104,7 +110,9 @@ def _asked(name: str, description: str, source: str = "", *, worst: float = 0.0)
 
     def score(record: Record) -> float | None:
         value = worst if record.failed else record.scores.get(name)
-        return None if value is None else float(value)
+        if value is None:
+            return None
+        return float(value)
 
     add(Metric(name, score, description, source, worst, higher_is_better=worst == 0.0))
 

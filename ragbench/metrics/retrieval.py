@@ -61,14 +61,18 @@ def union(record: Record) -> list[str]:
 @once
 def shown(record: Record) -> list[str]:
     """Every pid whose text the model was shown; what was found, where that is not known."""
-    return union(record) if record.shown is None else record.shown
+    if record.shown is None:
+        return union(record)
+    return record.shown
 
 
 def evidence(record: Record) -> float | None:
     """1.0 if the model was shown every gold passage, else 0.0; None where none are known."""
     if not record.gold_pids:
         return None
-    return 0.0 if record.failed else all_recall(shown(record), record.gold_pids)
+    if record.failed:
+        return 0.0
+    return all_recall(shown(record), record.gold_pids)
 
 
 def retrieval_efficiency(record: Record) -> float | None:
@@ -89,7 +93,10 @@ def retrieved_tokens(record: Record) -> float:
     new texts under `retrieved` in its notes, and such steps then count instead of whole hits.
     Tokens are estimated (`approx_tokens`).
     """
-    shown = [step.notes["retrieved"] for step in record.steps if "retrieved" in step.notes]
+    shown = []
+    for step in record.steps:
+        if "retrieved" in step.notes:
+            shown.append(step.notes["retrieved"])
     if shown:
         return float(sum(approx_tokens("\n".join(texts)) for texts in shown))
     sizes = {p.pid: approx_tokens(p.text) for p in record.passages}
@@ -119,7 +126,9 @@ def _metric(name: str, measure: Measure, description: str, k: int | None = None)
         if record.failed:
             return 0.0
         found = [measure(ranking[:k], record.gold_pids) for ranking in ranked]
-        return sum(found) / len(found) if found else None
+        if found:
+            return sum(found) / len(found)
+        return None
 
     scope = f"first {k} passages" if k else "passages found"
     text = f"{description}, {scope} of {'each search' if each else 'all searches'}"

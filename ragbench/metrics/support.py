@@ -47,7 +47,9 @@ def set_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScor
 def musique_support_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScore:
     """MuSiQue's score of predicted paragraphs: HotpotQA's, but 1 for two empty sets."""
     score = set_score(pred, gold)
-    return score if pred or gold else score._replace(f1=1.0)
+    if pred or gold:
+        return score
+    return score._replace(f1=1.0)
 
 
 def fold_titles(facts: Collection[Fact]) -> list[Fact]:
@@ -72,13 +74,17 @@ def joint(*parts: SetScore) -> SetScore:
     """The product of EMs, precisions and recalls, and the F1 of the products."""
     em = precision = recall = 1.0
     for part in parts:
-        em, precision, recall = em * part.em, precision * part.precision, recall * part.recall
+        em = em * part.em
+        precision = precision * part.precision
+        recall = recall * part.recall
     return SetScore(em, precision, recall, harmonic(precision, recall))
 
 
 def harmonic(precision: float, recall: float) -> float:
     """F1 of a precision and a recall; 0 where both are 0."""
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    if precision + recall:
+        return 2 * precision * recall / (precision + recall)
+    return 0.0
 
 
 @once
@@ -89,7 +95,9 @@ def support_kind(record: Record) -> Kind | None:
     """
     if record.cites_sentences or any(_is_fact(item) for item in record.citations or ()):
         return "cited"
-    return "attributed" if record.attribution is not None else None
+    if record.attribution is not None:
+        return "attributed"
+    return None
 
 
 @once
@@ -100,9 +108,14 @@ def predicted_facts(record: Record) -> set[Fact] | None:
     no facts.
     """
     kind = support_kind(record)
-    items = record.citations if kind == "cited" else record.attribution
+    if kind == "cited":
+        items = record.citations
+    else:
+        items = record.attribution
     if items is None:
-        return set() if kind == "cited" else None
+        if kind == "cited":
+            return set()
+        return None
     return {(i[0], int(i[1])) for i in items if _is_fact(i)}
 
 
@@ -113,9 +126,14 @@ def predicted_pids(record: Record) -> set[str] | None:
     A citation is a number (from 1, into the record's passages), a pid, or a fact. One that points
     at no passage stays in the set, so that it costs precision.
     """
-    items = record.attribution if record.citations is None else record.citations
+    if record.citations is None:
+        items = record.attribution
+    else:
+        items = record.citations
     if items is None:
-        return set() if record.cites_sentences else None
+        if record.cites_sentences:
+            return set()
+        return None
     pids: dict[Any, str] = {p.title: p.pid for p in reversed(record.passages)}
     pids |= {number: p.pid for number, p in enumerate(record.passages, start=1)}
     names = [item[0] if _is_fact(item) else item for item in items]
@@ -153,7 +171,9 @@ def paragraph_score(record: Record) -> SetScore | None:
     if record.failed:
         return ZERO
     pred = predicted_pids(record)
-    return None if pred is None else musique_support_score(pred, set(record.gold_pids))
+    if pred is None:
+        return None
+    return musique_support_score(pred, set(record.gold_pids))
 
 
 def evidence_kind(record: Record) -> Kind | None:
@@ -164,7 +184,9 @@ def evidence_kind(record: Record) -> Kind | None:
     """
     if any(map(_is_triple, record.facts or ())):
         return "cited"
-    return "attributed" if record.attributed_triples is not None else None
+    if record.attributed_triples is not None:
+        return "attributed"
+    return None
 
 
 def gold_triples(record: Record) -> list[list[list[str]]]:
@@ -185,7 +207,10 @@ def triple_score(record: Record) -> SetScore | None:
         return None
     if record.failed:
         return ZERO
-    items = record.facts if evidence_kind(record) == "cited" else record.attributed_triples
+    if evidence_kind(record) == "cited":
+        items = record.facts
+    else:
+        items = record.attributed_triples
     if items is None:
         return None
     forms = [list(itertools.product(*parts)) for parts in gold]
@@ -208,8 +233,13 @@ def joint_score(record: Record) -> SetScore | None:
     parts = [fact_score(record)]
     if gold_triples(record):
         parts.append(triple_score(record))
-    known = [part for part in parts if part is not None]
-    return joint(answer_score(record), *known) if len(known) == len(parts) else None
+    known = []
+    for part in parts:
+        if part is not None:
+            known.append(part)
+    if len(known) == len(parts):
+        return joint(answer_score(record), *known)
+    return None
 
 
 def _is_fact(item: Any) -> bool:
@@ -226,7 +256,9 @@ def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
 
 def _part(field: str, score: Callable[[Record], SetScore | None], record: Record) -> float | None:
     parts = score(record)
-    return None if parts is None else float(getattr(parts, field))
+    if parts is None:
+        return None
+    return float(getattr(parts, field))
 
 
 def _register(

@@ -138,4 +138,6 @@ def answer_kind(answer: str) -> Kind:
     if _DATE.fullmatch(text) and not thousands:
         return "date"
     titled = any(letter.isupper() for letter in answer[1:])  # "Nine Inch Nails", "45 Fathers"
-    return "number" if _NUMBER.fullmatch(text) and not titled else "entity"
+    if _NUMBER.fullmatch(text) and not titled:
+        return "number"
+    return "entity"

@@ -76,7 +76,10 @@ def knobs_of(
             if name.startswith("_") or name.endswith("_key") or name in fields:
                 continue
             needed = parameter.default is inspect.Parameter.empty
-            default = "needed" if needed else f"default {parameter.default!r}"
+            if needed:
+                default = "needed"
+            else:
+                default = f"default {parameter.default!r}"
             fields[name] = (Any, Field(None, description=f"argument {name}, {default}"))
     bases: Any = (base, Argued)
     made: type[K] = create_model(f"{base.__name__}Argued", __base__=bases, **fields)
@@ -114,5 +117,8 @@ def shown(knobs: Knobs) -> dict[str, Any]:
 
 
 def _class_of(value: object) -> str:
-    made = value if isinstance(value, type) or inspect.isfunction(value) else type(value)
+    if isinstance(value, type) or inspect.isfunction(value):
+        made = value
+    else:
+        made = type(value)
     return f"{made.__module__}:{made.__qualname__}"

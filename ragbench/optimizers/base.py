@@ -164,14 +164,19 @@ class Optimizer(ABC):
             plain = finish(tried.program)
             candidates.append(Candidate(plain, tally.scores(tried), tried.calls, tried.tokens))
         candidates.sort(key=lambda candidate: (-candidate.is_whole, -candidate.score))
-        left_out = writer.left_out if isinstance(writer, WriterLM) else []
+        if isinstance(writer, WriterLM):
+            left_out = writer.left_out
+        else:
+            left_out = []
         return replace(result, program=finished, candidates=candidates, left_out=left_out)
 
 
 def current_adapter() -> dspy.Adapter:
     """The adapter of DSPy's settings, or the one that DSPy takes without."""
     adapter = dspy.settings.adapter
-    return adapter if isinstance(adapter, dspy.Adapter) else dspy.ChatAdapter()
+    if isinstance(adapter, dspy.Adapter):
+        return adapter
+    return dspy.ChatAdapter()
 
 
 class Optimizers(Registry[type[Optimizer]]):

@@ -49,7 +49,10 @@ def _trimmed(
     """
     shown = {name: _plain(demo[name]) for name in signature.fields if demo.get(name) is not None}
     outputs = [shown[name] for name in signature.output_fields]
-    proofs = [text.casefold() for text in outputs if isinstance(text, str) and len(text) > 1]
+    proofs = []
+    for text in outputs:
+        if isinstance(text, str) and len(text) > 1:
+            proofs.append(text.casefold())
     inputs = [name for name in signature.input_fields if name != "question" and name in shown]
     for name in sorted(inputs, key=lambda name: _size(shown[name])):
         shown[name] = _cut(shown[name], max_tokens, proofs)
@@ -63,7 +66,9 @@ def _cut(value: Any, left: int, proofs: Sequence[str]) -> Any:
     if isinstance(value, str):
         if "\n" in value and estimate_tokens(value) > left:
             return "\n".join(_cut(value.split("\n"), left, proofs))
-        return first_tokens(value, left) if left > 1 or not value else ""
+        if left > 1 or not value:
+            return first_tokens(value, left)
+        return ""
     if isinstance(value, dict):
         for key, item in value.items():
             value[key] = _cut(item, left, proofs)
@@ -86,7 +91,9 @@ def _cut(value: Any, left: int, proofs: Sequence[str]) -> Any:
 def _size(value: Any) -> int:
     if isinstance(value, dict | list):
         return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    return estimate_tokens(value) if isinstance(value, str) else 0
+    if isinstance(value, str):
+        return estimate_tokens(value)
+    return 0
 
 
 def _plain(value: Any) -> Any:
@@ -94,7 +101,10 @@ def _plain(value: Any) -> Any:
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        return [_plain(item) for item in items]
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+    if isinstance(value, set | frozenset):
+        return [_plain(item) for item in sorted(value, key=str)]
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    return str(value)

@@ -119,11 +119,13 @@ def _logging_to(stream: Any) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [(log.handlers[:], log.level, log.propagate) for log in loggers]
     for log in loggers:
-        log.handlers[:], log.propagate = [handler], False
+        log.handlers[:] = [handler]
+        log.propagate = False
         log.setLevel(logging.INFO)
     try:
         yield
     finally:
         for log, (handlers, level, propagate) in zip(loggers, before, strict=True):
-            log.handlers[:], log.propagate = handlers, propagate
+            log.handlers[:] = handlers
+            log.propagate = propagate
             log.setLevel(level)

@@ -135,7 +135,10 @@ def keep_optimizer(optimizer: Any) -> str:
     Raises:
         ConfigError: it is no optimizer.
     """
-    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    if isinstance(optimizer, type):
+        kind = optimizer
+    else:
+        kind = type(optimizer)
     if not (issubclass(kind, Optimizer) or callable(getattr(kind, "compile", None))):
         raise ConfigError(
             f"optimizer={repr(optimizer)[:80]} is neither a name nor a dspy.teleprompt.Teleprompter"

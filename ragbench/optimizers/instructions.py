@@ -55,7 +55,9 @@ class COPRO(Optimizer):
 
     def estimate(self, size: Size) -> Budget:
         """A validation per candidate; with several predictors all are scored again each round."""
-        b, d, p = self.knobs.breadth, self.knobs.depth, size.n_predictors
+        b = self.knobs.breadth
+        d = self.knobs.depth
+        p = size.n_predictors
         scored = b * d if p == 1 else p * b * d * (d + 1) // 2
         return Budget(
             student_runs=Range.exactly(scored * size.n_val),
@@ -118,7 +120,8 @@ class GEPA(Optimizer):
         return int(formula(None, size.n_predictors, self.knobs.candidates, size.n_val))
 
     def estimate(self, size: Size) -> Budget:
-        runs, step = self.runs(size), self.knobs.minibatch
+        runs = self.runs(size)
+        step = self.knobs.minibatch
         return Budget(
             student_runs=Range(runs, max(runs, size.n_val) + size.n_val + 2 * step),
             prompt_calls=Range(0, max(runs - size.n_val, 0) // step + 1),
@@ -191,7 +194,9 @@ class SIMBA(Optimizer):
             )
 
     def estimate(self, size: Size) -> Budget:
-        n, batch, steps = self.knobs.candidates, self.knobs.minibatch, self.knobs.steps
+        n = self.knobs.candidates
+        batch = self.knobs.minibatch
+        steps = self.knobs.steps
         most = min(n, batch) + 1 if n + 1 <= batch else batch
         winners = min(steps, n) + 1
         final = Range(1, winners).times(size.n_train + size.n_val)

@@ -75,10 +75,11 @@ class KNN(Optimizer):
             max_rounds=self.knobs.rounds,
         )
         bank = few_shot.compile(student, trainset=[example])
-        fitted = {
-            name: fit_demos(p.demos, p.signature, max_tokens=self.knobs.demo_context_tokens)
-            for name, p in bank.named_predictors()
-        }
+        fitted = {}
+        for name, p in bank.named_predictors():
+            fitted[name] = fit_demos(
+                p.demos, p.signature, max_tokens=self.knobs.demo_context_tokens
+            )
         return {name: demos for name, demos in fitted.items() if demos}
 
     @classmethod
@@ -114,7 +115,8 @@ class _Nearest:
     """Finds the entries nearest to a question, by the cosine of TF-IDF weights of words."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], k: int) -> None:
-        self._entries, self._k = entries, k
+        self._entries = entries
+        self._k = k
         bags = [_words(entry["question"]) for entry in entries]
         seen = Counter(word for bag in bags for word in bag)
         self._weight = {word: 1.0 + math.log(len(entries) / n) for word, n in seen.items()}

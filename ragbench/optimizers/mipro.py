@@ -82,7 +82,8 @@ class MIPRO(Optimizer):
         """Combinations tried: those given, or those of DSPy's formula."""
         if self.knobs.trials:
             return int(self.knobs.trials)
-        n, chosen = self.knobs.candidates, n_predictors
+        n = self.knobs.candidates
+        chosen = n_predictors
         if self.shows_demos:
             chosen *= 2
         return int(max(2 * chosen * math.log2(n), 1.5 * n))
@@ -126,7 +127,8 @@ class MIPRO(Optimizer):
             )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        knobs, valset = self.knobs, task.valset
+        knobs = self.knobs
+        valset = task.valset
         search = _MIPRO(
             metric=task.metric,
             prompt_model=task.writer,

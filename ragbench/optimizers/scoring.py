@@ -43,7 +43,9 @@ def make_scorer(name: str) -> Scorer:
 
     def score(example: dspy.Example, prediction: Any) -> float:
         answer = answer_of(prediction)
-        return best(compare, answer, example.answers) if answer else 0.0
+        if answer:
+            return best(compare, answer, example.answers)
+        return 0.0
 
     return score
 
@@ -52,7 +54,9 @@ def answer_of(prediction: Any) -> str:
     """The answer of `prediction`, stripped; blank where there is none, whatever was returned."""
     text = getattr(prediction, "answer", None)
     answer = text.strip() if isinstance(text, str) else ""
-    return "" if answer == NO_ANSWER else answer
+    if answer == NO_ANSWER:
+        return ""
+    return answer
 
 
 class Judgement(dspy.Prediction):
@@ -88,7 +92,8 @@ def full_metric(
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> Judgement:
-        whole, run = prediction, run_of(prediction)
+        whole = prediction
+        run = run_of(prediction)
         if run is not None:
             whole = run.prediction
         full = known.get(question_key(example.question), example)
@@ -96,7 +101,8 @@ def full_metric(
         if isinstance(scorer, OwnMetric):
             score, best_so, text = scorer.judge(example, whole, trace, pred_name, pred_trace)
         else:
-            score, best_so = scorer(example, whole), is_exact(example, whole)
+            score = scorer(example, whole)
+            best_so = is_exact(example, whole)
         if run is not None and note is not None and pred_name is None:
             note(run, score)
         judged = Judgement(score=score, feedback=text or feedback(full, whole))
@@ -116,7 +122,9 @@ def search_metric(scorer: Scorer, note: OnScore | None = None) -> Callable[..., 
 
     def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
         judged = full(example, prediction, trace)
-        return float(judged) if trace is None else bool(judged)
+        if trace is None:
+            return float(judged)
+        return bool(judged)
 
     return metric
 
@@ -129,7 +137,8 @@ def is_exact(example: dspy.Example, prediction: Any, trace: Any = None) -> bool:
 
 def feedback(example: dspy.Example, prediction: Any) -> str:
     """What was wrong with `prediction`, in sentences that an instruction writer can act on."""
-    gold, answer = example.answers[0], answer_of(prediction)
+    gold = example.answers[0]
+    answer = answer_of(prediction)
     if any(exact_match(answer, right) for right in example.answers):
         return f"Right: {answer!r}."
     if not answer:
@@ -143,7 +152,10 @@ def feedback(example: dspy.Example, prediction: Any) -> str:
         said = [f"Wrong: {answer!r} was answered, expected {gold!r}."]
     retrieved = {passage.title for passage in getattr(prediction, "passages", None) or ()}
     titles = dict.fromkeys(title for title, _ in getattr(example, "support", None) or ())
-    missed = [title for title in titles if title not in retrieved]
+    missed = []
+    for title in titles:
+        if title not in retrieved:
+            missed.append(title)
     said += [f"Missed hop: no search found the passage {title!r}." for title in missed]
     counts: Mapping[str, int] = getattr(prediction, "counts", None) or {}
     if unread := counts.get("parse_fallback", 0):
@@ -182,7 +194,10 @@ class OwnMetric:
         best_so = score >= self._range[1]
         if isinstance(reply, bool):
             best_so = reply
-        text = reply.get("feedback") if isinstance(reply, dspy.Prediction) else None
+        if isinstance(reply, dspy.Prediction):
+            text = reply.get("feedback")
+        else:
+            text = None
         return score, best_so, str(text or "")
 
     def check(self, example: dspy.Example) -> None:

@@ -104,7 +104,9 @@ def lean(run: Run) -> dspy.Prediction:
 def run_of(prediction: Any) -> Run | None:
     """The run that a lean `prediction` is of; None for any other."""
     run = getattr(prediction, "_rb_run", None)
-    return run if isinstance(run, Run) else None
+    if isinstance(run, Run):
+        return run
+    return None
 
 
 def _step_text(step: Step) -> str:
@@ -113,7 +115,10 @@ def _step_text(step: Step) -> str:
     if step.pids and step.action != "answer":
         seen = f"{len(step.pids)} passages"
     parts = [step.action, step.input, step.thought, seen]
-    words = [first_tokens(" ".join(part.split()), _STEP_TOKENS) for part in parts if part]
+    words = []
+    for part in parts:
+        if part:
+            words.append(first_tokens(" ".join(part.split()), _STEP_TOKENS))
     return " | ".join(words)
 
 
@@ -164,5 +169,7 @@ def finish(program: RAGProgram) -> RAGProgram:
             tokens = predictor.__dict__.pop("rb_demo_tokens")
             predictor.__class__ = dspy.Predict
             predictor.demos = fit_demos(predictor.demos, predictor.signature, max_tokens=tokens)
-        predictor.lm, predictor.traces, predictor.train = None, [], []
+        predictor.lm = None
+        predictor.traces = []
+        predictor.train = []
     return plain

@@ -32,8 +32,10 @@ class Run:
     """One run of a student: which program it was, on which question, and the whole prediction."""
 
     def __init__(self, tag: str, question: str, meter: Meter, prediction: Any = None) -> None:
-        self.tag, self.question = tag, question
-        self.meter, self.prediction = meter, prediction
+        self.tag = tag
+        self.question = question
+        self.meter = meter
+        self.prediction = prediction
 
 
 class Tally:
@@ -46,7 +48,8 @@ class Tally:
         self, val: Sequence[dspy.Example] = (), on_run: Callable[[], None] | None = None
     ) -> None:
         self.order = [question_key(example.question) for example in val]
-        self._known, self._on_run = {*self.order}, on_run
+        self._known = {*self.order}
+        self._on_run = on_run
         self._lock = threading.Lock()
         self._programs: dict[str, Any] = {}
         self.tried: dict[str, Tried] = {}

@@ -83,7 +83,10 @@ class Needs:
         )
 
     def __str__(self) -> str:
-        words = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]
+        words = []
+        for name in ("trainset", "prompt_lm", "teacher"):
+            if getattr(self, name):
+                words.append(name)
         return ", ".join(words) or "nothing but the program"
 
 
@@ -142,7 +145,9 @@ class Task:
         DSPy counts them from 0 or 1 in every compile, so that two seeds would draw the same ones
         from a cache, or from a server that has a seed.
         """
-        return lm.copy(first_rollout=self.seed * _ROLLOUTS) if isinstance(lm, RagbenchLM) else lm
+        if isinstance(lm, RagbenchLM):
+            return lm.copy(first_rollout=self.seed * _ROLLOUTS)
+        return lm
 
     @property
     def writer(self) -> dspy.LM:
@@ -156,7 +161,10 @@ class Task:
             return {}
         # Without roles: an LM of a role's own would answer in the teacher's place.
         context = replace(current(), role_lms={}).plus(Side("teacher"))
-        adapter = {"adapter": self.teacher_adapter} if self.teacher_adapter is not None else {}
+        if self.teacher_adapter is not None:
+            adapter = {"adapter": self.teacher_adapter}
+        else:
+            adapter = {}
         return {"lm": self.seeded(self.teacher), KEY: context, **adapter}
 
 
@@ -188,8 +196,13 @@ class Candidate:
     @property
     def score(self) -> float:
         """The mean of the known scores, in [0, 1]; 0 where none is."""
-        known = [score for score in self.scores if score is not None]
-        return sum(known) / len(known) if known else 0.0
+        known = []
+        for score in self.scores:
+            if score is not None:
+                known.append(score)
+        if known:
+            return sum(known) / len(known)
+        return 0.0
 
     @property
     def is_whole(self) -> bool:

@@ -88,7 +88,9 @@ class ARAGKnobs(ProgramKnobs):
 class ARAG(RAGProgram[ARAGKnobs]):
     """Use search and reading tools in turns until the answer is found."""
 
-    name, family, paper = "a_rag", "agentic", "Du et al. 2026"
+    name = "a_rag"
+    family = "agentic"
+    paper = "Du et al. 2026"
     calls = "turns (<= max_steps) + 1 if forced"
     autonomy = core.Autonomy("yes", "yes", "yes")
     variants = {  # noqa: RUF012
@@ -164,7 +166,8 @@ class ChunkTools(tools.Toolbox):
 
     def __init__(self, trace: Trace, index: GranularIndex, knobs: ARAGKnobs) -> None:
         super().__init__(trace, knobs.names)
-        self.index, self.knobs = index, knobs
+        self.index = index
+        self.knobs = knobs
         self._read: set[int] = set()
         top_k = {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "default": knobs.k}
         for name in self.tools.keys() & {"keyword_search", "semantic_search"}:
@@ -192,7 +195,8 @@ class ChunkTools(tools.Toolbox):
 
     def chunk_read(self, chunk_ids: list[str]) -> tools.Seen:
         """Read whole chunks by their numbers."""
-        corpus, blocks = self.index.corpus, []
+        corpus = self.index.corpus
+        blocks = []
         known: dict[int, bool] = {}  # number -> whether it is read only now
         for text in listed(chunk_ids, split=True):
             number = _number(text)
@@ -217,7 +221,10 @@ class ChunkTools(tools.Toolbox):
     def question_search(self) -> tools.ToolUse:
         if self.knobs.semantic_search:
             return tools.ToolUse("semantic_search", {"query": self.trace.question})
-        words = [word for word in dict.fromkeys(tokens(self.trace.question)) if len(word) >= _SHORT]
+        words = []
+        for word in dict.fromkeys(tokens(self.trace.question)):
+            if len(word) >= _SHORT:
+                words.append(word)
         return tools.ToolUse("keyword_search", {"keywords": words or [self.trace.question]})
 
     def _search(self, query: str, top_k: Any, find: Any, *, similar: bool = False) -> tools.Seen:
@@ -232,7 +239,10 @@ class ChunkTools(tools.Toolbox):
 
         self.trace.search_by(found, query, k=k)
         if not matches:
-            other = ", or semantic_search" if self.knobs.semantic_search else ""
+            if self.knobs.semantic_search:
+                other = ", or semantic_search"
+            else:
+                other = ""
             advice = f"No chunk matches. Try one name or word alone{other}."
             return tools.Seen("Nothing found." if similar else advice, (), (), empty=True)
         shown = [self._show(match, similar=similar) for match in matches]
@@ -243,7 +253,8 @@ class ChunkTools(tools.Toolbox):
         )
 
     def _show(self, match: Match, *, similar: bool) -> tuple[str, Sequence[str]]:
-        passage, knobs = match.passage, self.knobs
+        passage = match.passage
+        knobs = self.knobs
         number = self.index.corpus.positions[passage.pid]
         head = self._name(number)
         if similar:
@@ -265,7 +276,9 @@ class ChunkTools(tools.Toolbox):
 
     def _name(self, number: int) -> str:
         title = self.index.corpus[number].title
-        return f"Chunk {number} | {title}" if title else f"Chunk {number}"
+        if title:
+            return f"Chunk {number} | {title}"
+        return f"Chunk {number}"
 
 
 def listed(value: Any, *, split: bool) -> list[str]:
@@ -277,7 +290,10 @@ def listed(value: Any, *, split: bool) -> list[str]:
     if isinstance(value, str) and value.strip().startswith("["):
         with suppress(ValueError):
             value = json.loads(value)
-    parts = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    if isinstance(value, list | tuple):
+        parts = value
+    else:
+        parts = [] if value is None else [value]
     texts = [str(part) for part in parts]
     if split:
         texts = [piece for text in texts for piece in re.split(r"[,;\n]", text.strip("[] "))]
@@ -288,4 +304,6 @@ def listed(value: Any, *, split: bool) -> list[str]:
 def _number(text: str) -> int | None:
     """The number in "7", "Chunk 7" or "chunk 7 | Title: text"."""
     match = re.match(r"(?:chunk)?\W*(\d{1,9})\b", text, re.IGNORECASE)
-    return int(match[1]) if match else None
+    if match:
+        return int(match[1])
+    return None

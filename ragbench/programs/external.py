@@ -81,7 +81,8 @@ class ModuleKnobs(ProgramKnobs):
 class ModuleProgram(RAGProgram[ModuleKnobs]):
     """Answer a question with a given module."""
 
-    family, calls = "workflow", "those of the module"
+    family = "workflow"
+    calls = "those of the module"
     make: type[dspy.Module]
     #: The module that was handed over as an object.
     given: dspy.Module | None = None
@@ -122,7 +123,10 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
             settings["trace"] = []
         with use(context, **settings), contained(self.name):
             prediction = _as_prediction(self.module(**self._inputs(trace.question)))
-        answer = None if prediction is None else prediction.get("answer")
+        if prediction is None:
+            answer = None
+        else:
+            answer = prediction.get("answer")
         if prediction is None or not isinstance(answer, str | int | float):
             raise ConfigError(
                 f"{self.name} must return a dspy.Prediction with a text `answer`, not {answer!r}"
@@ -130,7 +134,10 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         passages = _passages(prediction, trace)
         thought = str(prediction.get("reasoning") or "")
         trace.step("answer", input=trace.question, thought=thought, observation=str(answer))
-        outputs = {name: value for name, value in prediction.items() if name not in _KNOWN}
+        outputs = {}
+        for name, value in prediction.items():
+            if name not in _KNOWN:
+                outputs[name] = value
         prediction = trace.prediction(str(answer), "answered", passages=passages or None)
         prediction.outputs = outputs
         prediction.shown = None  # what a foreign module shows its model is not known
@@ -223,7 +230,10 @@ def program_digest(spec: str) -> str:
     if digest := handed_over.digest_of(spec):
         return digest
     program = load_program(spec)
-    made = program.make if issubclass(program, ModuleProgram) else program
+    if issubclass(program, ModuleProgram):
+        made = program.make
+    else:
+        made = program
     return handed_over.digest_of_code(spec, made)
 
 

@@ -23,7 +23,8 @@ from ragbench.signatures import AnswerFromContext
 #: The published code takes so many times the entities it is told to, and keeps them all.
 _OVERSAMPLED = 2
 #: Relations per entity that lead to others; lowest level of reports, of which 0 is the top.
-_RELATIONS_EACH, _LEVEL = 10, 2
+_RELATIONS_EACH = 10
+_LEVEL = 2
 
 
 class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
@@ -43,7 +44,9 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
 class GraphRAG(IndexProgram[GraphRAGKnobs]):
     """Gather reports, facts and texts about the entities of the question, then answer."""
 
-    name, family, paper = "graph_rag", "graph", "arXiv:2404.16130"
+    name = "graph_rag"
+    family = "graph"
+    paper = "arXiv:2404.16130"
     calls = "1 (index: one per passage, per long description and per community)"
     Index = lm_index.KnowledgeGraph
     variants = {  # noqa: RUF012
@@ -56,7 +59,8 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        index, shown = self.opened(trace), list[Passage]()
+        index = self.opened(trace)
+        shown = list[Passage]()
         passages = trace.search_by(
             lambda: self._gathered(trace, index, shown), trace.question, k=self.knobs.k
         )
@@ -68,7 +72,8 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         self, trace: Trace, index: lm_index.KnowledgeGraph, shown: list[Passage]
     ) -> list[Passage]:
         """Texts, then reports and tables; `shown` gets them in the order of the prompt."""
-        knobs, tokens = self.knobs, self.knobs.context_tokens
+        knobs = self.knobs
+        tokens = self.knobs.context_tokens
         entities = index.nearest(trace.question, _OVERSAMPLED * knobs.k)
         if not entities:
             trace.count("no_seed")
@@ -77,9 +82,12 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
             )
             return list(shown)
         graph = index.entities, index.relations
-        reports, rows, texts = list[Passage](), list[Passage](), list[Passage]()
+        reports = list[Passage]()
+        rows = list[Passage]()
+        texts = list[Passage]()
         if knobs.ablation != "reports":
-            limit, level = int(tokens * knobs.report_share), _LEVEL
+            limit = int(tokens * knobs.report_share)
+            level = _LEVEL
             for i in lm_index.chosen_reports(entities, index.reports, level=level, tokens=limit):
                 report = index.reports[i]
                 reports.append(Passage(f"report-{i}", report.title, report.text))
@@ -87,7 +95,10 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
             limit = max(int(tokens * (1 - knobs.report_share - knobs.text_share)), 0)
             lines = lm_index.tables(entities, *graph, tokens=limit, each=_RELATIONS_EACH)
             named = zip(("Entities", "Relations"), lines, strict=True)
-            rows = [Passage(name.lower(), name, "\n".join(part)) for name, part in named if part]
+            rows = []
+            for name, part in named:
+                if part:
+                    rows.append(Passage(name.lower(), name, "\n".join(part)))
         if knobs.ablation != "texts":
             limit = int(tokens * knobs.text_share)
             places = lm_index.chosen_passages(entities, *graph, index.sizes, tokens=limit)

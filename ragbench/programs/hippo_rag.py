@@ -47,7 +47,9 @@ class HippoRAGKnobs(HippoSettings, ProgramKnobs):
 class HippoRAG(IndexProgram[HippoRAGKnobs]):
     """Choose facts that help, find the passages near them in a graph, then answer from these."""
 
-    name, family, paper = "hippo_rag", "graph", "arXiv:2502.14802"
+    name = "hippo_rag"
+    family = "graph"
+    paper = "arXiv:2502.14802"
     calls = "2; 1 where no fact was read (index: two per passage)"
     Index = HippoIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
@@ -68,7 +70,8 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def _seeds(self, trace: Trace, index: HippoIndex) -> dict[int, float]:
-        knobs, question = self.knobs, trace.question
+        knobs = self.knobs
+        question = trace.question
         if knobs.linking == "phrases":
             return index.nearest_phrases([question], knobs.linking_top_k)
         if knobs.linking == "entities":
@@ -82,7 +85,10 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
             lines = [f"[{number}] {text}" for number, text in enumerate(texts.values(), start=1)]
             reply = trace.ask(self.select, otherwise={"keep": []}, question=question, facts=lines)
             wanted = dict.fromkeys(reply.keep or [])
-            kept = [facts[number - 1] for number in wanted if 1 <= number <= len(facts)]
+            kept = []
+            for number in wanted:
+                if 1 <= number <= len(facts):
+                    kept.append(facts[number - 1])
         shown = {texts[fact]: round(float(scores[fact]), 4) for fact in facts}
         observation = "; ".join(texts[fact] for fact in kept)
         trace.step("link", input=question, observation=observation, notes={"facts": shown})

@@ -66,7 +66,9 @@ class IRCoTKnobs(ProgramKnobs):
 class IRCoT(RAGProgram[IRCoTKnobs]):
     """Think one sentence, search with it, and repeat until the answer follows."""
 
-    name, family, paper = "ircot", "recursive", "arXiv:2212.10509"
+    name = "ircot"
+    family = "recursive"
+    paper = "arXiv:2212.10509"
     calls = "steps (<= max_steps) + 1 forced or reader call"
     autonomy = core.Autonomy("no", "yes", "partly")
     variants = {  # noqa: RUF012
@@ -87,7 +89,10 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        step = CoTStep if self.knobs.tell_left else CoTStep.delete("sentences_left")
+        if self.knobs.tell_left:
+            step = CoTStep
+        else:
+            step = CoTStep.delete("sentences_left")
         self.think = predict(step, like=CoTStep)
         if self.knobs.separate_reader:
             self.read = reading(AnswerFromContext, self.knobs.reader)
@@ -102,7 +107,8 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         try:
             answer, reason = self._think_and_search(trace, chain)
         except core.BudgetSpentError:
-            answer, reason = "", "budget"
+            answer = ""
+            reason = "budget"
         kept = chain.kept()
         if chain.passages and not kept:
             raise AllLeftOutError(
@@ -155,7 +161,8 @@ class Chain:
     """One question's sentences, and the passages found with the best score each ever had."""
 
     def __init__(self, trace: Trace, knobs: IRCoTKnobs) -> None:
-        self.trace, self.knobs = trace, knobs
+        self.trace = trace
+        self.knobs = knobs
         self.thoughts: list[str] = []
         self.passages: dict[str, Passage] = {}
         self.best: dict[str, float] = {}
@@ -164,10 +171,16 @@ class Chain:
     def search(self, query: str) -> tuple[str, ...]:
         """The pids found for `query`, whose passages are taken."""
         if self.knobs.skip_inferences:
-            words = [word for word in query.split() if word.lower() not in _QUESTION_WORDS]
+            words = []
+            for word in query.split():
+                if word.lower() not in _QUESTION_WORDS:
+                    words.append(word)
             query = " ".join(words) or query
         found = self.trace.search(query, k=self.knobs.k)
-        new = [passage for passage in found if passage.pid not in self.passages]
+        new = []
+        for passage in found:
+            if passage.pid not in self.passages:
+                new.append(passage)
         if long := sum(map(self._too_long, new)):
             self.trace.count("passage_left_out", long)
         self.add(found)
@@ -184,8 +197,13 @@ class Chain:
         """What is searched with next: the last sentence, or the last that states a fact."""
         if not self.knobs.skip_inferences:
             return self.thoughts[-1]
-        facts = [thought for thought in self.thoughts if not is_inference(thought)]
-        return facts[-1] if facts else self.trace.question
+        facts = []
+        for thought in self.thoughts:
+            if not is_inference(thought):
+                facts.append(thought)
+        if facts:
+            return facts[-1]
+        return self.trace.question
 
     def kept(self) -> list[Passage]:
         passages = [passage for passage in self.passages.values() if not self._too_long(passage)]

@@ -47,7 +47,9 @@ class LightRAGKnobs(LightSettings, ProgramKnobs):
 class LightRAG(IndexProgram[LightRAGKnobs]):
     """Find entities and relations by keywords of two levels, then answer from them and texts."""
 
-    name, family, paper = "light_rag", "graph", "arXiv:2410.05779"
+    name = "light_rag"
+    family = "graph"
+    paper = "arXiv:2410.05779"
     calls = "2 (index: one per passage); naive: 1"
     Index = LightIndex
     variants = {  # noqa: RUF012
@@ -65,7 +67,9 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
 
     @property
     def index_kind(self) -> type[LMIndex]:
-        return LMIndex if self.knobs.mode == "naive" else LightIndex
+        if self.knobs.mode == "naive":
+            return LMIndex
+        return LightIndex
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)
@@ -105,7 +109,8 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
     ) -> list[Passage]:
         """The passages to read; `graph` gets entities and relations as the prompt shows them."""
         knobs = self.knobs
-        entities, relations = list[int](), list[int]()
+        entities = list[int]()
+        relations = list[int]()
         sources: list[list[int]] = []
         if isinstance(index, LightIndex):
             entities, relations = self._found(index, high, low)
@@ -120,7 +125,10 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
             sources.insert(0, nearest)
         rows = _in_turn(*sources)[: knobs.k]
         passages = trace.retriever.presented(trace.question, [index.corpus[row] for row in rows])
-        texts = [passage.text for passage in passages if knobs.texts]
+        texts = []
+        for passage in passages:
+            if knobs.texts:
+                texts.append(passage.text)
         sizes = {"entities": len(entities), "relations": len(relations)}
         notes = {**sizes, "retrieved": [*graph, *texts]}
         trace.step("search", input=trace.question, of=passages, notes=notes)
@@ -133,7 +141,8 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
         """
         knobs = self.knobs
         wanted: dict[str, Any] = {"k": knobs.top_k, "least": knobs.min_cosine}
-        near, links = list[int](), list[int]()
+        near = list[int]()
+        links = list[int]()
         if knobs.mode != "global":
             near = index.nearest(low, index.entity_vectors, **wanted)
         if knobs.mode != "local":
@@ -179,7 +188,8 @@ def _passages_of(
     of_entities = {row for i in entities for row in index.entities[i].passages}
     first = nearest(of_entities, len(entities))
     new = [set(index.relations[i].passages) - set(first) for i in relations]
-    counted, others = 0, set[int]()
+    counted = 0
+    others = set[int]()
     for rows in new:
         counted += not rows <= others
         others |= rows

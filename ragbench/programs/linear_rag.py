@@ -23,7 +23,8 @@ from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext, ExtractEntities
 
 #: Weight of passages against entities where walks start; chance that a walk goes on.
-PASSAGE_WEIGHT, DAMPING = 0.05, 0.5
+PASSAGE_WEIGHT = 0.05
+DAMPING = 0.5
 
 
 class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
@@ -44,7 +45,9 @@ class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
 class LinearRAG(IndexProgram[LinearRAGKnobs]):
     """Find passages through the entities of the question, then answer from them."""
 
-    name, family, paper = "linear_rag", "graph", "arXiv:2510.10114"
+    name = "linear_rag"
+    family = "graph"
+    paper = "arXiv:2510.10114"
     calls = "2; 1 with entities=spacy or regex (index: one per passage, or none)"
     Index = lm_index.LinearIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
@@ -57,12 +60,16 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
 
     @property
     def index_kind(self) -> type[lm_index.LMIndex]:
-        return lm_index.LMIndex if self.knobs.ablation == "graph" else lm_index.LinearIndex
+        if self.knobs.ablation == "graph":
+            return lm_index.LMIndex
+        return lm_index.LinearIndex
 
     @property
     def label(self) -> str:
         """The entities of a pattern make another system."""
-        return "linear_rag[regex entities]" if self.knobs.entities == "regex" else self.name
+        if self.knobs.entities == "regex":
+            return "linear_rag[regex entities]"
+        return self.name
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)
@@ -72,7 +79,8 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def _mentions(self, trace: Trace) -> list[str]:
-        knobs, question = self.knobs, trace.question
+        knobs = self.knobs
+        question = trace.question
         if knobs.ablation == "graph":
             return []
         if knobs.entities == "spacy":
@@ -88,13 +96,20 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
     def _ranked(
         self, trace: Trace, index: lm_index.LMIndex, mentions: Sequence[str]
     ) -> list[Passage]:
-        knobs, question = self.knobs, trace.question
-        seeds = index.seeds(mentions) if isinstance(index, lm_index.LinearIndex) else []
+        knobs = self.knobs
+        question = trace.question
+        if isinstance(index, lm_index.LinearIndex):
+            seeds = index.seeds(mentions)
+        else:
+            seeds = []
         if not isinstance(index, lm_index.LinearIndex) or not seeds:
             if knobs.ablation != "graph":
                 trace.count("no_seed")
             return index.search(question, k=knobs.k)
-        hops = 1 if knobs.ablation == "bridging" else knobs.max_iterations
+        if knobs.ablation == "bridging":
+            hops = 1
+        else:
+            hops = knobs.max_iterations
         reached = index.activated(
             question,
             seeds,

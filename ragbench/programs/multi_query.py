@@ -31,7 +31,10 @@ class MultiQueryKnobs(ProgramKnobs):
 class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
     """Search with several wordings of the question, then answer from the fused passages."""
 
-    name, family, paper, calls = "multi_query", "workflow", "arXiv:2402.03367", "2"
+    name = "multi_query"
+    family = "workflow"
+    paper = "arXiv:2402.03367"
+    calls = "2"
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -46,9 +49,13 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def _queries(self, trace: Trace) -> list[str]:
-        kind, most = QUERY_KINDS[self.knobs.mode], self.knobs.n_queries
+        kind = QUERY_KINDS[self.knobs.mode]
+        most = self.knobs.n_queries
         reply = trace.ask(self.expand, otherwise={"queries": []}, kind=kind, n=most)
         written = [" ".join(query.split()) for query in reply.queries[:most]]
         trace.step("plan", observation="\n".join(written))
-        queries = [trace.question] if self.knobs.include_original else []
+        if self.knobs.include_original:
+            queries = [trace.question]
+        else:
+            queries = []
         return distinct([*queries, *written]) or [trace.question]

@@ -19,11 +19,13 @@ from ragbench.lms.lm import OWN
 @cache
 def follow_threads() -> None:
     """From now on, threads that such a module starts, or gives work, have its settings."""
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    start = threading.Thread.start
+    submit = ThreadPoolExecutor.submit
 
     def start_with_settings(thread: threading.Thread) -> None:
         if dspy.settings.get(OWN):
-            context, run = copy_context(), thread.run
+            context = copy_context()
+            run = thread.run
             thread.run = lambda: context.run(run)  # type: ignore[method-assign]
         start(thread)
 

@@ -51,14 +51,18 @@ class ReActKnobs(ProgramKnobs):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("search", "lookup") if self.lookup else ("search",)
+        if self.lookup:
+            return ("search", "lookup")
+        return ("search",)
 
 
 @PROGRAMS.register("react")
 class ReActRAG(RAGProgram[ReActKnobs]):
     """Think and use tools in turns until the answer is found."""
 
-    name, family, paper = "react", "agentic", "arXiv:2210.03629"
+    name = "react"
+    family = "agentic"
+    paper = "arXiv:2210.03629"
     calls = (
         "steps (<= max_steps) + 1 if forced; "
         "tree: branching per open path (<= width) and step, + 1 if forced"
@@ -79,7 +83,10 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         knobs = self.knobs
-        box = PageTools(trace, knobs) if knobs.variant == "page" else CorpusTools(trace, knobs)
+        if knobs.variant == "page":
+            box: PageTools | CorpusTools = PageTools(trace, knobs)
+        else:
+            box = CorpusTools(trace, knobs)
         if knobs.variant == "tree_search":
             return self._tree(trace, box)
         loop = self._loop(box, guards=knobs.guards)
@@ -137,11 +144,10 @@ class CorpusTools(ReActTools):
 
     def lookup(self, name: str) -> str | tools.Seen:
         """Find a name in the passages found so far."""
-        lines = [
-            f"{passage.title} [{index}] {sentence}"
-            for passage in self.trace.passages
-            for index, sentence in matching(passage, name, title_too=True)
-        ]
+        lines = []
+        for passage in self.trace.passages:
+            for index, sentence in matching(passage, name, title_too=True):
+                lines.append(f"{passage.title} [{index}] {sentence}")
         return "\n".join(lines) or tools.Seen("No sentence has this text.", empty=True)
 
 
@@ -149,14 +155,16 @@ class PageTools(ReActTools):
     """ReAct's own: `search` opens the page of that title, `lookup` walks it one hit at a time."""
 
     page: Passage | None = None
-    _sought, _cursor = "", 0
+    _sought = ""
+    _cursor = 0
 
     def search(self, entity: str) -> str:
         """Open the page of this name."""
         # A page of exactly that title, whatever its case, opens wherever it ranks. Otherwise it is
         # one of the pages found, by its title but for marks and articles, or by that without the
         # bracket at its end: Wikipedia's search reaches "Paris (film)" by "Paris" as well.
-        corpus, name = self.trace.retriever.corpus, normalise_answer(entity)
+        corpus = self.trace.retriever.corpus
+        name = normalise_answer(entity)
         place = corpus.titled(entity)
         page: Passage | None = None
         if place is not None:
@@ -168,7 +176,9 @@ class PageTools(ReActTools):
             if (page := next(fitting, None)) is None:
                 similar = list(dict.fromkeys(p.title for p in found))[:5]
                 return f"Could not find {entity}. Similar: {', '.join(similar) or 'none'}."
-        self.page, self._sought, self._cursor = page, "", 0
+        self.page = page
+        self._sought = ""
+        self._cursor = 0
         return " ".join(core.sentences_of(page)[:5])
 
     def lookup(self, text: str) -> str | tools.Seen:
@@ -176,7 +186,8 @@ class PageTools(ReActTools):
         if self.page is None:
             return tools.Seen("No page is open. Use search first.", empty=True)
         if text != self._sought:
-            self._sought, self._cursor = text, 0
+            self._sought = text
+            self._cursor = 0
         hits = matching(self.page, text)
         if self._cursor >= len(hits):
             return tools.Seen("No more results.", empty=True)
@@ -228,17 +239,24 @@ class StepTree:
             for left in range(self.knobs.max_steps, 0, -1):
                 paths = self._taken(paths, left)
                 if not paths:
-                    return "answered" if self.answers else "no_progress"
+                    if self.answers:
+                        return "answered"
+                    return "no_progress"
         except core.BudgetSpentError:
             return "budget"
-        return "answered" if self.answers else "max_steps"
+        if self.answers:
+            return "answered"
+        return "max_steps"
 
     def selected(self) -> str:
         """The answer that most paths end in, of equals the first, or just the first.
 
         Blank where no path has an answer, or where the passages are to be read.
         """
-        answers = [answer for answer in self.answers if is_answer(answer)]
+        answers = []
+        for answer in self.answers:
+            if is_answer(answer):
+                answers.append(answer)
         if not answers or self.knobs.select == "read":
             return ""
         vote = self.knobs.select == "vote"
@@ -255,7 +273,8 @@ class StepTree:
         for (path, n), turn in zip(asked, turns, strict=False):
             name = f"{path.name}.{n + 1}".lstrip(".")
             if turn.uses:
-                use, others = turn.uses[0], [step.use for step in path.done]
+                use = turn.uses[0]
+                others = [step.use for step in path.done]
                 others += [other.uses[0] for of, _, other in kept if of is path]
                 likeness = (core.jaccard(use.shown, o.shown) for o in others if o.tool == use.tool)
                 if max(likeness, default=0.0) >= ALIKE:

@@ -27,7 +27,9 @@ from ragbench.retrievers import Passage, Retriever
 from ragbench.words import question_key
 
 #: Requirements of the first plan; tries at it; rounds with those that were rolled back.
-MAX_TASKS, DRAFT_TRIES, MAX_ATTEMPTS = 5, 3, 10
+MAX_TASKS = 5
+DRAFT_TRIES = 3
+MAX_ATTEMPTS = 10
 
 _PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
 
@@ -133,7 +135,9 @@ class Progress:
 class REAP(RAGProgram[REAPKnobs]):
     """Plan sub-tasks, extract facts for each, and answer from the facts."""
 
-    name, family, paper = "reap", "recursive", "arXiv:2511.09966"
+    name = "reap"
+    family = "recursive"
+    paper = "arXiv:2511.09966"
     calls = (
         "spec: 2 + 1 per round, + 1 where the planner is asked again; "
         "paper: 2 + per round 1 + look-ups, + 1 if the planner ends it (<= 27)"
@@ -158,7 +162,10 @@ class REAP(RAGProgram[REAPKnobs]):
         paper = self.knobs.variant == "paper"
         done = Progress(trace, paper and self.knobs.use_fulfillment, self.knobs.use_clues)
         try:
-            reason = self._by_plan(done) if paper else self._by_rounds(done)
+            if paper:
+                reason = self._by_plan(done)
+            else:
+                reason = self._by_rounds(done)
         except core.BudgetSpentError:
             reason = "budget"
         notes = [("(partial) " * (f.level == "partial")) + f.statement for f in done.facts]
@@ -168,11 +175,15 @@ class REAP(RAGProgram[REAPKnobs]):
                 notes = self.shown(trace.passages)
         shown = {"notes": list(dict.fromkeys(notes))}
         answer = trace.answer(self.synthesize, last=True, **shown)
-        told = [
-            {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
-            for fact in done.facts
-        ]
-        plan = [task.model_dump() for task in done.plan] if paper else None
+        told = []
+        for fact in done.facts:
+            told.append(
+                {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
+            )
+        if paper:
+            plan = [task.model_dump() for task in done.plan]
+        else:
+            plan = None
         return trace.prediction(answer, reason, facts=told, plan=plan)
 
     # -- spec
@@ -184,7 +195,9 @@ class REAP(RAGProgram[REAPKnobs]):
             if not queries:
                 queries, ended = self._next_queries(done, missing)
                 if not queries:
-                    return "answered" if ended else "no_progress"
+                    if ended:
+                        return "answered"
+                    return "no_progress"
             complete, missing = self._round(done, queries)
             if complete:
                 return "answered"
@@ -220,7 +233,8 @@ class REAP(RAGProgram[REAPKnobs]):
     def _round(self, done: Progress, queries: list[str]) -> tuple[bool, list[str]]:
         trace = done.trace
         rankings = done.search(queries, self.knobs.k)
-        passages, queries = core.fuse(rankings), queries[: len(rankings)]
+        passages = core.fuse(rankings)
+        queries = queries[: len(rankings)]
         item = LookUp("", "", "; ".join(queries))
         if not passages:
             done.read([], [], item)
@@ -229,7 +243,8 @@ class REAP(RAGProgram[REAPKnobs]):
         asked: dict[str, Any] = {"known_facts": done.shown(done.facts), "sub_tasks": queries}
         reply = trace.ask(self.read, otherwise=nothing, context=self.shown(passages), **asked)
         done.keep(done.read(reply.facts or [], passages, item))
-        score, missing = (probability(reply.score), [text.strip() for text in reply.missing or []])
+        score = probability(reply.score)
+        missing = [text.strip() for text in reply.missing or []]
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
         # Of nothing there is nothing to judge, and small models call it complete.
         return score >= self.knobs.complete_at and bool(done.facts), missing
@@ -244,7 +259,8 @@ class REAP(RAGProgram[REAPKnobs]):
         for _ in range(MAX_ATTEMPTS):
             if rounds == self.knobs.max_rounds:
                 break
-            actions, ready = list[signatures.PlanAction](), False
+            actions = list[signatures.PlanAction]()
+            ready = False
             try:
                 actions, ready = self._advance(done, last, sample=malformed)
                 malformed = 0
@@ -295,7 +311,8 @@ class REAP(RAGProgram[REAPKnobs]):
             raise MalformedPlanError("no plan")
         if reply.new_plan:
             done.plan = checked(reply.new_plan)
-        action, plan = "repair" if repair else "plan", "\n".join(_listed(done.plan))
+        action = "repair" if repair else "plan"
+        plan = "\n".join(_listed(done.plan))
         thought, strategy = (str(reply.get(name, "") or "") for name in ("diagnosis", "strategy"))
         notes = {"next": reply.next_step, "strategy": strategy}
         done.trace.step(action, thought=thought, observation=plan, notes=notes)
@@ -307,13 +324,15 @@ class REAP(RAGProgram[REAPKnobs]):
         There are none only after the first round, which at least searches the question.
         """
         met = {fact.requirement for fact in done.facts}
-        ready = [
-            signatures.PlanAction(requirement_id=task.id, query=task.question)
-            for task in done.plan
-            if task.status == "open" and task.id not in met and met.issuperset(task.depends_on)
-        ]
+        ready = []
+        for task in done.plan:
+            if task.status == "open" and task.id not in met and met.issuperset(task.depends_on):
+                ready.append(signatures.PlanAction(requirement_id=task.id, query=task.question))
         question = done.trace.question
-        first = [] if done.searched else [LookUp("", question, question)]
+        if done.searched:
+            first = []
+        else:
+            first = [LookUp("", question, question)]
         return self._look_ups(done, actions) or self._look_ups(done, ready) or first
 
     def _look_ups(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:
@@ -343,14 +362,18 @@ class REAP(RAGProgram[REAPKnobs]):
         def extracted(job: tuple[LookUp, list[Passage]]) -> list[Known]:
             item, passages = job
             asked: dict[str, Any] = {"known_facts": known, "requirement": item.text}
-            context, nothing = self.shown(passages), dict[str, Any](facts=[])
+            context = self.shown(passages)
+            nothing = dict[str, Any](facts=[])
             reply = done.trace.ask(self.extract, otherwise=nothing, context=context, **asked)
             return done.read(reply.facts or [], passages, item)
 
         jobs = list(zip(wanted, rankings, strict=False))  # as many as could be searched
         read = [done.read([], [], item) for item, hits in jobs if not hits]
         read += done.trace.fan_out(extracted, [job for job in jobs if job[1]])
-        found = [fact for facts in read for fact in facts]
+        found = []
+        for facts in read:
+            for fact in facts:
+                found.append(fact)
         done.keep(found)
         return found
 
@@ -360,10 +383,11 @@ def checked(plan: Sequence[signatures.SubTask]) -> list[signatures.SubTask]:
     ids = [task.id for task in plan]
     if not plan or len(set(ids)) < len(ids) or not all(t.question.strip() for t in plan):
         raise MalformedPlanError("empty, blank or repeated requirements")
-    tasks = [
-        task.model_copy(update={"depends_on": [d for d in task.depends_on if d in ids]})
-        for task in plan
-    ]
+    tasks = []
+    for task in plan:
+        tasks.append(
+            task.model_copy(update={"depends_on": [d for d in task.depends_on if d in ids]})
+        )
     try:
         TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
     except CycleError as error:
@@ -380,12 +404,14 @@ def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
     match = _PLACEHOLDER.search(text)
     if match is None:
         return [" ".join(text.split())]
-    stated = [f.statement.rstrip(". ") for f in facts if f.requirement == match[1]]
-    forks = [
-        fork
-        for value in stated or [""]
-        for fork in filled(text[: match.start()] + value + text[match.end() :], facts, most=most)
-    ]
+    stated = []
+    for f in facts:
+        if f.requirement == match[1]:
+            stated.append(f.statement.rstrip(". "))
+    forks = []
+    for value in stated or [""]:
+        for fork in filled(text[: match.start()] + value + text[match.end() :], facts, most=most):
+            forks.append(fork)
     return forks[:most]
 
 
@@ -400,4 +426,6 @@ def _listed(plan: Sequence[signatures.SubTask]) -> list[str]:
 
 def _sampling(sample: int) -> dict[str, Any]:
     """Settings of a call that is the `sample`-th repetition of one that failed; 0 for the first."""
-    return {"temperature": RESAMPLING, "rollout_id": sample} if sample else {}
+    if sample:
+        return {"temperature": RESAMPLING, "rollout_id": sample}
+    return {}

@@ -79,7 +79,9 @@ class Branch:
 class RLM(RAGProgram[RLMKnobs]):
     """Split the question until its parts can be answered, then combine the answers."""
 
-    name, family, paper = "rlm", "rlm", "arXiv:2512.24601"
+    name = "rlm"
+    family = "rlm"
+    paper = "arXiv:2512.24601"
     calls = "nodes + splits (<= max_calls, 22)"
     autonomy = core.Autonomy("partly", "yes", "yes")
 
@@ -153,10 +155,16 @@ class RLM(RAGProgram[RLMKnobs]):
 
     def _breadth(self, branch: Branch) -> int:
         affordable = branch.calls - 2  # this node and its combination; a child costs at least one
-        wanted = 2 if self.knobs.strategy == "binary" else self.knobs.max_children
+        if self.knobs.strategy == "binary":
+            wanted = 2
+        else:
+            wanted = self.knobs.max_children
         if self.knobs.strategy == "adaptive":
             levels = self.knobs.max_depth - branch.depth
-            fitting = [b for b in range(2, wanted + 1) if full_tree(b, levels) <= branch.calls]
+            fitting = []
+            for b in range(2, wanted + 1):
+                if full_tree(b, levels) <= branch.calls:
+                    fitting.append(b)
             wanted = max(fitting, default=2)
         return int(min(wanted, affordable))
 
@@ -179,17 +187,19 @@ class RLM(RAGProgram[RLMKnobs]):
         spent = 1 + sum(child.calls for child in children)
         if not any(map(is_answer, answers)):
             trace.count("no_child_answered")
-            more = [p for p in trace.passages if p.pid not in before]
+            more = []
+            for p in trace.passages:
+                if p.pid not in before:
+                    more.append(p)
             answer = self._leaf(trace, branch, [*passages, *more])
             spent += 1
         elif instruction.lower().strip(" .") == _LAST and is_answer(answers[-1]):
             answer = answers[-1]
         else:
             asked = [child.nodes[0].question for child in children]
-            notes = [
-                f"{question} {found if is_answer(found) else 'unknown'}"
-                for question, found in zip(asked, answers, strict=True)
-            ]
+            notes = []
+            for question, found in zip(asked, answers, strict=True):
+                notes.append(f"{question} {found if is_answer(found) else 'unknown'}")
             shown = {"notes": notes, "question": branch.question, "instruction": instruction}
             answer = trace.answer(self.combine, last=not branch.depth, **shown)
             spent += 1
@@ -227,7 +237,8 @@ def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, s
     Left out are blanks, repetitions and what is already asked at this node or above it.
     """
     parts: dict[int, str] = {}
-    above, asked = {*branch.ancestors, question_key(branch.question)}, {""}
+    above = {*branch.ancestors, question_key(branch.question)}
+    asked = {""}
     for n, text in enumerate(proposed, start=1):
         key = question_key(text)
         if key in above:

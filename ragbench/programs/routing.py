@@ -73,7 +73,10 @@ def question_features(question: str) -> dict[str, float]:
     1 to 4. `comparison`, `yes_no` and `quantity` are 0 or 1.
     """
     found = (name[0] for name in _NAME.finditer(question))
-    names = [name for name in found if len(name.split()) > 1 or not _ASKING.fullmatch(name)]
+    names = []
+    for name in found:
+        if len(name.split()) > 1 or not _ASKING.fullmatch(name):
+            names.append(name)
     closed = bool(_CLOSED.match(question.strip()))
     # Two things set side by side: two names, and words that compare or choose.
     side_by_side = (closed or _COMPARING.search(question)) and _JOINED.search(question)
@@ -200,7 +203,9 @@ class _Programs:
 class Router(RAGProgram):
     """Choose a program for the question and let it answer."""
 
-    name, family, paper = "router", "workflow", "arXiv:2403.14403"
+    name = "router"
+    family = "workflow"
+    paper = "arXiv:2403.14403"
     calls = "those of the program chosen"
     Knobs = RouterKnobs  # type: ignore[assignment]
     variants: Mapping[str, Mapping[str, Any]] = {}  # type: ignore[misc]
@@ -209,14 +214,14 @@ class Router(RAGProgram):
         dspy.Module.__init__(self)
         if policy is None:
             raise ConfigError("router runs a policy: give --policy, of `recommend --router`")
-        self.retriever, self.policy = retriever, policy
+        self.retriever = retriever
+        self.policy = policy
         used = sorted({leaf.program for _, leaf in leaves(policy.rule)})
-        made = {
-            number: PROGRAMS.get(policy.programs[number].program)(
+        made = {}
+        for number in used:
+            made[number] = PROGRAMS.get(policy.programs[number].program)(
                 retriever, **policy.programs[number].set
             )
-            for number in used
-        }
         self.programs = _Programs(made)
         #: Those of the program that may ask most, for the limits of a question.
         self.knobs = max((each.knobs for each in made.values()), key=lambda k: k.max_calls)

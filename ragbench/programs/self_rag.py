@@ -126,7 +126,9 @@ def select(candidates: Sequence[Candidate], selection: str) -> str:
 class SelfRAG(RAGProgram[SelfRAGKnobs]):
     """Decide whether to search, answer from each passage, grade the answers, and keep the best."""
 
-    name, family, paper = "self_rag", "agentic", "arXiv:2310.11511"
+    name = "self_rag"
+    family = "agentic"
+    paper = "arXiv:2310.11511"
     calls = (
         "2 if direct; combined: 1 + 2 num_candidates; per_passage: 1 + k + 3 per relevant passage; "
         "bridge: as combined, 1 more where none answers; none of these for a blank answer"
@@ -166,14 +168,16 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         else:
             candidates = self._by_passage(trace, passages)
         least = _SUPPORTED.index(self.knobs.support_threshold)
-        answers = [
-            candidate
-            for candidate in candidates
-            if is_answer(candidate.answer) and _SUPPORTED.index(candidate.support) >= least
-        ]
+        answers = []
+        for candidate in candidates:
+            if is_answer(candidate.answer) and _SUPPORTED.index(candidate.support) >= least:
+                answers.append(candidate)
         if answers:
             return trace.prediction(select(answers, self.knobs.select), "answered")
-        relevant = [c.relevant for c in candidates if c.relevant is not None]
+        relevant = []
+        for c in candidates:
+            if c.relevant is not None:
+                relevant.append(c.relevant)
         trace.count("no_passage_answered" if relevant else "no_relevant_passage")
         if not self.knobs.together or not relevant:
             return trace.prediction(NO_ANSWER, "answered")  # that there is none
@@ -245,18 +249,23 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _grade(
         self, trace: Trace, predictor: dspy.Module, field: str, inputs: Mapping[str, Any]
     ) -> Probabilities:
-        labels, source = _LABELS[field], self.knobs.confidence_source
+        labels = _LABELS[field]
+        source = self.knobs.confidence_source
         given = {"question": trace.question, **inputs}
         said = ask_probabilities(trace, predictor, field, labels, source=source, **given)
         return said or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:
-        score, likely = grades.score(self.knobs), grades.likely
+        score = grades.score(self.knobs)
+        likely = grades.likely
         trace.step(
             "critique",
             observation=answer,
             of=[passage],
             notes={**likely, "score": round(score, 4)},
         )
-        relevant = passage if likely["relevance"] == "relevant" else None
+        if likely["relevance"] == "relevant":
+            relevant = passage
+        else:
+            relevant = None
         return Candidate(answer, score, relevant, likely["support"])

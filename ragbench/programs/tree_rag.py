@@ -43,7 +43,9 @@ class TreeRAGKnobs(TreeSettings, ProgramKnobs):
 class TreeRAG(IndexProgram[TreeRAGKnobs]):
     """Search a tree of summaries once, then answer from its nodes."""
 
-    name, family, paper = "tree_rag", "graph", "arXiv:2401.18059, arXiv:2406.09979"
+    name = "tree_rag"
+    family = "graph"
+    paper = "arXiv:2401.18059, arXiv:2406.09979"
     calls = "1 (index: one per cluster)"
     Index = SummaryTree
     variants = {  # noqa: RUF012
@@ -90,7 +92,8 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
 class RAPTOR(TreeRAG):
     """Search a tree of summaries once, then answer from its nodes."""
 
-    name, paper = "raptor", "arXiv:2401.18059"
+    name = "raptor"
+    paper = "arXiv:2401.18059"
     variants = {  # noqa: RUF012
         "collapsed": {},
         "traversal": {"mode": "traversal", "k": 5},

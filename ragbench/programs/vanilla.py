@@ -21,7 +21,9 @@ from ragbench.signatures import AnswerFromContext, DirectAnswer
 class DirectRAG(RAGProgram):
     """Answer from memory."""
 
-    name, family, calls = "direct", "baseline", "1"
+    name = "direct"
+    family = "baseline"
+    calls = "1"
     chooses = False
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -43,7 +45,10 @@ class VanillaKnobs(ProgramKnobs):
 class VanillaRAG(RAGProgram[VanillaKnobs]):
     """Search once with the question, then answer from the passages."""
 
-    name, family, paper, calls = "vanilla", "baseline", "arXiv:2005.11401", "1"
+    name = "vanilla"
+    family = "baseline"
+    paper = "arXiv:2005.11401"
+    calls = "1"
     variants = {"default": {}, "naive_rag": {"k": 5, "context_tokens": 7000}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:

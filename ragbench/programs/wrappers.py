@@ -88,7 +88,10 @@ def bare_answer(answer: str, question: str = "") -> str:
     answer to a yes/no question that starts with yes or no, that word. Where nothing would be left,
     the answer as it is.
     """
-    lines = [line for line in answer.splitlines() if line.strip(_WRAPPING)]
+    lines = []
+    for line in answer.splitlines():
+        if line.strip(_WRAPPING):
+            lines.append(line)
     bare = lines[0].strip(_WRAPPING) if lines else ""
     labelled = _LABEL.match(bare)
     if labelled and labelled.end() == len(bare) and len(lines) > 1:
@@ -97,7 +100,10 @@ def bare_answer(answer: str, question: str = "") -> str:
         bare = bare[labelled.end() :].strip(_WRAPPING)
     if bare.endswith(".") and not re.search(r"(?:\b[^\W\d]|\.\w*)\.$", bare):
         bare = bare[:-1].strip(_WRAPPING)
-    closed = _YES_NO.match(bare) if _CLOSED_QUESTION.match(question.strip()) else None
+    if _CLOSED_QUESTION.match(question.strip()):
+        closed = _YES_NO.match(bare)
+    else:
+        closed = None
     return (closed[0] if closed else bare) or answer
 
 
@@ -166,7 +172,10 @@ class Voting(Around):
     def forward(self, question: str) -> dspy.Prediction:
         votes = self.many if question in self.more else self.few
         cast = fan_out(lambda number: self._vote(question, number), range(votes))
-        given = [p for p in cast if p.answer != NO_ANSWER]
+        given = []
+        for p in cast:
+            if p.answer != NO_ANSWER:
+                given.append(p)
         tally = Counter(normalise_answer(p.answer) for p in given)
         most = max(tally.values(), default=0)
         winner = next((p for p in given if tally[normalise_answer(p.answer)] == most), cast[0])

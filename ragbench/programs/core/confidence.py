@@ -31,8 +31,14 @@ def grader(signature: type[dspy.Signature], source: Weighing) -> dspy.Module:
     """A predictor of a label by `signature` that `ask_probabilities` can read."""
     if source == "verbal":
         return predict(signature)
-    bare = signature.delete("confidence") if "confidence" in signature.fields else signature
-    asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if source == "logprob" else {}
+    if "confidence" in signature.fields:
+        bare = signature.delete("confidence")
+    else:
+        bare = signature
+    if source == "logprob":
+        asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+    else:
+        asked = {}
     return predict(bare, like=signature, **asked)
 
 
@@ -52,7 +58,10 @@ def ask_probabilities(
         return None
     if source == "logprob":
         return label_probabilities(reply, field, value, labels)
-    stated = reply.get("confidence") if source == "verbal" else None
+    if source == "verbal":
+        stated = reply.get("confidence")
+    else:
+        stated = None
     return _spread(value, 1.0 if stated is None else probability(stated, default=1.0), labels)
 
 
@@ -82,10 +91,15 @@ def label_probabilities(
         options = {option.token: option.logprob for option in first.top_logprobs}
         for text, logprob in {first.token: first.logprob, **options}.items():
             token = _bare(text)
-            meant = [label for label in labels if token and _bare(str(label)).startswith(token)]
+            meant = []
+            for label in labels:
+                if token and _bare(str(label)).startswith(token):
+                    meant.append(label)
             if len(meant) == 1:  # a token that begins two labels tells nothing
                 weights[meant[0]] += math.exp(logprob)
-    return normalised(weights) if any(weights.values()) else _spread(value, 1.0, labels)
+    if any(weights.values()):
+        return normalised(weights)
+    return _spread(value, 1.0, labels)
 
 
 def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, float]]:
@@ -95,12 +109,15 @@ def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, f
     """
     if reply.get("parse_fallback") or reply.get("partial_reply"):
         return []
-    content, value = _tokens(reply), str(reply[field] or "")
+    content = _tokens(reply)
+    value = str(reply[field] or "")
     for written in filter(None, (json.dumps(value, ensure_ascii=False)[1:-1], value)):
         begin = _place(content, field, written)
         if begin is None:
             continue
-        end, found, start = begin + len(written), [], 0
+        end = begin + len(written)
+        found = []
+        start = 0
         for token in content:
             # What stands before or after the value in its first or last token is not part of it.
             text = token.token[max(begin - start, 0) : max(end - start, 0)]
@@ -126,7 +143,9 @@ def _place(content: Sequence[Any], field: str, value: str) -> int | None:
     text = "".join(token.token for token in content)
     after = text.rfind(field) + len(field) if field in text else 0
     match = re.compile(re.escape(value), re.IGNORECASE).search(text, after)
-    return match.start() if match else None
+    if match:
+        return match.start()
+    return None
 
 
 def probability(value: Any, *, default: float = 0.0) -> float:

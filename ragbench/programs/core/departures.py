@@ -53,13 +53,18 @@ class Departure:
     def line(self) -> str:
         """The departure in one sentence."""
         undo = f"; undone by {self.undo}" if self.undo else ""
-        of = f" (of {', '.join(self.variants)})" if self.variants else ""
+        if self.variants:
+            of = f" (of {', '.join(self.variants)})"
+        else:
+            of = ""
         return f"{self.theirs} ({self.where}); here: {self.ours}{undo}{of}"
 
 
 def _plain(value: Any) -> Any:
     """A knob as the file has it: no guards at all are `false`."""
-    return False if value in ((), []) else value
+    if value in ((), []):
+        return False
+    return value
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,10 @@ class IndexProgram(RAGProgram[K]):
         corpus = self.retriever.corpus
         corpora = [corpus]
         if isinstance(self.retriever, PerQuestion):
-            places = [own for text in questions for own in corpus.contexts_of(text)]
+            places = []
+            for text in questions:
+                for own in corpus.contexts_of(text):
+                    places.append(own)
             corpora = [corpus.subset(own) for own in places]
         with dspy.context(lm=self._index_lm()):
             indexes, ahead = rehearsed(self.index_kind, corpora, **self._settings())
@@ -102,7 +105,10 @@ class IndexProgram(RAGProgram[K]):
             index = self.index_of(trace.retriever)
         if index.is_bare:
             trace.count("bare_index")
-        cost = {name: fact for name, fact in index.facts().items() if name != "index_s"}
+        cost = {}
+        for name, fact in index.facts().items():
+            if name != "index_s":
+                cost[name] = fact
         trace.step("index", notes=cost)  # no time: the same run leaves the same steps
         return index
 
@@ -139,7 +145,10 @@ class IndexProgram(RAGProgram[K]):
         return role_lm(next((call.role for call in self.other_calls()), ""))
 
     def _settings(self) -> dict[str, Any]:
-        lm = str(getattr(self._index_lm(), "model", "")) if self.other_calls() else ""
+        if self.other_calls():
+            lm = str(getattr(self._index_lm(), "model", ""))
+        else:
+            lm = ""
         names = self.index_kind.Settings.model_fields
         return {"lm": lm, **{name: getattr(self.knobs, name) for name in names}}
 
@@ -169,7 +178,9 @@ def index_ahead(program: RAGProgram, questions: Sequence[str]) -> list[IndexAhea
 def index_facts(program: RAGProgram) -> Mapping[str, Any]:
     """What the indexes of `program` took and how large they are; empty for none."""
     facts = [indexed.index_facts() for indexed in index_programs(program)]
-    return facts[0] if len(facts) == 1 else _summed(facts)
+    if len(facts) == 1:
+        return facts[0]
+    return _summed(facts)
 
 
 def _summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

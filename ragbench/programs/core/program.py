@@ -85,7 +85,9 @@ def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Mod
 
 def reading(signature: type[dspy.Signature], reader: Reader) -> dspy.Module:
     """The predictor of `signature` that the knob `reader` names."""
-    return chain_of_thought(signature) if reader == "cot" else predict(signature)
+    if reader == "cot":
+        return chain_of_thought(signature)
+    return predict(signature)
 
 
 def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
@@ -243,14 +245,15 @@ PROGRAMS: Registry[type[RAGProgram]] = Registry(
 def done_so_far(error: Exception) -> dspy.Prediction | None:
     """What a program had done when `error` left its `forward`: steps, searches, passages."""
     trace = getattr(error, "ragbench_trace", None)
-    return trace.prediction("") if isinstance(trace, Trace) else None
+    if isinstance(trace, Trace):
+        return trace.prediction("")
+    return None
 
 
 def calls_of(program: RAGProgram) -> list[CallKind]:
     """Every kind of LM call of `program`: its predictors', in DSPy's order, then the others."""
-    rows = [
-        CallKind(name.removeprefix("self."), module.rb_signature, module.rb_role)
-        for name, module in program.named_sub_modules()
-        if getattr(module, "rb_signature", "")
-    ]
+    rows = []
+    for name, module in program.named_sub_modules():
+        if getattr(module, "rb_signature", ""):
+            rows.append(CallKind(name.removeprefix("self."), module.rb_signature, module.rb_role))
     return [*rows, *program.other_calls()]

@@ -69,7 +69,10 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
     for name, value in inputs.items():
         if name == "question" or not isinstance(value, str | list):
             continue
-        lines = [value] if isinstance(value, str) else [v for v in value if isinstance(v, str)]
+        if isinstance(value, str):
+            lines = [value]
+        else:
+            lines = [v for v in value if isinstance(v, str)]
         pids += [line.pid for line in lines if isinstance(line, Line)]
         if rest := [line for line in lines if line and not isinstance(line, Line)]:
             others[name] = rest
@@ -121,7 +124,10 @@ def _beginnings(passage: Passage) -> tuple[str, ...]:
 
 def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
     """`inputs` cut to half, or None where there is nothing left to cut."""
-    sizes = {name: _size(value) for name, value in inputs.items() if name not in _WHOLE}
+    sizes = {}
+    for name, value in inputs.items():
+        if name not in _WHOLE:
+            sizes[name] = _size(value)
     total = sum(sizes.values())
     room = total // 2
     if room < _LEAST:
@@ -139,7 +145,9 @@ def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         if size > cap
     }
     shorter = {**inputs, **cut}
-    return shorter if sum(_size(shorter[name]) for name in sizes) < total else None
+    if sum(_size(shorter[name]) for name in sizes) < total:
+        return shorter
+    return None
 
 
 def _size(value: Any) -> int:
@@ -148,7 +156,9 @@ def _size(value: Any) -> int:
         return len(value)
     if isinstance(value, dspy.History):
         return sum(len(str(message)) for message in value.messages)
-    return sum(map(_size, value)) if isinstance(value, list) else 0
+    if isinstance(value, list):
+        return sum(map(_size, value))
+    return 0
 
 
 def _cut(value: Any, room: int, *, newest: bool = False) -> Any:
@@ -158,13 +168,18 @@ def _cut(value: Any, room: int, *, newest: bool = False) -> Any:
     if isinstance(value, list):
         kept: list[Any] = []
         for part in reversed(value) if newest else value:
-            size = len(str(part)) if isinstance(part, dict) else _size(part)
+            if isinstance(part, dict):
+                size = len(str(part))
+            else:
+                size = _size(part)
             if size > room:
                 kept = kept or [_cut(part, room)]
                 break
             kept.append(part)
             room -= size
-        return kept[::-1] if newest else kept
+        if newest:
+            return kept[::-1]
+        return kept
     if not isinstance(value, str):
         return value
     length = max(room - len(_MARK), 0)
@@ -172,4 +187,6 @@ def _cut(value: Any, room: int, *, newest: bool = False) -> Any:
         cut = "... " + value[len(value) - length :].split(" ", 1)[-1]
     else:
         cut = value[:length].rsplit(" ", 1)[0] + _MARK
-    return Line(cut, value.pid) if isinstance(value, Line) else cut
+    if isinstance(value, Line):
+        return Line(cut, value.pid)
+    return cut

@@ -68,8 +68,11 @@ def with_answers(
 
 def jaccard(a: str, b: str) -> float:
     """Shared words of the normalised texts over all their words, in [0, 1]; 1 for two blanks."""
-    one, other = set(tokens(a)), set(tokens(b))
-    return len(one & other) / len(one | other) if one | other else 1.0
+    one = set(tokens(a))
+    other = set(tokens(b))
+    if one | other:
+        return len(one & other) / len(one | other)
+    return 1.0
 
 
 def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion = "rrf") -> list[Passage]:

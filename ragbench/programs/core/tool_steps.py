@@ -88,7 +88,10 @@ def rendered(done: Sequence[Done]) -> str:
     blocks = []
     for step in done:
         # A small model would copy the thought of a repeated step once more.
-        thought = f" {step.thought}" if step.thought and step.observation != REPEATED else ""
+        if step.thought and step.observation != REPEATED:
+            thought = f" {step.thought}"
+        else:
+            thought = ""
         head = f"Step {step.turn + 1}.{thought}\n{step.use.tool}({step.use.shown}) showed:\n"
         blocks.append(head + step.observation)
     return "\n\n".join(blocks)
@@ -103,9 +106,13 @@ def argument_text(value: Any) -> str:
         return next(filter(None, map(argument_text, value.values())), "")
     if isinstance(value, list | tuple):
         return " ".join(filter(None, map(argument_text, value)))
-    return "" if value is None or isinstance(value, bool) else " ".join(str(value).split())
+    if value is None or isinstance(value, bool):
+        return ""
+    return " ".join(str(value).split())
 
 
 def shown_text(value: Any) -> str:
     """An argument as the prompt and the record have it; the items of a list stand apart."""
-    return ", ".join(map(argument_text, value)) if isinstance(value, list) else argument_text(value)
+    if isinstance(value, list):
+        return ", ".join(map(argument_text, value))
+    return argument_text(value)

@@ -43,7 +43,10 @@ FINISH = "finish"
 def guards_of(value: Any) -> Any:
     """What the knob `guards` is given, as names: false is none of them, true is all."""
     words = {"false": (), "none": (), "": (), "true": GUARDS, "all": GUARDS}
-    text = ",".join(value) if isinstance(value, tuple | list) else str(value)
+    if isinstance(value, tuple | list):
+        text = ",".join(value)
+    else:
+        text = str(value)
     return words.get(text.lower(), value)
 
 
@@ -87,18 +90,27 @@ class Toolbox:
         name, *others = tool.args
         # Or the first one, whatever a model called it.
         first = (value for key, value in use.arguments.items() if key != "top_k")
-        value = use.arguments[name] if name in use.arguments else next(first, None)
+        if name in use.arguments:
+            value = use.arguments[name]
+        else:
+            value = next(first, None)
         if not tool_steps.shown_text(value):
             return Seen(f"{use.tool} needs the argument {name}.", empty=True)
         if tool.args[name].get("type") == "string":
             value = tool_steps.argument_text(value)
-        more = {other: use.arguments[other] for other in others if other in use.arguments}
+        more = {}
+        for other in others:
+            if other in use.arguments:
+                more[other] = use.arguments[other]
         before = len(self.trace.searches)
         with contained("the tool", "tool"):
             seen = tool.func(value, **more)
         if isinstance(seen, Seen):
             return seen
-        hits = [hit for search in self.trace.searches[before:] for hit in search.hits]
+        hits = []
+        for search in self.trace.searches[before:]:
+            for hit in search.hits:
+                hits.append(hit)
         return Seen(str(seen), tuple(pid for pid, _ in hits))
 
 
@@ -227,7 +239,9 @@ class ToolLoop:
             return "echoed_question"
         # A short answer may well be all of a thought.
         echoed = answer == normalise_answer(turn.thought) and len(answer.split()) > 10
-        return "echoed_thought" if echoed else ""
+        if echoed:
+            return "echoed_thought"
+        return ""
 
     def conclude(self) -> str:
         """The answer that the same conversation gives when no tool is left."""
@@ -244,12 +258,16 @@ class ToolLoop:
         if self.native:
             reply = self._converse(done)
             text = tool_steps.argument_text(reply.answer)
-            calls = reply.tool_calls.tool_calls if reply.get("tool_calls") else []
+            if reply.get("tool_calls"):
+                calls = reply.tool_calls.tool_calls
+            else:
+                calls = []
             if uses := tuple(ToolUse(call.name, call.args or {}) for call in calls):
                 return Turn(text, uses=uses)
             return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
         reply = self._typed(done, left)
-        thought, answer = tool_steps.argument_text(reply.get("thought")), _answer_of(reply)
+        thought = tool_steps.argument_text(reply.get("thought"))
+        answer = _answer_of(reply)
         if reply.tool == FINISH:
             return Turn(thought, answer)
         if not reply.tool:
@@ -303,5 +321,8 @@ class ToolLoop:
 
 def _answer_of(reply: dspy.Prediction) -> str:
     """The answer of a typed turn; what it gives to finish counts as well."""
-    given = reply.get("arguments") or reply.get("argument") if reply.tool == FINISH else ""
+    if reply.tool == FINISH:
+        given = reply.get("arguments") or reply.get("argument")
+    else:
+        given = ""
     return tool_steps.argument_text(reply.get("answer")) or tool_steps.argument_text(given)

@@ -133,7 +133,9 @@ class Trace:
         budget: Budget,
         wording: Wording = Wording(),  # noqa: B008
     ) -> None:
-        self.question, self.retriever, self.budget = question, retriever, budget
+        self.question = question
+        self.retriever = retriever
+        self.budget = budget
         self.wording = wording
         self.counts: Counter[str] = Counter()
         self.root = Log()
@@ -185,7 +187,8 @@ class Trace:
         reply, shown = self._ask(predictor, {"answer": ""}, last, inputs)
         text = str(reply.answer or "").strip()
         pids, notes = split_shown(shown)
-        asked, thought = str(shown.get("question", "")), str(reply.get("reasoning", "") or "")
+        asked = str(shown.get("question", ""))
+        thought = str(reply.get("reasoning", "") or "")
         self.step("answer", input=asked, thought=thought, observation=text, pids=pids, notes=notes)
         return text
 
@@ -309,12 +312,16 @@ class Trace:
         The cut is made before anything runs, so that what is asked does not depend on timing.
         BudgetSpentError where not even one item is affordable.
         """
-        affordable = self.budget.calls_left // calls_each if calls_each else len(items)
+        if calls_each:
+            affordable = self.budget.calls_left // calls_each
+        else:
+            affordable = len(items)
         if items and affordable < 1:
             raise BudgetSpentError("LM calls")
         if affordable < len(items):
             self.count("cut_by_budget", len(items) - affordable)
-        outer, logs = self._log, [Log() for _ in items[:affordable]]
+        outer = self._log
+        logs = [Log() for _ in items[:affordable]]
 
         def run(pair: tuple[Log, Item]) -> Result:
             with use(current().plus(pair[0], pair[0].pending)):

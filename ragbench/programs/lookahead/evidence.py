@@ -18,9 +18,13 @@ from ragbench.words import question_key
 
 #: Fewer different passages, a smaller share of look-ups that found something, less mean confidence
 #: or more mean entropy (bits) call for the fallback.
-MIN_PASSAGES, MIN_COVERAGE, MIN_CONFIDENCE, MAX_ENTROPY = 2, 0.3, 0.4, 0.95
+MIN_PASSAGES = 2
+MIN_COVERAGE = 0.3
+MIN_CONFIDENCE = 0.4
+MAX_ENTROPY = 0.95
 #: Stated confidence of a look-up that the fallback adds, and words of its keyword query.
-CONFIDENCE, KEYWORDS = 0.4, 5
+CONFIDENCE = 0.4
+KEYWORDS = 5
 #: Share of words from which two passages are near-duplicates.
 DUPLICATE = 0.8
 #: A look-up of no confidence still has this weight, so that something of it is shown.
@@ -91,9 +95,18 @@ def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool
     and what others wanted of them; entropy: the mean of the stated confidences is too large;
     critical: a look-up that others wait for failed so.
     """
-    passages = {passage.pid for item in looked_up for passage in item.passages}
-    searched = [item for item in looked_up if item.searched]
-    failed = {item.node.id for item in searched if not item.passages or item.unbound}
+    passages = set()
+    for item in looked_up:
+        for passage in item.passages:
+            passages.add(passage.pid)
+    searched = []
+    for item in looked_up:
+        if item.searched:
+            searched.append(item)
+    failed = set()
+    for item in searched:
+        if not item.passages or item.unbound:
+            failed.add(item.node.id)
     found = len(searched) - len(failed)
     fired = {
         "passages": len(passages) < MIN_PASSAGES,
@@ -157,7 +170,8 @@ def assemble(looked_up: Sequence[LookedUp], *, max_tokens: int) -> tuple[list[Ev
     Each look-up has the share of its confidence; what it leaves goes to those after it.
     """
     chosen: list[Evidence] = []
-    duplicates, left = 0, max_tokens
+    duplicates = 0
+    left = max_tokens
     weights = [max(item.node.confidence, _LEAST_WEIGHT) for item in looked_up]
     for place, item in enumerate(looked_up):
         room = share = int(left * weights[place] / sum(weights[place:]))
@@ -175,7 +189,8 @@ def assemble(looked_up: Sequence[LookedUp], *, max_tokens: int) -> tuple[list[Ev
             if size > room:
                 if room < _LEAST_TOKENS and chosen:
                     break
-                line, size = _without_middle(line, room), room
+                line = _without_middle(line, room)
+                size = room
             chosen.append(Evidence(label, passage, Line(line, passage.pid)))
             room -= size
         left -= share - room

@@ -82,14 +82,25 @@ class PlanGraph:
     @property
     def entropy(self) -> float:
         """Mean binary entropy of the stated confidences, in [0, 1]: 1 where all are 0.5."""
-        stated = [p for node in self if node.stated for p in [node.confidence, 1 - node.confidence]]
-        return -2 * fmean(p * math.log2(p) if p else 0.0 for p in stated) if stated else 0.0
+        stated = []
+        for node in self:
+            if node.stated:
+                for p in [node.confidence, 1 - node.confidence]:
+                    stated.append(p)
+        if stated:
+            return -2 * fmean(p * math.log2(p) if p else 0.0 for p in stated)
+        return 0.0
 
     @property
     def confidence(self) -> float:
         """Mean stated confidence, in [0, 1]; 1 where none is stated."""
-        stated = [node.confidence for node in self if node.stated]
-        return fmean(stated) if stated else 1.0
+        stated = []
+        for node in self:
+            if node.stated:
+                stated.append(node.confidence)
+        if stated:
+            return fmean(stated)
+        return 1.0
 
     @property
     def awaited(self) -> frozenset[str]:
@@ -110,8 +121,14 @@ class PlanGraph:
 
     def wanted(self, node: LookUp) -> tuple[str, ...]:
         """The variables of `node` that others use, but for a comparison that the answer makes."""
-        used = {of.id for other in self for of in other.references}
-        users = [other for other in self if other.id in used or not other.computed]
+        used = set()
+        for other in self:
+            for of in other.references:
+                used.add(of.id)
+        users = []
+        for other in self:
+            if other.id in used or not other.computed:
+                users.append(other)
         found = (of.variable for other in users for of in other.references if of.id == node.id)
         return tuple(dict.fromkeys(found))
 
@@ -149,12 +166,16 @@ def read_plan(
     if cut:
         count("cut_nodes")
     nodes = [_look_up(node, cut) for node in planned[:max_nodes]]
-    place = {node.id for node in nodes if node.query}
-    whole = [
-        replace(n, depends_on=tuple(d for d in n.depends_on if d in place and d != n.id))
-        for n in nodes
-        if n.query
-    ]
+    place = set()
+    for node in nodes:
+        if node.query:
+            place.add(node.id)
+    whole = []
+    for n in nodes:
+        if n.query:
+            whole.append(
+                replace(n, depends_on=tuple(d for d in n.depends_on if d in place and d != n.id))
+            )
     mended = whole != nodes
     if mended and not mend:
         raise BadPlanError("a blank look-up, or one that waits for itself or an unknown one")
@@ -198,7 +219,10 @@ def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
 
 def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:
     """`node` with its references found, and a dependency on each look-up that it refers to."""
-    others = [other for other in nodes if other.id != node.id]
+    others = []
+    for other in nodes:
+        if other.id != node.id:
+            others.append(other)
     references = tuple(_source(text, node, others) for text in _BRACES.findall(node.query))
     after = dict.fromkeys((*node.depends_on, *(of.id for of in references if of.id)))
     return replace(node, references=references, depends_on=tuple(after))
@@ -206,7 +230,8 @@ def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:
 
 def _source(text: str, node: LookUp, others: Sequence[LookUp]) -> Source:
     """What `text` refers to; a look-up that `node` waits for comes first."""
-    name, (head, _, tail) = variable_name(text), text.strip().partition(".")
+    name = variable_name(text)
+    (head, _, tail) = text.strip().partition(".")
     for other in others:
         if other.id == head:
             # What is asked of a look-up by its id alone is the first thing that it finds out.
@@ -215,7 +240,9 @@ def _source(text: str, node: LookUp, others: Sequence[LookUp]) -> Source:
     producers.sort(key=lambda i: i not in node.depends_on)
     if not producers and name and len(node.depends_on) == 1:
         producers = list(node.depends_on)
-    return Source(producers[0], name) if producers else Source("", "")
+    if producers:
+        return Source(producers[0], name)
+    return Source("", "")
 
 
 def variable_name(text: str) -> str:
@@ -279,7 +306,10 @@ def utility(
     nothing however sure it is.
     """
     novelty = 1 - max((_shared(node.query, other.query) for other in kept), default=0.0)
-    hop = 0.9 if node.depends_on and node.id in graph.awaited else 0.7
+    if node.depends_on and node.id in graph.awaited:
+        hop = 0.9
+    else:
+        hop = 0.7
     total = sum(weights)
     if not total:
         return 1.0
@@ -290,8 +320,11 @@ def utility(
 
 
 def _shared(a: str, b: str) -> float:
-    one, other = set(a.lower().split()), set(b.lower().split())
-    return len(one & other) / len(one | other) if one and other else 0.0
+    one = set(a.lower().split())
+    other = set(b.lower().split())
+    if one and other:
+        return len(one & other) / len(one | other)
+    return 0.0
 
 
 def fill(

@@ -68,7 +68,8 @@ class Run:
 class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     """Plan every look-up up front, run them level by level, and answer once with citations."""
 
-    name, family = "lookahead", "workflow"
+    name = "lookahead"
+    family = "workflow"
     calls = (
         "engine, rewrite: 2; bound: 2 + look-ups whose findings others use (<= max_nodes - 1); "
         "+ samples - 1"
@@ -117,7 +118,10 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         evidence = self._evidence(run)
         answer, cited = self._answer(run, evidence)
         shown = {item.passage.pid: item.passage for item in evidence}
-        others = [passage for passage in trace.passages if passage.pid not in shown]
+        others = []
+        for passage in trace.passages:
+            if passage.pid not in shown:
+                others.append(passage)
         by_id = {item.node.id: item for item in run.looked_up}
         return trace.prediction(
             answer,
@@ -137,17 +141,28 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         try:
             drafts = trace.fan_out(lambda n: self._drafted(trace, n), range(self.knobs.samples))
         except core.BudgetSpentError:
-            drafts, run.spent = [], True
-        sound = [plan for plan in drafts if plan is not None]
-        graph = plans.consensus(sound) if sound else plans.single(trace.question)
+            drafts = []
+            run.spent = True
+        sound = []
+        for plan in drafts:
+            if plan is not None:
+                sound.append(plan)
+        if sound:
+            graph = plans.consensus(sound)
+        else:
+            graph = plans.single(trace.question)
         rounded = {"entropy": round(graph.entropy, 4), "confidence": round(graph.confidence, 4)}
         notes = {**rounded, "plans": len(sound)}
         trace.step("plan", observation="\n".join(graph.lines()), notes=notes)
         return graph
 
     def _drafted(self, trace: Trace, sample: int) -> PlanGraph | None:
-        most, mend = self.knobs.max_nodes, self.knobs.variables != "keep"
-        config = {"temperature": 0.7, "rollout_id": sample} if sample else {}
+        most = self.knobs.max_nodes
+        mend = self.knobs.variables != "keep"
+        if sample:
+            config = {"temperature": 0.7, "rollout_id": sample}
+        else:
+            config = {}
         limits: dict[str, Any] = {"max_nodes": most, "budget": self.knobs.budget}
         limits["min_confidence"] = self.knobs.confidence_threshold
         reply = trace.ask(self.draft, otherwise={"nodes": []}, config=config, **limits)
@@ -164,19 +179,27 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
     def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
         """`graph` without look-ups of little confidence, and within the budget."""
-        least, utilities = self.knobs.confidence_threshold, dict[str, float]()
-        sure = [n for n in graph if not n.stated or n.confidence >= least or n.id in graph.awaited]
+        least = self.knobs.confidence_threshold
+        utilities = dict[str, float]()
+        sure = []
+        for n in graph:
+            if not n.stated or n.confidence >= least or n.id in graph.awaited:
+                sure.append(n)
         if len(sure) < len(graph.nodes):
             trace.count("unsure_nodes", len(graph.nodes) - len(sure))
         kept = PlanGraph(tuple(sure))
         if self.knobs.prune:
             kept, utilities = self.within_budget(kept)
-        dropped = [node.id for node in graph if node not in kept.nodes]
+        dropped = []
+        for node in graph:
+            if node not in kept.nodes:
+                dropped.append(node.id)
         if not dropped:
             return graph
         if len(kept.nodes) < len(sure):
             trace.count("pruned_nodes", len(sure) - len(kept.nodes))
-        cost, left_out = f"cost {graph.cost}, budget {self.knobs.budget}", ", ".join(dropped)
+        cost = f"cost {graph.cost}, budget {self.knobs.budget}"
+        left_out = ", ".join(dropped)
         notes = {"utilities": {i: round(u, 4) for i, u in utilities.items()}}
         trace.step("prune", input=cost, observation=f"left out: {left_out}", notes=notes)
         if not kept.nodes:
@@ -186,12 +209,15 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
     def _searched(self, run: Run, nodes: Sequence[LookUp]) -> list[LookedUp]:
         """The passages of each of `nodes`; none for queries that the budget has no search for."""
-        trace, keep = run.trace, self.knobs.variables == "keep"
+        trace = run.trace
+        keep = self.knobs.variables == "keep"
         instead = {item.node.id: " ".join(item.queries[:1]) for item in run.looked_up}
 
         def filled(node: LookUp) -> tuple[list[str], int]:
             as_it_stands = [node.query], len(node.references)
-            return as_it_stands if keep else plans.fill(node, run.values, instead)
+            if keep:
+                return as_it_stands
+            return plans.fill(node, run.values, instead)
 
         # A comparison is worked out of what others found; as published, it is searched for too.
         computed = [node for node in nodes if node.computed and not keep]
@@ -201,14 +227,23 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         if len(allowed) < len(wanted):
             trace.count("cut_by_budget", len(wanted) - len(allowed))
             run.spent = True
-        lists = trace.search_many(allowed, k=self.knobs.k) if allowed else []
+        if allowed:
+            lists = trace.search_many(allowed, k=self.knobs.k)
+        else:
+            lists = []
         hits = dict(zip(allowed, lists, strict=True))
         done = []
         for node, queries, unresolved in to_search:
             if unresolved:
                 trace.count("unresolved_variable", unresolved)
-            rankings = [hits[query] for query in queries if query in hits]
-            passages = rankings[0] if len(rankings) == 1 else core.fuse(rankings)
+            rankings = []
+            for query in queries:
+                if query in hits:
+                    rankings.append(hits[query])
+            if len(rankings) == 1:
+                passages = rankings[0]
+            else:
+                passages = core.fuse(rankings)
             done.append(LookedUp(node, tuple(queries), tuple(passages)))
             notes = {"node": node.id, "op": node.op, "unresolved": unresolved}
             trace.step("search", input=" / ".join(queries), of=passages, notes=notes)
@@ -223,7 +258,10 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         if reranker is None or len(item.passages) < 2:
             return item.passages
         # As published, against the question; here against what the look-up asks.
-        query = trace.question if self.knobs.variables == "keep" else item.queries[0]
+        if self.knobs.variables == "keep":
+            query = trace.question
+        else:
+            query = item.queries[0]
         scores = reranker.score(query, item.passages)
         scored = [p.scored(score) for p, score in zip(item.passages, scores, strict=True)]
         best = sorted(scored, key=lambda p: -p.score)  # stable
@@ -236,7 +274,10 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         for item in done:
             passages: Sequence[Passage] = item.passages
             if not item.searched:
-                before = [i.passages for i in run.looked_up if i.node.id in item.node.depends_on]
+                before = []
+                for i in run.looked_up:
+                    if i.node.id in item.node.depends_on:
+                        before.append(i.passages)
                 passages = core.fuse(before)
             if (wanted := graph.wanted(item.node)) and passages:
                 jobs.append((item, passages, wanted))
@@ -267,11 +308,15 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return values
 
     def _fall_back(self, run: Run, graph: PlanGraph) -> None:
-        trace, published = run.trace, self.knobs.variables == "keep"
+        trace = run.trace
+        published = self.knobs.variables == "keep"
         fired = evidences.triggers(graph, run.looked_up, published=published)
         if not fired:
             return
-        tried = [query for item in run.looked_up for query in item.queries]
+        tried = []
+        for item in run.looked_up:
+            for query in item.queries:
+                tried.append(query)
         most = self.knobs.max_fallback_queries
         nodes = evidences.reformulations(trace.question, run.looked_up, tried=tried, most=most)
         trace.count("fallback")
@@ -284,26 +329,30 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         if self.knobs.assemble:
             evidence, duplicates = evidences.assemble(run.looked_up, max_tokens=most)
         else:
-            evidence, duplicates = evidences.in_order(run.looked_up, max_tokens=most), 0
+            evidence = evidences.in_order(run.looked_up, max_tokens=most)
+            duplicates = 0
         notes = {"labels": [item.label for item in evidence], "duplicates": duplicates}
         run.trace.step("context", of=[item.passage for item in evidence], notes=notes)
         return evidence
 
     def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, dict[str, list[int]]]:
         """The answer, and the numbers of the passages that it cites; unknown labels go."""
-        trace, context = run.trace, [item.line for item in evidence]
+        trace = run.trace
+        context = [item.line for item in evidence]
         if not self.knobs.cite:
             return trace.answer(self.answer, last=True, context=context), {}
         labels = {item.passage.pid: item.label for item in evidence}
-        plan = [
-            item.line([labels[p.pid] for p in item.passages if p.pid in labels])
-            for item in run.looked_up
-        ]
+        plan = []
+        for item in run.looked_up:
+            plan.append(item.line([labels[p.pid] for p in item.passages if p.pid in labels]))
         nothing = {"answer": "", "citations": []}
         reply = trace.ask(self.answer, otherwise=nothing, last=True, plan=plan, context=context)
         numbers = {item.label: number for number, item in enumerate(evidence, start=1)}
         cited = list(dict.fromkeys(label.strip(" []") for label in reply.citations))
-        known = [numbers[label] for label in cited if label in numbers]
+        known = []
+        for label in cited:
+            if label in numbers:
+                known.append(numbers[label])
         if len(known) < len(cited):
             trace.count("unknown_citation", len(cited) - len(known))
         answer = str(reply.answer or "").strip()

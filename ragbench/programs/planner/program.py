@@ -41,7 +41,8 @@ class PlannerKnobs(ProgramKnobs):
 class PlannerRAG(RAGProgram[PlannerKnobs]):
     """Explore a tree of sub-questions action by action, then answer from what was found."""
 
-    name, family = "planner", "agentic"
+    name = "planner"
+    family = "agentic"
     calls = (
         "1 gate + 1 per action + 1 per sub-question (<= max_steps) + 1 answer + 1 if refined; "
         "2 if direct"
@@ -95,13 +96,19 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
 
     def _conclude(self, trace: Trace, tree: Tree, question_type: str) -> str:
         """The answer to the main question, never that of a sub-question in its place."""
-        known = [node for node in tree.nodes.values() if node.answer and node.status != "pruned"]
+        known = []
+        for node in tree.nodes.values():
+            if node.answer and node.status != "pruned":
+                known.append(node)
         root = tree.root
         confident = root.status == "solved" and (
             root.confidence >= self.knobs.stop_confidence or tree.solved() == [root]
         )
         notes = [n.note + ("" if n.status == "solved" else " (unsure)") for n in known]
-        proofs = [passage for node in known for passage in node.passages]
+        proofs = []
+        for node in known:
+            for passage in node.passages:
+                proofs.append(passage)
         passages = without_repeats([*proofs, *trace.passages])
         if confident:
             answer = root.answer
@@ -115,7 +122,9 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         if self.knobs.refine and poor:
             shown = {"context": self.shown(passages), "notes": notes}
             answer = self._refined(trace, known, shown, answer)
-        return answer if is_answer(answer) else root.answer or answer
+        if is_answer(answer):
+            return answer
+        return root.answer or answer
 
     def _refined(
         self, trace: Trace, known: list[SubQuestion], shown: dict[str, Any], draft: str
@@ -143,7 +152,8 @@ class Exploration:
 
     @property
     def settled(self) -> bool:
-        root, parts = self.tree.root, self.tree.children(self.tree.root)
+        root = self.tree.root
+        parts = self.tree.children(self.tree.root)
         if root.status == "solved" and root.confidence >= self.knobs.stop_confidence:
             return True
         return bool(parts) and all(part.status == "solved" for part in parts)
@@ -171,7 +181,9 @@ class Exploration:
                 if deepest is None or not self._traverse(deepest):
                     return "no_progress"
                 self._idle = 0
-        return "answered" if self.settled else "max_steps"
+        if self.settled:
+            return "answered"
+        return "max_steps"
 
     def _choose(self) -> tuple[str, SubQuestion, list[str]]:
         room: dict[str, Any] = {"max_parts": self.knobs.max_children} if self.knobs.rollout else {}
@@ -206,7 +218,8 @@ class Exploration:
         full = len(self.tree.children(node)) >= self.knobs.max_children
         if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
             return False
-        most, alike = self.knobs.max_children, self.knobs.max_similarity
+        most = self.knobs.max_children
+        alike = self.knobs.max_similarity
         added = self.tree.add(node, questions, most=most, alike=alike)
         split = "\n".join(n.question for n in added)
         self.trace.step("decompose", input=node.question, observation=split)
@@ -220,7 +233,8 @@ class Exploration:
         """Search for `node` and answer it; False where that was done with the same knowledge."""
         if node.status == "pruned":
             return False
-        tree, trace = self.tree, self.trace
+        tree = self.tree
+        trace = self.trace
         tree.active = node.id
         known = tree.known_to(node)
         question = tree.asked(node, trace.count)
@@ -231,7 +245,10 @@ class Exploration:
         self._steps += 1
         node.tries += 1
         node.filled = question
-        found = [n.answer for n in tree.children(node) if n.status == "solved"]
+        found = []
+        for n in tree.children(node):
+            if n.status == "solved":
+                found.append(n.answer)
         query = " ".join([question, *found])
         passages = trace.search(query, k=self.knobs.k)
         shown = without_repeats([*passages, *(p for n in reversed(known) for p in n.passages)])
@@ -243,7 +260,8 @@ class Exploration:
             main_question=trace.question,
             question=question,
         )
-        answer, main = str(reply.answer or "").strip(), str(reply.main_answer or "").strip()
+        answer = str(reply.answer or "").strip()
+        main = str(reply.main_answer or "").strip()
         confidence = probability(reply.confidence)
         if node is tree.root:
             # The root's question is the main one and so was asked twice. The second answer has the
@@ -266,12 +284,15 @@ class Exploration:
 
 def _offering(knobs: PlannerKnobs) -> type[dspy.Signature]:
     off = {"ROLLOUT": knobs.rollout, "BACKTRACK": knobs.backtrack}
-    offered = {
-        name: does for name, does in signatures.PLANNER_ACTIONS.items() if off.get(name, True)
-    }
+    offered = {}
+    for name, does in signatures.PLANNER_ACTIONS.items():
+        if off.get(name, True):
+            offered[name] = does
     signature: type[dspy.Signature] = signatures.PlannerAction.with_updated_fields(
         "action",
         type_=Literal[tuple(offered)],
         desc="; ".join(f"{name}: {does}" for name, does in offered.items()),
     )
-    return signature if knobs.rollout else signature.delete("max_parts").delete("sub_questions")
+    if not knobs.rollout:
+        signature = signature.delete("max_parts").delete("sub_questions")
+    return signature

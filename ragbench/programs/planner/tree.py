@@ -47,8 +47,12 @@ class SubQuestion(TreeNode):
         """
         if not is_answer(answer) or confidence < self.confidence:
             return
-        self.answer, self.confidence = answer, confidence
-        proofs = [passage for passage in passages if contains(str(passage), answer)]
+        self.answer = answer
+        self.confidence = confidence
+        proofs = []
+        for passage in passages:
+            if contains(str(passage), answer):
+                proofs.append(passage)
         self.passages = (proofs or list(passages))[:_PROOFS]
         if confidence >= SOLVED:
             self.status = "solved"
@@ -88,7 +92,10 @@ class Tree:
 
     def open_leaves(self) -> list[SubQuestion]:
         """The nodes below the root that are neither solved, pruned nor split, in the order made."""
-        below = [n for n in self.nodes.values() if n.parent and n.status == "open"]
+        below = []
+        for n in self.nodes.values():
+            if n.parent and n.status == "open":
+                below.append(n)
         return [n for n in below if not self.children(n)]
 
     def known_to(self, node: SubQuestion) -> list[SubQuestion]:
@@ -96,7 +103,8 @@ class Tree:
 
         A later sub-question usually asks about the answer of an earlier one.
         """
-        known, at = [], node
+        known = []
+        at = node
         while at.parent:
             parent = self.nodes[at.parent]
             known += [*reversed([n for n in self.children(parent) if n is not at]), parent]
@@ -125,8 +133,11 @@ class Tree:
             if len(self.children(parent)) >= most:
                 break
             # {1} stands for another answer under each parent, so such questions are never repeats.
-            others = self.children(parent) if answers_used(question) else self.nodes.values()
-            if question and all(jaccard(question, n.question) < alike for n in others):
+            if answers_used(question):
+                earlier = self.children(parent)
+            else:
+                earlier = list(self.nodes.values())
+            if question and all(jaccard(question, n.question) < alike for n in earlier):
                 node = SubQuestion(
                     id=f"n{len(self.nodes)}",
                     question=question,

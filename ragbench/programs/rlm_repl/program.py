@@ -10,6 +10,7 @@ from the turns.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,7 +55,9 @@ class RLMReplKnobs(ProgramKnobs):
 class RLMRepl(RAGProgram[RLMReplKnobs]):
     """Explore the passages with code, then submit the answer."""
 
-    name, family, paper = "rlm_repl", "rlm", "arXiv:2512.24601"
+    name = "rlm_repl"
+    family = "rlm"
+    paper = "arXiv:2512.24601"
     chooses = False
     calls = "turns (<= 30) + llm_query (<= 50) + 1 if forced"
     autonomy = core.Autonomy("partly", "yes", "yes")
@@ -69,7 +72,8 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         return (SUB,)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        knobs, turns = self.knobs, list[str]()
+        knobs = self.knobs
+        turns = list[str]()
         passages, context, described = self._variable(trace)
         trace.step("plan", observation=described)
         limits = Limits(output_chars=knobs.output_chars, argument_chars=2 * _PROMPT_CHARS)
@@ -78,20 +82,20 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         if knobs.variant == "tools":
             functions += [calls.search, calls.read]
         sandbox = Sandbox(limits, {function.__name__: function for function in functions})
-        told = [
-            f"{f.__name__}({', '.join(name for name in f.__annotations__ if name != 'return')}): "
-            f"{f.__doc__}"
-            for f in functions
-        ]
+        descriptions = []
+        for function in functions:
+            arguments = ", ".join(inspect.signature(function).parameters)
+            descriptions.append(f"{function.__name__}({arguments}): {function.__doc__}")
         size = sum(map(len, context))
         variables = f"context: a list of {described}; {size:,} characters in all"
-        environment = [variables, rules(limits), *told]
+        environment = [variables, rules(limits), *descriptions]
         answer: str
         reason: StopReason
         try:
             answer, reason = self._turns(trace, sandbox, calls, turns, context, environment)
         except core.BudgetSpentError:
-            answer, reason = "", "budget"
+            answer = ""
+            reason = "budget"
         finally:
             sandbox.shutdown()
         if not answer:
@@ -110,7 +114,8 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         environment: list[str],
     ) -> tuple[str, StopReason]:
         """The answer submitted, blank for none, and why the turns ended; `turns` gets each."""
-        idle, last = 0, ""
+        idle = 0
+        last = ""
         for left in range(self.knobs.max_turns, 0, -1):
             reply = trace.ask(
                 self.write,
@@ -126,14 +131,18 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             if idle == _PATIENCE:
                 return "", "parse_fallback" if reply.get("parse_fallback") else "no_progress"
             try:
-                result = (
-                    sandbox.execute(code, {"context": context}) if code else "no code was given"
-                )
+                if code:
+                    result = sandbox.execute(code, {"context": context})
+                else:
+                    result = "no code was given"
             except (CodeExecutionError, SyntaxError) as error:
                 result = f"Error: {error}"
             if calls.provider_error is not None:  # whatever the code made of it
                 raise calls.provider_error
-            submitted = result.output if isinstance(result, FinalOutput) else result
+            if isinstance(result, FinalOutput):
+                submitted = result.output
+            else:
+                submitted = result
             shown = str(submitted or "(nothing was printed)")
             trace.step("code", input=code, thought=str(reply.reasoning or ""), observation=shown)
             calls_left = f"(llm_query calls left: {calls.left})"
@@ -142,7 +151,10 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             )
             trace.show({"showed": shown}, among=calls.passages)
             if isinstance(result, FinalOutput):
-                value = submitted.get("answer") if isinstance(submitted, dict) else submitted
+                if isinstance(submitted, dict):
+                    value = submitted.get("answer")
+                else:
+                    value = submitted
                 answer = "" if value is None else str(value).strip()
                 trace.step("answer", thought=str(reply.reasoning or ""), observation=answer)
                 return answer, "answered" if answer else "no_progress"
@@ -150,7 +162,8 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
 
     def _variable(self, trace: Trace) -> tuple[list[Passage], list[str], str]:
         """The passages that the code sees, as it sees them, and what is said of them."""
-        corpus, knobs = trace.retriever.corpus, self.knobs
+        corpus = trace.retriever.corpus
+        knobs = self.knobs
         tools = knobs.variant == "tools"
         if not tools and len(corpus) <= knobs.max_variable:
             passages = list(corpus)
@@ -178,7 +191,8 @@ class _Functions:
     """The functions that the code of one question can call; their docstrings are shown to it."""
 
     def __init__(self, trace: Trace, knobs: RLMReplKnobs, passages: Sequence[Passage]) -> None:
-        self.trace, self.passages = trace, passages
+        self.trace = trace
+        self.passages = passages
         self.left = knobs.max_sub_calls
         #: What the provider raised in a call of the code, which may have caught it.
         self.provider_error: dspy.LMError | None = None

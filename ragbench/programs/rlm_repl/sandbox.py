@@ -67,7 +67,8 @@ class Sandbox:
     def __init__(
         self, limits: Limits, tools: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     ) -> None:
-        self.limits, self.tools = limits, tools
+        self.limits = limits
+        self.tools = tools
         self._calls_left = self.limits.tool_calls
         self._process: subprocess.Popen[str] | None = None
 
@@ -86,7 +87,8 @@ class Sandbox:
         )
 
     def shutdown(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return
         with suppress(ProcessLookupError):
@@ -116,7 +118,10 @@ class Sandbox:
             raise SyntaxError(reply["syntax_error"])
         printed = reply["printed"].removesuffix("\n")
         if "error" in reply:
-            before = f"\nPrinted before that:\n{printed}" if printed else ""
+            if printed:
+                before = f"\nPrinted before that:\n{printed}"
+            else:
+                before = ""
             raise CodeExecutionError(reply["error"] + _RESET * reply["reset"] + before)
         return printed or reply["result"] or None
 
@@ -156,7 +161,9 @@ def _submitted(args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not args:
         return kwargs or None
     named = len(args) == 1 and isinstance(args[0], dict) and set(args[0]) <= {"answer"}
-    return args[0] if named else {"answer": args[0]}
+    if named:
+        return args[0]
+    return {"answer": args[0]}
 
 
 def _bound(

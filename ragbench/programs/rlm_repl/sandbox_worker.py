@@ -84,7 +84,10 @@ class Printed:
     """What a block prints: its beginning and its end, within `limit` characters in all."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.head, self.tail, self.omitted = limit, "", "", 0
+        self.limit = limit
+        self.head = ""
+        self.tail = ""
+        self.omitted = 0
 
     def add(self, text: str) -> None:
         """Take `text`; of what goes beyond the limit only the newest is kept."""

@@ -35,7 +35,9 @@ class AdaptiveRAGKnobs(ProgramKnobs):
 class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
     """Choose how much to search, then answer in that way."""
 
-    name, family, paper = "adaptive_rag", "workflow", "arXiv:2403.14403"
+    name = "adaptive_rag"
+    family = "workflow"
+    paper = "arXiv:2403.14403"
     calls = "1 + 1 without or with one search; 1 + those of ircot (<= max_steps + 1)"
     autonomy = Autonomy("no", "partly", "partly")
     variants = {  # noqa: RUF012

@@ -69,7 +69,9 @@ class CRAGKnobs(ProgramKnobs):
 class CRAG(RAGProgram[CRAGKnobs]):
     """Grade the passages, correct the search if they fall short, then answer."""
 
-    name, family, paper = "crag", "workflow", "arXiv:2401.15884"
+    name = "crag"
+    family = "workflow"
+    paper = "arXiv:2401.15884"
     calls = (
         "1 + k grades (bridge: 1) + a selection per passage refined; 1 more to rewrite unless "
         "correct"
@@ -86,7 +88,10 @@ class CRAG(RAGProgram[CRAGKnobs]):
         elif self.knobs.evaluator == "lm":
             self.grade = grader(IsRel, self.knobs.confidence_source)
         if self.knobs.refine:
-            strips = SelectStrips if together else SelectStrips.delete("known")
+            if together:
+                strips = SelectStrips
+            else:
+                strips = SelectStrips.delete("known")
             self.select = predict(strips, like=SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
             self.rewrite = predict(RewriteQuery if together else KeywordQuery)
@@ -101,7 +106,10 @@ class CRAG(RAGProgram[CRAGKnobs]):
             kept = self._refined(trace, good, []) or good
         if action != "correct" and knobs.external == "corpus":
             known = {passage.pid for passage in kept}
-            found = [p for p in self._elsewhere(trace, kept) if p.pid not in known]
+            found = []
+            for p in self._elsewhere(trace, kept):
+                if p.pid not in known:
+                    found.append(p)
             kept = [*kept, *self._refined(trace, found, kept)]
         return trace.prediction(self.answer_from(trace, self.answer, kept), "answered")
 
@@ -137,16 +145,22 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if self.knobs.evaluator == "lm":
             return trace.fan_out(lambda p: self._score(trace, p), passages)
         reranker = make_reranker(self.knobs.evaluator)
-        scores = reranker.score(trace.question, passages) if reranker and passages else []
+        if reranker and passages:
+            scores = reranker.score(trace.question, passages)
+        else:
+            scores = []
         return [min(max(float(score), -1.0), 1.0) for score in scores]
 
     def _score(self, trace: Trace, passage: Passage) -> float:
-        labels, source = ("relevant", "irrelevant"), self.knobs.confidence_source
+        labels = ("relevant", "irrelevant")
+        source = self.knobs.confidence_source
         shown = render_one(passage, max_tokens=self.knobs.context_tokens)
         said = ask_probabilities(
             trace, self.grade, "relevance", labels, source=source, passage=shown
         )
-        return 0.0 if said is None else said["relevant"] - said["irrelevant"]
+        if said is None:
+            return 0.0
+        return said["relevant"] - said["irrelevant"]
 
     def _refined(
         self, trace: Trace, passages: Sequence[Passage], known: Sequence[Passage]
@@ -155,7 +169,8 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if not self.knobs.refine or not passages:
             return list(passages)
         chosen = trace.fan_out(lambda p: self._selected(trace, p, known), passages)
-        left, kept = self.knobs.strips_kept, []
+        left = self.knobs.strips_kept
+        kept = []
         for passage, strips in zip(passages, chosen, strict=False):
             if strips := strips[:left]:
                 text = " ... ".join(dict.fromkeys(strips))
@@ -175,7 +190,10 @@ class CRAG(RAGProgram[CRAGKnobs]):
             candidates=[f"[{n}] {strip}" for n, strip in enumerate(titled, start=1)],
             **beside,
         )
-        kept = [strips[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(strips)]
+        kept = []
+        for n in sorted(set(reply.keep)):
+            if 0 < n <= len(strips):
+                kept.append(strips[n - 1])
         trace.step("refine", observation="\n".join(kept), pids=(passage.pid,))
         return kept
 
@@ -195,6 +213,9 @@ def strips_of(passage: Passage, unit: str) -> list[str]:
     if unit == "passage":
         return [passage.text]
     size = 3 if unit == "sentences" else 50
-    parts = list(core.sentences_of(passage)) if unit == "sentences" else passage.text.split()
+    if unit == "sentences":
+        parts = list(core.sentences_of(passage))
+    else:
+        parts = passage.text.split()
     strips = [" ".join(parts[start : start + size]) for start in range(0, len(parts), size)]
     return [strip for strip in strips if strip] or [passage.text]

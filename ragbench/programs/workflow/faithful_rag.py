@@ -42,7 +42,9 @@ class FaithfulRAGKnobs(ProgramKnobs):
 class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     """Write down what memory says, find the pieces of the passages about it, then answer."""
 
-    name, family, paper = "faithful_rag", "workflow", "arXiv:2506.08938"
+    name = "faithful_rag"
+    family = "workflow"
+    paper = "arXiv:2506.08938"
     calls = "4; 1 with align=false"
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
@@ -52,12 +54,14 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
             self.recall = predict(signatures.RecallFacts)
             self.imagine = predict(signatures.RecallPassage)
             self.split = predict(signatures.SplitFacts)
-        make = core.chain_of_thought if self.knobs.cot == "normal" else predict
-        signature = (
-            signatures.AnswerInStages
-            if self.knobs.cot == "scheduled"
-            else signatures.AnswerFaithfully
-        )
+        if self.knobs.cot == "normal":
+            make = core.chain_of_thought
+        else:
+            make = predict
+        if self.knobs.cot == "scheduled":
+            signature = signatures.AnswerInStages
+        else:
+            signature = signatures.AnswerFaithfully
         self.answer = make(signature if self.knobs.self_think else signatures.AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -92,7 +96,10 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     def _aligned(
         self, trace: Trace, facts: Sequence[str], passages: Sequence[Passage]
     ) -> list[str]:
-        pieces = [piece for p in passages for piece in pieces_of(p, words=self.knobs.piece_words)]
+        pieces = []
+        for p in passages:
+            for piece in pieces_of(p, words=self.knobs.piece_words):
+                pieces.append(piece)
         if not facts or not pieces:
             return []
         if current().get(core.Rehearsal):  # which asks no model, not even one that embeds

@@ -44,7 +44,9 @@ class FLAREKnobs(ProgramKnobs):
 class FLARE(RAGProgram[FLAREKnobs]):
     """Draft a sentence, search for what is in doubt, write it again, until the answer follows."""
 
-    name, family, paper = "flare", "workflow", "arXiv:2305.06983"
+    name = "flare"
+    family = "workflow"
+    paper = "arXiv:2305.06983"
     calls = "1 or 2 per sentence (<= 2 max_steps) + 1 forced"
     autonomy = core.Autonomy("no", "partly", "partly")
     variants = {  # noqa: RUF012
@@ -59,7 +61,10 @@ class FLARE(RAGProgram[FLAREKnobs]):
             self.draft = predict(DraftSentence)
         else:
             bare = DraftSentence.delete("confidence").delete("uncertain_words")
-            by_tokens = {"logprobs": True} if self.knobs.trigger == "confidence" else {}
+            if self.knobs.trigger == "confidence":
+                by_tokens = {"logprobs": True}
+            else:
+                by_tokens = {}
             self.draft = predict(bare, like=DraftSentence, **by_tokens)
         self.conclude = predict(AnswerWithHints)
 
@@ -69,7 +74,8 @@ class FLARE(RAGProgram[FLAREKnobs]):
         try:
             answer, reason = self._written(trace, written, shown)
         except core.BudgetSpentError:
-            answer, reason = "", "budget"
+            answer = ""
+            reason = "budget"
         if not answer:
             context = self.shown(shown)
             shows = {"context": context, "notes": written}
@@ -82,7 +88,8 @@ class FLARE(RAGProgram[FLAREKnobs]):
         """The answer, blank where there is none; adds to `written`, and keeps what is `shown`."""
         shown[:] = trace.search(trace.question, k=self.knobs.k)
         for _ in range(self.knobs.max_steps):
-            draft, query = self._draft(trace, shown, written), ""
+            draft = self._draft(trace, shown, written)
+            query = ""
             if str(draft.thought).strip() and self._in_doubt(draft):
                 query = self._query(trace.question, written, draft)
                 shown[:] = trace.search(query, k=self.knobs.k) or shown
@@ -120,7 +127,9 @@ class FLARE(RAGProgram[FLAREKnobs]):
     def _query(self, question: str, written: list[str], draft: dspy.Prediction) -> str:
         """What is searched for: the draft, masked; where nothing is left of it, the question."""
         if self.knobs.query_from == "previous":
-            return written[-1] if written else question
+            if written:
+                return written[-1]
+            return question
         text = str(draft.thought)
         if self.knobs.query_from == "masked" and self.knobs.trigger == "confidence":
             if self.knobs.confidence_source == "logprob":
@@ -130,4 +139,6 @@ class FLARE(RAGProgram[FLAREKnobs]):
                 for words in filter(str.strip, draft.uncertain_words):
                     text = re.sub(re.escape(words.strip()), " ", text, flags=re.IGNORECASE)
         query = " ".join(text.split())
-        return query if any(map(str.isalnum, query)) else question
+        if any(map(str.isalnum, query)):
+            return query
+        return question

@@ -50,7 +50,10 @@ class Done:
         if self.success:  # the notes say which of several things of a name was meant
             noted = f"; {' '.join(self.notes)}" if self.notes else ""
             return f"{self.task.rstrip(' ?')}: {self.answer} (rated {self.rating} of 10){noted}"
-        found = f"; found: {' '.join(self.notes)}" if self.notes else ""
+        if self.notes:
+            found = f"; found: {' '.join(self.notes)}"
+        else:
+            found = ""
         return f"{self.task.rstrip(' ?')}: unknown{found}"
 
 
@@ -58,7 +61,9 @@ class Done:
 class MARAG(RAGProgram[MARAGKnobs]):
     """Plan steps, look each up and answer it from notes, then answer from the steps."""
 
-    name, family, paper = "ma_rag", "workflow", "arXiv:2505.20096"
+    name = "ma_rag"
+    family = "workflow"
+    paper = "arXiv:2505.20096"
     calls = "1 + 3 steps; 1 more per new plan, 1 fewer per step that looks nothing up"
     autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {  # noqa: RUF012
@@ -86,7 +91,8 @@ class MARAG(RAGProgram[MARAGKnobs]):
         plans = self.knobs.max_replans + 1 if self.knobs.planner else 1
         try:
             while reason != "answered" and plans:
-                plan, plans = self._plan(trace, done), plans - 1
+                plan = self._plan(trace, done)
+                plans = plans - 1
                 if self._follow(trace, plan, done):
                     reason = "answered"
         except core.BudgetSpentError:
@@ -99,7 +105,8 @@ class MARAG(RAGProgram[MARAGKnobs]):
     def _plan(self, trace: Trace, done: list[Done]) -> list[str]:
         if not self.knobs.planner:
             return [trace.question]
-        history, most = [step.line for step in done], self.knobs.max_steps
+        history = [step.line for step in done]
+        most = self.knobs.max_steps
         reply = trace.ask(self.plan, otherwise={"steps": []}, history=history, max_steps=most)
         steps = core.distinct(reply.steps)[:most]
         if not steps:
@@ -121,14 +128,16 @@ class MARAG(RAGProgram[MARAGKnobs]):
     def _defined(
         self, trace: Trace, plan: list[str], step: str, done: list[Done]
     ) -> tuple[str, str]:
-        nothing, history = {"kind": "lookup", "task": ""}, [one.line for one in done]
+        nothing = {"kind": "lookup", "task": ""}
+        history = [one.line for one in done]
         reply = trace.ask(self.define, otherwise=nothing, plan=plan, history=history, step=step)
         task = " ".join(reply.task.split()) or step
         trace.step("define", input=step, observation=task, notes={"kind": reply.kind})
         return reply.kind, task
 
     def _notes(self, trace: Trace, task: str) -> list[str]:
-        passages, most = trace.search(task, k=self.knobs.k), self.knobs.context_tokens
+        passages = trace.search(task, k=self.knobs.k)
+        most = self.knobs.context_tokens
         if self.knobs.extract == "off":
             return core.render(passages, max_tokens=most)
 
@@ -138,7 +147,10 @@ class MARAG(RAGProgram[MARAGKnobs]):
             return [text for note in reply.notes if is_answer(text := " ".join(note.split()))]
 
         each = self.knobs.extract == "each"
-        groups = [[passage] for passage in passages] if each else [passages] if passages else []
+        if each:
+            groups = [[passage] for passage in passages]
+        else:
+            groups = [passages] if passages else []
         taken = trace.fan_out(noted, groups)
         notes = list(dict.fromkeys(note for group in taken for note in group))
         trace.step("extract", input=task, observation="\n".join(notes), of=passages)

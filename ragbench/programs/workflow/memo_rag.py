@@ -36,7 +36,9 @@ class MemoRAGKnobs(GistSettings, ProgramKnobs):
 class MemoRAG(IndexProgram[MemoRAGKnobs]):
     """Recall clues from gists of the corpus, search with them, then answer."""
 
-    name, family, paper = "memo_rag", "workflow", "arXiv:2409.05591"
+    name = "memo_rag"
+    family = "workflow"
+    paper = "arXiv:2409.05591"
     calls = "3; 2 without memory (index: one per 4,096 tokens of the corpus)"
     Index = GistIndex
     variants = {"lite": {}, "no_memory": {"memory": False}}  # noqa: RUF012
@@ -50,7 +52,9 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
 
     @property
     def index_kind(self) -> type[LMIndex]:
-        return GistIndex if self.knobs.memory else LMIndex
+        if self.knobs.memory:
+            return GistIndex
+        return LMIndex
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)

@@ -42,7 +42,9 @@ class RAISFKnobs(ProgramKnobs):
 class RAISF(RAGProgram[RAISFKnobs]):
     """Answer from memory, else from relevant passages, else from the parts of the question."""
 
-    name, family, paper = "ra_isf", "workflow", "arXiv:2403.06840"
+    name = "ra_isf"
+    family = "workflow"
+    paper = "arXiv:2403.06840"
     calls = "2 from memory; 2 + k from passages; else 3 + k + those of the parts (<= max_calls)"
     autonomy = core.Autonomy("no", "partly", "partly")
     variants = {"official": {}, "bridge": {"together": True}}  # noqa: RUF012
@@ -113,7 +115,10 @@ class RAISF(RAGProgram[RAISFKnobs]):
             reply = trace.ask(
                 self.judge, otherwise={"keep": every}, question=question, context=context
             )
-            kept = [passages[n - 1] for n in every if n in reply.keep]
+            kept = []
+            for n in every:
+                if n in reply.keep:
+                    kept.append(passages[n - 1])
         else:
             marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
             kept = [p for p, marked in zip(passages, marks, strict=False) if marked]

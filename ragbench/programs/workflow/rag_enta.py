@@ -78,7 +78,9 @@ class Draft:
 class RAGentA(RAGProgram[RAGentAKnobs]):
     """Judge passages by the answers from each, answer with claims, audit them, fill the gaps."""
 
-    name, family, paper = "rag_enta", "workflow", "arXiv:2506.16988"
+    name = "rag_enta"
+    family = "workflow"
+    paper = "arXiv:2506.16988"
     calls = "2 k + 2 + 3 per follow-up question, 1 more where claims are dropped"
     autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {  # noqa: RUF012
@@ -98,7 +100,8 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         self.integrate = predict(signatures.RefineAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        draft, kept = Draft(), list[Passage]()
+        draft = Draft()
+        kept = list[Passage]()
         reason: core.StopReason = "answered"
         try:
             passages = trace.search(trace.question, k=self.knobs.k)
@@ -126,7 +129,8 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             return None
         shown = render_one(passage, max_tokens=self.knobs.context_tokens)
         judged = {"passage": shown, "answer": answer}
-        labels, source = (True, False), self.knobs.confidence_source
+        labels = (True, False)
+        source = self.knobs.confidence_source
         said = ask_probabilities(trace, self.judge, "holds", labels, source=source, **judged)
         likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
         score = math.log(likely) - math.log(1 - likely)
@@ -162,7 +166,10 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         reply = trace.ask(predictor, otherwise=nothing, context=context, question=question)
         claims = []
         for claim in reply.claims:
-            numbers = [n for n in dict.fromkeys(claim.evidence) if 0 < n <= len(context)]
+            numbers = []
+            for n in dict.fromkeys(claim.evidence):
+                if 0 < n <= len(context):
+                    numbers.append(n)
             if statement := claim.statement.strip():
                 claims.append(Claim(statement, tuple(passages[n - 1] for n in numbers)))
         answer = str(reply.answer or "").strip()
@@ -173,7 +180,8 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
 
     def _complete(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> None:
         """Audit `draft`, and work the answers to follow-up questions into it."""
-        known, asked = list(kept), set[str]()
+        known = list(kept)
+        asked = set[str]()
         gaps = self._audited(trace, draft, kept)
         while len(asked) < _MAX_FOLLOW_UPS:
             gap = next((gap for gap in gaps if question_key(gap) not in asked), None)
@@ -215,9 +223,15 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             answer=draft.answer,
         )
         dropped = sorted({n for n in reply.drop if 0 < n <= len(draft.claims)})
-        left = [claim for n, claim in enumerate(draft.claims, start=1) if n not in dropped]
+        left = []
+        for n, claim in enumerate(draft.claims, start=1):
+            if n not in dropped:
+                left.append(claim)
         # Only where a part is unanswered; one without a question of its own is asked as it stands.
-        gaps = core.distinct(reply.follow_ups or reply.unanswered) if reply.unanswered else []
+        if reply.unanswered:
+            gaps = core.distinct(reply.follow_ups or reply.unanswered)
+        else:
+            gaps = []
         trace.step("audit", observation="\n".join(gaps), notes={"dropped": dropped})
         draft.claims = left
         if dropped and left:

@@ -62,7 +62,9 @@ class Node:
 class RQRAG(RAGProgram[RQRAGKnobs]):
     """Refine the question in several ways, answer from what each finds, and keep the best."""
 
-    name, family, paper = "rq_rag", "workflow", "arXiv:2404.00610"
+    name = "rq_rag"
+    family = "workflow"
+    paper = "arXiv:2404.00610"
     calls = "2 per node: 6 at depth 1, 24 at depth 2; bridge: 1 more for the root"
     variants = {  # noqa: RUF012
         "official": {},
@@ -126,16 +128,21 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         return trace.fan_out(lambda node: self._answered(trace, node), grown)
 
     def _refined(self, trace: Trace, node: Node, action: QueryAction) -> str:
-        context, kind = self.shown(node.passages), QUERY_ACTIONS[action]
+        context = self.shown(node.passages)
+        kind = QUERY_ACTIONS[action]
         reply = trace.ask(self.refine, otherwise={"query": ""}, context=context, kind=kind)
         return " ".join(str(reply.query).split()) or trace.question
 
     def _answered(self, trace: Trace, node: Node) -> Node:
-        question, nothing = trace.question, {"answer": "", "confidence": 0.0}
+        question = trace.question
+        nothing = {"answer": "", "confidence": 0.0}
         context = self.shown(node.passages)
         reply = trace.ask(self.answer, otherwise=nothing, context=context, question=question)
         answer = str(reply.answer or "").strip()
-        confidence = self._confidence(reply) if is_answer(answer) else 0.0
+        if is_answer(answer):
+            confidence = self._confidence(reply)
+        else:
+            confidence = 0.0
         notes = {"confidence": round(confidence, 4), "queries": list(node.queries)}
         read = node.passages[: len(context)]
         trace.step("answer", input=question, observation=answer, of=read, notes=notes)
@@ -146,7 +153,9 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
             # Small models state 0.99999: a difference in such a digit says nothing.
             return round(probability(reply.confidence), 2)
         likely = [p for _, p in token_probabilities(reply, "answer")]
-        return fmean(likely) if likely else 0.0
+        if likely:
+            return fmean(likely)
+        return 0.0
 
     def _best(self, nodes: Sequence[Node]) -> Node | None:
         """The node whose answer is kept; of equals one with passages, then the deepest."""
