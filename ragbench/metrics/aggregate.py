@@ -54,31 +54,33 @@ def score_columns(
 
     UnknownNameError for a metric that does not exist.
     """
-    chosen = [get_metric(name) for name in metrics]
+    chosen = [get_metric(name) for name in dict.fromkeys(metrics)]
+    columns: dict[str, list[float | None]] = {metric.name: [] for metric in chosen}
     # All metrics of one record, then the next: what they share is worked out once.
-    rows = [[metric.score(record) for metric in chosen] for record in records]
-    return {metric.name: [row[i] for row in rows] for i, metric in enumerate(chosen)}
+    for record in records:
+        for metric in chosen:
+            columns[metric.name].append(metric.score(record))
+    return columns
 
 
 def _means(records: Sequence[Record], columns: Columns) -> dict[str, dict[str, Any]]:
-    found = {}
+    scored: dict[str, dict[str, Any]] = {}
     for name, column in columns.items():
-        pairs = []
-        for r, value in zip(records, column, strict=True):
+        values = []
+        clusters = []
+        answered = False
+        for record, value in zip(records, column, strict=True):
             if value is not None:
-                pairs.append((r, value))
-        answered = []
-        for record, _ in pairs:
-            if not record.failed:
-                answered.append(record)
-        if not pairs or (not answered and not all(record.failed for record in records)):
+                values.append(value)
+                clusters.append(cluster_of(record))
+                answered = answered or not record.failed
+        if not values or not (answered or all(record.failed for record in records)):
             continue
-        values = [value for _, value in pairs]
-        clusters = usable_clusters([cluster_of(record) for record, _ in pairs])
-        ends = mean_interval(values, get_metric(name).score_range, clusters)
-        interval = {"interval": [ends.low, ends.high]} if ends else {}
-        found[name] = {"mean": sum(values) / len(values), "n": len(values), **interval}
-    return found
+        scored[name] = {"mean": sum(values) / len(values), "n": len(values)}
+        ends = mean_interval(values, get_metric(name).score_range, usable_clusters(clusters))
+        if ends:
+            scored[name]["interval"] = [ends.low, ends.high]
+    return scored
 
 
 def cluster_of(record: Record) -> str:
@@ -86,15 +88,15 @@ def cluster_of(record: Record) -> str:
     return str(record.extra.get("cluster") or "")
 
 
-def usable_clusters(names: Sequence[str]) -> list[str] | None:
+def usable_clusters(clusters: Sequence[str]) -> list[str] | None:
     """The names of clusters; None where not all are known.
 
     Where all are the same there is one cluster, of which no interval can be given.
     """
-    if "" in names:
+    if "" in clusters:
         return None
-    return list(names)
+    return list(clusters)
 
 
-def _counts(names: Iterable[str | None]) -> dict[str, int]:
-    return dict(sorted(Counter(name for name in names if name).items()))
+def _counts(labels: Iterable[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(name for name in labels if name).items()))

@@ -121,12 +121,12 @@ def get_metric(name: str) -> Metric:
 def metric_function(spec: str) -> Callable[..., Any]:
     """The function that `spec` names, or that was handed over under this name."""
     if handed_over.digest_of(spec):
-        kept: Callable[..., Any] = handed_over.find(spec)
-        return kept
-    found = load_object(spec, "--metric")
-    if not callable(found):
+        registered: Callable[..., Any] = handed_over.find(spec)
+        return registered
+    loaded = load_object(spec, "--metric")
+    if not callable(loaded):
         raise ConfigError(f"--metric {spec} is no function")
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = loaded
     return function
 
 

@@ -4,6 +4,7 @@ IRCoT (Trivedi et al. 2023, arXiv:2212.10509) reads the answer out of a chain of
 what looks like a list, mends the encoding with ftfy, and compares with the canonical answer alone.
 """
 
+import itertools
 import re
 import string
 from collections.abc import Sequence
@@ -31,17 +32,19 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
     the prediction shares one of them; the F1 is over sets of words, averaged over the longer list.
     """
     predicted = [_normalise(p) for p in pred]
-    wanted = [_normalise(g) for g in gold]
-    same = set(predicted) == set(wanted) and len(predicted) == len(wanted)
-    if len(predicted) == len(wanted) == 1:
-        mean = _span_f1(predicted[0], wanted[0])
+    gold_spans = [_normalise(g) for g in gold]
+    same = set(predicted) == set(gold_spans) and len(predicted) == len(gold_spans)
+    if len(predicted) == len(gold_spans) == 1:
+        mean = _span_f1(predicted[0], gold_spans[0])
     else:
         import numpy as np  # here, for few answers are lists and these are slow to load
         from scipy.optimize import linear_sum_assignment
 
-        grid = np.array([[_span_f1(p, g) for p in predicted] for g in wanted])
+        pairs = itertools.product(gold_spans, predicted)
+        scores = [_span_f1(span, gold_span) for gold_span, span in pairs]
+        grid = np.array(scores).reshape(len(gold_spans), len(predicted))
         rows, columns = linear_sum_assignment(grid, maximize=True)
-        mean = grid[rows, columns].sum() / max(len(predicted), len(wanted))
+        mean = grid[rows, columns].sum() / max(len(predicted), len(gold_spans))
     return DropScore(float(same), round(mean * 100) / 100)  # as np.round does, with 2 decimals
 
 
@@ -49,10 +52,10 @@ def spans_of(prediction: str) -> list[str]:
     """The spans that IRCoT reads in a prediction: a bracketed list is split at commas."""
     bare = prediction.strip()
     if bare.startswith("[") or bare.endswith("]"):
-        parts = re.sub(r'["\[\]]', "", prediction).split(",")
+        spans = re.sub(r'["\[\]]', "", prediction).split(",")
     else:
-        parts = [prediction]
-    return [mended(answer_of(part)) for part in parts]
+        spans = [prediction]
+    return [mended(answer_of(span)) for span in spans]
 
 
 def mended(text: str) -> str:
@@ -101,18 +104,18 @@ def _is_number(word: str) -> bool:
 
 def _span_f1(pred: str, gold: str) -> float:
     predicted = set(pred.split())
-    wanted = set(gold.split())
+    gold_words = set(gold.split())
     numbers = set()
-    for word in wanted:
+    for word in gold_words:
         if _is_number(word):
             numbers.add(word)
     if numbers and not numbers & predicted:
         return 0.0
-    if not predicted or not wanted:
-        return float(predicted == wanted)
-    common = len(predicted & wanted)
+    if not predicted or not gold_words:
+        return float(predicted == gold_words)
+    common = len(predicted & gold_words)
     precision = common / len(predicted)
-    recall = common / len(wanted)
+    recall = common / len(gold_words)
     # Not 2c/(p+g), whose last bit can differ: the result is rounded, and halves must fall alike.
     if common:
         return 2 * precision * recall / (precision + recall)

@@ -97,12 +97,12 @@ def _among_words(record: Record) -> Cause | None:
     """The gold answer among other words: "Oslo, in Norway", but also "Oslo Street in Bergen"."""
     pred = loose_words(record.answer_text)
     for gold in record.answers:
-        wanted = loose_words(gold)
+        gold_words = loose_words(gold)
         if answer_kind(gold) == "yes_no":
-            there = pred[:1] == wanted
+            there = pred[:1] == gold_words
         else:
-            there = _holds(pred, wanted)
-        if there and len(pred) - len(wanted) <= SPARE_WORDS:
+            there = _holds(pred, gold_words)
+        if there and len(pred) - len(gold_words) <= SPARE_WORDS:
             return Cause("reading", "among_words", f"{gold!r} among more words")
     return None
 
@@ -132,9 +132,9 @@ def _missing(record: Record) -> Cause | None:
         shown_pids = set(record.shown)
     if not gold:
         texts = [loose_words(f"{p.title} {p.text}") for p in record.passages]
-        wanted = list(map(loose_words, record.answers))
-        found = any(_holds(text, answer) for answer in wanted for text in texts)
-        if found or answer_kind(record.answers[0]) == "yes_no":
+        answers = list(map(loose_words, record.answers))
+        answerable = any(_holds(text, answer) for answer in answers for text in texts)
+        if answerable or answer_kind(record.answers[0]) == "yes_no":
             return None
         return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
     n_seen = sum(pid in seen for pid in gold)
@@ -150,13 +150,15 @@ def _missing(record: Record) -> Cause | None:
     often = repeats >= 2 and 2 * repeats >= len(record.searches)
     if record.stop_reason == "no_progress" or often:
         return Cause("control", "loop", f"{detail}; the same searches again", hop)
-    names = _missing_names(record, hop)
+    missing_names = _missing_names(record, hop)
     reached = []
-    for name in names:
+    for name in missing_names:
         if _is_named(name, record):
             reached.append(name)
-    if names and not reached:
-        return Cause("retrieval", "never_in_reach", f"{detail}; nothing named {names[0]!r}", hop)
+    if missing_names and not reached:
+        return Cause(
+            "retrieval", "never_in_reach", f"{detail}; nothing named {missing_names[0]!r}", hop
+        )
     if not reached:
         return Cause("retrieval", "not_retrieved", detail, hop)
     queries = [search.query for search in record.searches]
@@ -173,14 +175,14 @@ def _missing_names(record: Record, hop: int) -> list[str]:
     """Names of the missing passages: their titles, and the answer that leads to them."""
     seen = {passage.title for passage in record.passages}
     titles = dict.fromkeys(title for title, _ in record.support)
-    names = []
+    candidates = []
     for title in titles:
         if title not in seen:
-            names.append(title)
-    parts = record.decomposition
-    if 2 <= hop <= len(parts):
-        names.append(str(parts[hop - 2]["answer"]))
-    return names
+            candidates.append(title)
+    questions = record.decomposition
+    if 2 <= hop <= len(questions):
+        candidates.append(str(questions[hop - 2]["answer"]))
+    return candidates
 
 
 def _is_named(name: str, record: Record) -> bool:
@@ -190,8 +192,8 @@ def _is_named(name: str, record: Record) -> bool:
 
 
 def _is_among(name: str, texts: Sequence[str]) -> bool:
-    wanted = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
-    return any(_holds(loose_words(text), wanted) for text in texts)
+    title_words = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
+    return any(_holds(loose_words(text), title_words) for text in texts)
 
 
 def _bad_gold(record: Record) -> Cause | None:
@@ -203,12 +205,12 @@ def _bad_gold(record: Record) -> Cause | None:
         return None
     if any(answer_kind(answer) == "yes_no" for answer in record.answers):
         return None
-    wanted = set()
+    gold_forms = set()
     for answer in record.answers:
         for word in loose_words(answer):
-            wanted.add(word)
+            gold_forms.add(word)
     texts = (f"{passage.title} {passage.text}" for passage in gold)
-    if any(wanted & set(loose_words(text)) for text in texts):
+    if any(gold_forms & set(loose_words(text)) for text in texts):
         return None
     return Cause("data", "answer_not_in_gold", "no word of the answer stands in the gold passages")
 
@@ -217,12 +219,12 @@ def _reading(record: Record) -> Cause:
     pred = set(loose_words(record.answer_text))
     for gold in record.answers:
         if answer_kind(gold) != "yes_no":
-            wanted = set(loose_words(gold))
+            gold_words = set(loose_words(gold))
         else:
-            wanted = set()
-        if pred & wanted and (pred <= wanted or wanted <= pred):
+            gold_words = set()
+        if pred & gold_words and (pred <= gold_words or gold_words <= pred):
             return Cause("reading", "partial", f"part of {gold!r}, or more than it")
-        if wanted and len(pred & wanted) >= _MOST * len(wanted):
+        if gold_words and len(pred & gold_words) >= _MOST * len(gold_words):
             return Cause("reading", "partial", f"most words of {gold!r}")
     kind = answer_kind(record.answer_text)
     wanted_kind = answer_kind(record.answers[0])
@@ -260,5 +262,5 @@ _DIGITS = {
 }
 
 
-def _holds(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(words)} "
+def _holds(words: tuple[str, ...], phrase: tuple[str, ...]) -> bool:
+    return bool(phrase) and f" {' '.join(phrase)} " in f" {' '.join(words)} "

@@ -42,7 +42,7 @@ _NO_CLAIMS = frozenset({"decompose"})
 
 
 def _sentences(text: str) -> list[str]:
-    return [part.strip() for part in _SENTENCE.split(text) if not is_blank(part)]
+    return [sentence.strip() for sentence in _SENTENCE.split(text) if not is_blank(sentence)]
 
 
 def claims_of_chain(record: Record) -> list[str]:
@@ -79,8 +79,8 @@ def rouge_l(pred: str, gold: str) -> float:
     for word in a:
         before = row
         row = [0]
-        for other, (corner, above) in zip(b, pairwise(before), strict=True):
-            row.append(corner + 1 if word == other else max(above, row[-1]))
+        for token, (corner, above) in zip(b, pairwise(before), strict=True):
+            row.append(corner + 1 if word == token else max(above, row[-1]))
     return harmonic(row[-1] / len(a), row[-1] / len(b))
 
 
@@ -98,10 +98,10 @@ def answer_correctness(factual: float | None, cosine: float) -> float | None:
     return _FACTUAL_WEIGHT * factual + (1 - _FACTUAL_WEIGHT) * (cosine + 1) / 2
 
 
-def share(part: float, whole: int) -> float | None:
+def share(count: float, total: int) -> float | None:
     """`part` of `whole`, for coverage and faithfulness; None where there is nothing to count."""
-    if whole:
-        return part / whole
+    if total:
+        return count / total
     return None
 
 

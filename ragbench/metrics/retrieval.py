@@ -49,7 +49,11 @@ def _discount(rank: int) -> float:
 @once
 def rankings(record: Record) -> list[list[str]]:
     """The pids of each search, best first, without repeats answered from memory."""
-    return [[pid for pid, _ in search.hits] for search in record.searches if not search.cached]
+    rankings = []
+    for search in record.searches:
+        if not search.cached:
+            rankings.append([pid for pid, _ in search.hits])
+    return rankings
 
 
 @once
@@ -93,12 +97,12 @@ def retrieved_tokens(record: Record) -> float:
     new texts under `retrieved` in its notes, and such steps then count instead of whole hits.
     Tokens are estimated (`approx_tokens`).
     """
-    shown = []
+    contents = []
     for step in record.steps:
         if "retrieved" in step.notes:
-            shown.append(step.notes["retrieved"])
-    if shown:
-        return float(sum(approx_tokens("\n".join(texts)) for texts in shown))
+            contents.append(step.notes["retrieved"])
+    if contents:
+        return float(sum(approx_tokens("\n".join(texts)) for texts in contents))
     sizes = {p.pid: approx_tokens(p.text) for p in record.passages}
     hits = (pid for search in record.searches for pid, _ in search.hits)
     return float(sum(sizes.get(pid, 0) for pid in hits))
@@ -106,10 +110,10 @@ def retrieved_tokens(record: Record) -> float:
 
 def hops_to_gold(record: Record) -> float | None:
     """The number of the search (from 1) by which all gold passages had been found, or None."""
-    left = set(record.gold_pids)
-    for number, ranking in enumerate(rankings(record) if left else (), start=1):
-        left -= set(ranking)
-        if not left:
+    missing = set(record.gold_pids)
+    for number, ranking in enumerate(rankings(record) if missing else (), start=1):
+        missing -= set(ranking)
+        if not missing:
             return float(number)
     return None
 
@@ -117,21 +121,21 @@ def hops_to_gold(record: Record) -> float | None:
 def _metric(name: str, measure: Measure, description: str, k: int | None = None) -> Metric:
     if measure is ndcg:
         measure = partial(ndcg, k=k)
-    each = name.startswith("search_")
+    by_search = name.startswith("search_")
 
     def score(record: Record) -> float | None:
-        ranked = rankings(record) if each else [union(record)]
+        ranked = rankings(record) if by_search else [union(record)]
         if not record.gold_pids:
             return None
         if record.failed:
             return 0.0
-        found = [measure(ranking[:k], record.gold_pids) for ranking in ranked]
-        if found:
-            return sum(found) / len(found)
+        scores = [measure(ranking[:k], record.gold_pids) for ranking in ranked]
+        if scores:
+            return sum(scores) / len(scores)
         return None
 
     scope = f"first {k} passages" if k else "passages found"
-    text = f"{description}, {scope} of {'each search' if each else 'all searches'}"
+    text = f"{description}, {scope} of {'each search' if by_search else 'all searches'}"
     return Metric(f"{name}@{k}" if k else name, score, text)
 
 

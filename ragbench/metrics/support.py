@@ -62,21 +62,23 @@ def evidence_score(
 ) -> SetScore:
     """2Wiki's score of predicted triples; each gold item is all its equal forms (by aliases)."""
     triples = {_fold_triple(triple) for triple in pred}
-    wanted = [{_fold_triple(form) for form in forms} for forms in gold]
-    hits = sum(any(triple in forms for forms in wanted) for triple in triples)
+    gold_forms: set[tuple[str, ...]] = set()
+    for forms in gold:
+        gold_forms.update(map(_fold_triple, forms))
+    hits = len(triples & gold_forms)
     precision = hits / len(triples) if triples else 0.0
-    recall = hits / len(wanted) if wanted else 0.0
-    exact = hits == len(triples) == len(wanted)
+    recall = hits / len(gold) if gold else 0.0
+    exact = hits == len(triples) == len(gold)
     return SetScore(float(exact), precision, recall, harmonic(precision, recall))
 
 
-def joint(*parts: SetScore) -> SetScore:
+def joint(*scores: SetScore) -> SetScore:
     """The product of EMs, precisions and recalls, and the F1 of the products."""
     em = precision = recall = 1.0
-    for part in parts:
-        em = em * part.em
-        precision = precision * part.precision
-        recall = recall * part.recall
+    for score in scores:
+        em = em * score.em
+        precision = precision * score.precision
+        recall = recall * score.recall
     return SetScore(em, precision, recall, harmonic(precision, recall))
 
 
@@ -136,11 +138,11 @@ def predicted_pids(record: Record) -> set[str] | None:
         return None
     pids: dict[Any, str] = {p.title: p.pid for p in reversed(record.passages)}
     pids |= {number: p.pid for number, p in enumerate(record.passages, start=1)}
-    names = [item[0] if _is_fact(item) else item for item in items]
+    titles = [item[0] if _is_fact(item) else item for item in items]
     points = [isinstance(item, int) or _is_fact(item) for item in items]
     return {
         pids.get(name, f"no passage {name}") if pointing else str(name)
-        for name, pointing in zip(names, points, strict=True)
+        for name, pointing in zip(titles, points, strict=True)
     }
 
 
@@ -195,8 +197,13 @@ def gold_triples(record: Record) -> list[list[list[str]]]:
     There are several where the data was loaded with its alias file; empty where it has none.
     """
     extra = record.extra
-    plain = extra.get("evidences") or ()
-    return extra.get("evidence_forms") or [[[part] for part in triple] for triple in plain]
+    if extra.get("evidence_forms"):
+        forms: list[list[list[str]]] = extra["evidence_forms"]
+        return forms
+    triples = []
+    for triple in extra.get("evidences") or ():
+        triples.append([[term] for term in triple])
+    return triples
 
 
 @once
@@ -213,7 +220,7 @@ def triple_score(record: Record) -> SetScore | None:
         items = record.attributed_triples
     if items is None:
         return None
-    forms = [list(itertools.product(*parts)) for parts in gold]
+    forms = [list(itertools.product(*options)) for options in gold]
     return evidence_score([item for item in items if _is_triple(item)], forms)
 
 
@@ -230,16 +237,13 @@ def answer_score(record: Record) -> SetScore:
 @once
 def joint_score(record: Record) -> SetScore | None:
     """The joint score of answer and sentences; in 2WikiMultiHopQA of the evidence as well."""
-    parts = [fact_score(record)]
+    scores = [fact_score(record)]
     if gold_triples(record):
-        parts.append(triple_score(record))
-    known = []
-    for part in parts:
-        if part is not None:
-            known.append(part)
-    if len(known) == len(parts):
-        return joint(answer_score(record), *known)
-    return None
+        scores.append(triple_score(record))
+    defined = [score for score in scores if score is not None]
+    if len(defined) < len(scores):
+        return None
+    return joint(answer_score(record), *defined)
 
 
 def _is_fact(item: Any) -> bool:
@@ -251,14 +255,14 @@ def _is_triple(item: Any) -> bool:
 
 
 def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
-    return tuple(" ".join(strip_punctuation(part.lower()).split()) for part in triple)
+    return tuple(" ".join(strip_punctuation(term.lower()).split()) for term in triple)
 
 
 def _part(field: str, score: Callable[[Record], SetScore | None], record: Record) -> float | None:
-    parts = score(record)
-    if parts is None:
+    scores = score(record)
+    if scores is None:
         return None
-    return float(getattr(parts, field))
+    return float(getattr(scores, field))
 
 
 def _register(

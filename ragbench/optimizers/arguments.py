@@ -49,12 +49,12 @@ class Argued(Knobs):
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The named parameters of `function`, without `self`; empty where they are unknown."""
     try:
-        found = inspect.signature(function).parameters
+        declared = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return {}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {}
-    for name, parameter in found.items():
+    for name, parameter in declared.items():
         if name != "self" and parameter.kind not in several:
             named[name] = parameter
     return named
@@ -82,8 +82,8 @@ def knobs_of(
                 default = f"default {parameter.default!r}"
             fields[name] = (Any, Field(None, description=f"argument {name}, {default}"))
     bases: Any = (base, Argued)
-    made: type[K] = create_model(f"{base.__name__}Argued", __base__=bases, **fields)
-    return made
+    knobs_class: type[K] = create_model(f"{base.__name__}Argued", __base__=bases, **fields)
+    return knobs_class
 
 
 def passed_to(function: Callable[..., Any], knobs: Knobs) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def shown(knobs: Knobs) -> dict[str, Any]:
 
 def _class_of(value: object) -> str:
     if isinstance(value, type) or inspect.isfunction(value):
-        made = value
+        kind = value
     else:
-        made = type(value)
-    return f"{made.__module__}:{made.__qualname__}"
+        kind = type(value)
+    return f"{kind.__module__}:{kind.__qualname__}"

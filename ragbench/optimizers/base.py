@@ -79,9 +79,9 @@ class Optimizer(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        made = cls.__dict__.get("dspy_class")
-        if made is not None:
-            functions = (made.__init__, made.compile)
+        dspy_class = cls.__dict__.get("dspy_class")
+        if dspy_class is not None:
+            functions = (dspy_class.__init__, dspy_class.compile)
             cls.Knobs = knobs_of(cls.Knobs, functions, without={*cls.renamed, "auto"})
 
     def __init__(self, preset: str = "light", **knobs: Any) -> None:
@@ -197,8 +197,8 @@ class Optimizers(Registry[type[Optimizer]]):
             chain: type[Optimizer] = import_module("ragbench.optimizers.chain").chain_of(name)
             return chain
         external = import_module("ragbench.optimizers.external")
-        found: type[Optimizer] = external.optimizer_of(super().get(name), name)
-        return found
+        optimizer: type[Optimizer] = external.optimizer_of(super().get(name), name)
+        return optimizer
 
     def __iter__(self) -> Iterator[tuple[str, type[Optimizer]]]:
         for name in self.names():

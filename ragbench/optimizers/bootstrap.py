@@ -170,10 +170,10 @@ class Optuna(Optimizer):
 
         few_shot = dspy.BootstrapFewShot(**shot_arguments(self.knobs, task))
         bank = few_shot.compile(student, trainset=task.trainset).named_predictors()
-        choices = {
-            name: [demo for demo in full.demos if is_whole(demo, full.signature)]
-            for name, full in bank
-        }
+        choices = {}
+        for name, predictor in bank:
+            demos = [demo for demo in predictor.demos if is_whole(demo, predictor.signature)]
+            choices[name] = demos
         evaluate = dspy.Evaluate(devset=task.valset, metric=task.metric)
         tried: list[RAGProgram] = []
 

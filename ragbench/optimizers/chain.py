@@ -53,14 +53,14 @@ class Chain(Optimizer):
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the result, with the knobs of each step."""
-        knobs = {**shown(self.knobs), "steps": [part.identity for part in self.parts]}
+        knobs = {**shown(self.knobs), "steps": [step.identity for step in self.parts]}
         return {**super().identity, "knobs": knobs}
 
     def estimate(self, size: Size) -> Budget | None:
         """The sum of all steps, and a validation of what each made."""
         total = Budget()
-        for part in self.parts:
-            budget = part.estimate(size)
+        for step in self.parts:
+            budget = step.estimate(size)
             if budget is None:
                 return None
             total = total.plus(budget).validated(size.n_val)
@@ -69,30 +69,30 @@ class Chain(Optimizer):
     def check(self, size: Size) -> None:
         """Raise ConfigError where a step has too few questions."""
         super().check(size)
-        for part in self.parts:
-            part.check(size)
+        for step in self.parts:
+            step.check(size)
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The best of what the steps made."""
-        found: list[RAGProgram] = []
+        candidates: list[RAGProgram] = []
         means: list[float] = []
         notes: dict[str, Any] = {}
         shuffled = random.Random(task.seed)
         current = student
-        for number, part in enumerate(self.parts):
+        for number, step in enumerate(self.parts):
             if number and self.shuffles:
                 order = list(task.train)
                 shuffled.shuffle(order)
                 task = task.over(order)
-            result = part.search(current, task)
+            result = step.search(current, task)
             current = bare(result.program)
             mean = task.tally.mean(current)
             if mean is None:
                 mean = measure(current, task.val, task).mean
-            found.append(current)
+            candidates.append(current)
             means.append(mean)
-            notes[f"{number + 1} {part.name}"] = {"score": mean, **result.notes}
-        return SearchResult(found[means.index(max(means))], notes=notes)
+            notes[f"{number + 1} {step.name}"] = {"score": mean, **result.notes}
+        return SearchResult(candidates[means.index(max(means))], notes=notes)
 
     #: Whether the training questions are in another order for each step.
     shuffles: ClassVar[bool] = False

@@ -47,45 +47,48 @@ def _trimmed(
     Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
     since a demonstration whose proof is cut away teaches to guess; order and numbering stay.
     """
-    shown = {name: _plain(demo[name]) for name in signature.fields if demo.get(name) is not None}
-    outputs = [shown[name] for name in signature.output_fields]
+    fields = {name: _plain(demo[name]) for name in signature.fields if demo.get(name) is not None}
+    outputs = [fields[name] for name in signature.output_fields]
     proofs = []
     for text in outputs:
         if isinstance(text, str) and len(text) > 1:
             proofs.append(text.casefold())
-    inputs = [name for name in signature.input_fields if name != "question" and name in shown]
-    for name in sorted(inputs, key=lambda name: _size(shown[name])):
-        shown[name] = _cut(shown[name], max_tokens, proofs)
-        max_tokens -= _size(shown[name])
+    inputs = [name for name in signature.input_fields if name != "question" and name in fields]
+    for name in sorted(inputs, key=lambda name: _size(fields[name])):
+        fields[name] = _cut(fields[name], max_tokens, proofs)
+        max_tokens -= _size(fields[name])
     if "augmented" in demo:
-        shown["augmented"] = True
-    return shown
+        fields["augmented"] = True
+    return fields
 
 
-def _cut(value: Any, left: int, proofs: Sequence[str]) -> Any:
+def _cut(value: Any, room: int, proofs: Sequence[str]) -> Any:
     if isinstance(value, str):
-        if "\n" in value and estimate_tokens(value) > left:
-            return "\n".join(_cut(value.split("\n"), left, proofs))
-        if left > 1 or not value:
-            return first_tokens(value, left)
+        if "\n" in value and estimate_tokens(value) > room:
+            return "\n".join(_cut(value.split("\n"), room, proofs))
+        if room > 1 or not value:
+            return first_tokens(value, room)
         return ""
     if isinstance(value, dict):
         for key, item in value.items():
-            value[key] = _cut(item, left, proofs)
-            left -= _size(value[key])
+            value[key] = _cut(item, room, proofs)
+            room -= _size(value[key])
         return value
     if not isinstance(value, list):
         return value
-    texts = [str(item).casefold() for item in value]
-    proving = [any(proof in text for proof in proofs) for text in texts]
-    kept: dict[int, Any] = {}
+
+    def proves(place: int) -> bool:
+        text = str(value[place]).casefold()
+        return any(proof in text for proof in proofs)
+
+    items: dict[int, Any] = {}
     used = 0
-    for i in sorted(range(len(value)), key=lambda i: not proving[i]):
-        if used and left - used < _LEAST:
+    for i in sorted(range(len(value)), key=proves, reverse=True):  # stable
+        if used and room - used < _LEAST:
             break
-        kept[i] = _cut(value[i], left - used, proofs)
-        used += _size(kept[i])
-    return [kept[i] for i in sorted(kept)]
+        items[i] = _cut(value[i], room - used, proofs)
+        used += _size(items[i])
+    return [items[i] for i in sorted(items)]
 
 
 def _size(value: Any) -> int:

@@ -75,12 +75,12 @@ def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
     """
 
     class Proposer(private("dspy.propose.GroundedProposer", "mipro")):  # type: ignore[misc]
-        def propose_instruction_for_predictor(self, **given: Any) -> str:
+        def propose_instruction_for_predictor(self, **arguments: Any) -> str:
             try:
-                return str(super().propose_instruction_for_predictor(**given))
+                return str(super().propose_instruction_for_predictor(**arguments))
             except (AdapterParseError, LMError) as error:
                 lost(error)
-                return str(given["predictor"].signature.instructions)
+                return str(arguments["predictor"].signature.instructions)
 
     module = private("dspy.teleprompt.mipro_optimizer_v2", "mipro")
     with _replaced(module, "GroundedProposer", Proposer):

@@ -50,7 +50,9 @@ class Ensemble(RandomSearch):
         members = []
         for entry in tried[: self.knobs.size]:
             program = finish(entry.program)
-            members.append({name: each.demos for name, each in program.named_predictors()})
+            members.append(
+                {name: predictor.demos for name, predictor in program.named_predictors()}
+            )
         content = {"members": members}
         return SearchResult(best, files={MEMBERS: content}, notes={"votes": len(members)})
 
@@ -79,14 +81,15 @@ def let_vote(program: RAGProgram, members: Sequence[Mapping[str, Any]]) -> None:
         def forward(self, question: str) -> dspy.Prediction:
             predictions = []
             for member in members:
-                asked = cast(RAGProgram, self.deepcopy())
-                asked.__class__ = kind
-                for name, predictor in asked.named_predictors():
+                copy = cast(RAGProgram, self.deepcopy())
+                copy.__class__ = kind
+                for name, predictor in copy.named_predictors():
                     predictor.demos = member[name]
-                predictions.append(asked.forward(question))
+                predictions.append(copy.forward(question))
             answers = [normalise_answer(str(prediction.answer)) for prediction in predictions]
             votes = Counter(answers)
             return predictions[answers.index(max(answers, key=votes.__getitem__))]
 
-    Voting.__name__, Voting.__doc__ = kind.__name__, kind.__doc__
+    Voting.__name__ = kind.__name__
+    Voting.__doc__ = kind.__doc__
     program.__class__ = Voting

@@ -99,13 +99,13 @@ class OwnOptimizer(Optimizer):
         }
 
     def _optimizer(self, supplied: dict[str, Any]) -> Any:
-        made = type(self).made
-        if not isinstance(made, type):
-            return _metered(made, supplied)
-        init = _init_of(made)
+        source = type(self).made
+        if not isinstance(source, type):
+            return _metered(source, supplied)
+        init = _init_of(source)
         arguments = supplied_to(init, supplied) | passed_to(init, self.knobs)
         self._check_needed(init, arguments)
-        return made(**arguments)
+        return source(**arguments)
 
     def _check_needed(self, function: Any, arguments: dict[str, Any]) -> None:
         for name, parameter in parameters_of(function).items():
@@ -159,13 +159,13 @@ def load_optimizer(spec: str) -> Any:
     return load_object(spec, "--optimizer")
 
 
-def optimizer_of(made: Any, name: str) -> type[Optimizer]:
+def optimizer_of(source: Any, name: str) -> type[Optimizer]:
     """`made` as an optimizer of ragbench, which it may be.
 
     Raises:
         ConfigError: it is neither that nor one of DSPy's.
     """
-    kind = made if isinstance(made, type) else type(made)
+    kind = source if isinstance(source, type) else type(source)
     if issubclass(kind, Optimizer):
         return kind
     if not callable(getattr(kind, "compile", None)):
@@ -173,18 +173,18 @@ def optimizer_of(made: Any, name: str) -> type[Optimizer]:
             f"{name} is no optimizer: it has no method compile(student, *, trainset, ...) as "
             "dspy.teleprompt.Teleprompter has"
         )
-    return _own(made, name)
+    return _own(source, name)
 
 
 @lru_cache(maxsize=64)
-def _own(made: Any, name: str) -> type[Optimizer]:
-    kind: Any = made if isinstance(made, type) else type(made)
+def _own(source: Any, name: str) -> type[Optimizer]:
+    kind: Any = source if isinstance(source, type) else type(source)
     functions = [kind.compile]
-    if isinstance(made, type):
+    if isinstance(source, type):
         functions.insert(0, _init_of(kind))
-    about = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
+    summary = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
     members = {
-        "name": name, "made": made, "description": about, "source": f"{kind.__module__}",
+        "name": name, "made": source, "description": summary, "source": f"{kind.__module__}",
         "Knobs": knobs_of(OptimizerKnobs, functions),
     }  # fmt: skip
     return cast(type[Optimizer], type(kind.__name__, (OwnOptimizer,), members))

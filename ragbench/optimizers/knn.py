@@ -95,19 +95,20 @@ class KNN(Optimizer):
 def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
     """Let each call of `program` show the demonstrations of its question's `k` nearest entries."""
     nearest = _Nearest(bank["entries"], int(bank["k"]))
-    made = type(program)
+    kind = type(program)
 
     # A class of its own, not a method of the instance, so that a copy asks itself.
-    class Banked(made):  # type: ignore[misc, valid-type]
+    class Banked(kind):  # type: ignore[misc, valid-type]
         def forward(self, question: str) -> dspy.Prediction:
-            shown = cast(RAGProgram, self.deepcopy())
-            shown.__class__ = made
+            copy = cast(RAGProgram, self.deepcopy())
+            copy.__class__ = kind
             chosen = nearest(question)
-            for name, predictor in shown.named_predictors():
+            for name, predictor in copy.named_predictors():
                 predictor.demos = [d for entry in chosen for d in entry["demos"].get(name, ())]
-            return shown.forward(question)
+            return copy.forward(question)
 
-    Banked.__name__, Banked.__doc__ = made.__name__, made.__doc__
+    Banked.__name__ = kind.__name__
+    Banked.__doc__ = kind.__doc__
     program.__class__ = Banked
 
 
@@ -125,7 +126,9 @@ class _Nearest:
     def __call__(self, question: str) -> list[Mapping[str, Any]]:
         """At most `k` entries, the nearest last, next to the question that is asked."""
         own = self._unit(_words(question))
-        near = [sum(own.get(w, 0.0) * x for w, x in v.items()) for v in self._vectors]
+        near = []
+        for vector in self._vectors:
+            near.append(sum(own.get(word, 0.0) * x for word, x in vector.items()))
         order = sorted(range(len(near)), key=lambda i: -near[i])  # of equals the first
         return [self._entries[i] for i in reversed(order[: self._k])]
 

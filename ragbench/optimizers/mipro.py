@@ -100,9 +100,9 @@ class MIPRO(Optimizer):
         if not self.shows_demos:
             knobs = knobs.model_copy(update={"bootstrapped": _SHOWN_TO_WRITER})
         shuffled = bootstrap_runs(knobs, size.n_train, least=1).times(max(sets - 1, 0))
-        first = Range()
+        bootstrap = Range()
         if sets:
-            first = bootstrap_runs(knobs, size.n_train)
+            bootstrap = bootstrap_runs(knobs, size.n_train)
         proposals = size.n_predictors * min(knobs.instructions, knobs.candidates)
         batches = math.ceil(size.n_train / 10) - 1
         trials = self.trials(size.n_predictors)
@@ -112,7 +112,7 @@ class MIPRO(Optimizer):
             full = trials // knobs.minibatch_full_eval_steps
             scored = Range(base + full * size.n_val, base + (full + 1) * size.n_val)
         return Budget(
-            teacher_runs=first + shuffled,
+            teacher_runs=bootstrap + shuffled,
             student_runs=scored,
             prompt_calls=Range(proposals, proposals * 3 + 2 + min(batches, 9)),
         )

@@ -83,7 +83,7 @@ def full_metric(
     is in no example that the program or a demonstration could show. One's own metric is asked for
     its feedback first.
     """
-    known = {question_key(example.question): example for example in gold}
+    examples = {question_key(example.question): example for example in gold}
 
     def metric(
         example: dspy.Example,
@@ -92,20 +92,20 @@ def full_metric(
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> Judgement:
-        whole = prediction
+        result = prediction
         run = run_of(prediction)
         if run is not None:
-            whole = run.prediction
-        full = known.get(question_key(example.question), example)
+            result = run.prediction
+        full = examples.get(question_key(example.question), example)
         text = ""
         if isinstance(scorer, OwnMetric):
-            score, best_so, text = scorer.judge(example, whole, trace, pred_name, pred_trace)
+            score, best_so, text = scorer.judge(example, result, trace, pred_name, pred_trace)
         else:
-            score = scorer(example, whole)
-            best_so = is_exact(example, whole)
+            score = scorer(example, result)
+            best_so = is_exact(example, result)
         if run is not None and note is not None and pred_name is None:
             note(run, score)
-        judged = Judgement(score=score, feedback=text or feedback(full, whole))
+        judged = Judgement(score=score, feedback=text or feedback(full, result))
         judged._best = best_so
         return judged
 
@@ -142,25 +142,25 @@ def feedback(example: dspy.Example, prediction: Any) -> str:
     if any(exact_match(answer, right) for right in example.answers):
         return f"Right: {answer!r}."
     if not answer:
-        said = [f"No answer was given; expected {gold!r}."]
+        lines = [f"No answer was given; expected {gold!r}."]
     elif best(contains, answer, example.answers):
-        said = [
+        lines = [
             f"Wrong form: the right answer {gold!r} stands inside a reply of "
             f"{len(answer.split())} words, {answer!r}. The answer alone is wanted."
         ]
     else:
-        said = [f"Wrong: {answer!r} was answered, expected {gold!r}."]
+        lines = [f"Wrong: {answer!r} was answered, expected {gold!r}."]
     retrieved = {passage.title for passage in getattr(prediction, "passages", None) or ()}
     titles = dict.fromkeys(title for title, _ in getattr(example, "support", None) or ())
     missed = []
     for title in titles:
         if title not in retrieved:
             missed.append(title)
-    said += [f"Missed hop: no search found the passage {title!r}." for title in missed]
+    lines += [f"Missed hop: no search found the passage {title!r}." for title in missed]
     counts: Mapping[str, int] = getattr(prediction, "counts", None) or {}
     if unread := counts.get("parse_fallback", 0):
-        said.append(f"{unread} replies could not be read in the required form.")
-    return " ".join(said)
+        lines.append(f"{unread} replies could not be read in the required form.")
+    return " ".join(lines)
 
 
 class OwnMetric:

@@ -92,11 +92,13 @@ def _student_of(kind: Any) -> type[Any]:
 
 def lean(run: Run) -> dspy.Prediction:
     """What an optimizer sees of `run`: answer, passages once, and steps as text."""
-    whole = run.prediction
+    prediction = run.prediction
     steps = []
-    for step in whole.get("steps") or ():
+    for step in prediction.get("steps") or ():
         steps.append(_step_text(step))
-    seen = dspy.Prediction(answer=whole.answer, passages=whole.get("passages"), steps=steps)
+    seen = dspy.Prediction(
+        answer=prediction.answer, passages=prediction.get("passages"), steps=steps
+    )
     seen._rb_run = run
     return seen
 
@@ -114,11 +116,11 @@ def _step_text(step: Step) -> str:
     seen = step.observation
     if step.pids and step.action != "answer":
         seen = f"{len(step.pids)} passages"
-    parts = [step.action, step.input, step.thought, seen]
+    texts = [step.action, step.input, step.thought, seen]
     words = []
-    for part in parts:
-        if part:
-            words.append(first_tokens(" ".join(part.split()), _STEP_TOKENS))
+    for text in texts:
+        if text:
+            words.append(first_tokens(" ".join(text.split()), _STEP_TOKENS))
     return " | ".join(words)
 
 

@@ -93,7 +93,7 @@ class Tally:
 
 def fingerprint(program: Any) -> str:
     """A hash of what a compile can change of `program`: instructions, fields, demonstrations."""
-    parts = []
+    digests = []
     for name, predictor in program.named_predictors():
         signature = predictor.signature
         fields = []
@@ -102,6 +102,6 @@ def fingerprint(program: Any) -> str:
             fields.append([key, extra.get("prefix"), extra.get("desc")])
         tokens = getattr(predictor, "rb_demo_tokens", None)
         demos = fit_demos(predictor.demos, signature, max_tokens=tokens)
-        parts.append([name, signature.instructions, fields, demos])
-    text = json.dumps(parts, sort_keys=True, default=str)
+        digests.append([name, signature.instructions, fields, demos])
+    text = json.dumps(digests, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -48,12 +48,12 @@ class Budget:
         """Runs of the whole program, for whatever they are."""
         return self.teacher_runs + self.student_runs
 
-    def plus(self, other: "Budget") -> "Budget":
+    def plus(self, budget: "Budget") -> "Budget":
         """This and `other`."""
         return Budget(
-            self.teacher_runs + other.teacher_runs,
-            self.student_runs + other.student_runs,
-            self.prompt_calls + other.prompt_calls,
+            self.teacher_runs + budget.teacher_runs,
+            self.student_runs + budget.student_runs,
+            self.prompt_calls + budget.prompt_calls,
         )
 
     def validated(self, n_val: int) -> "Budget":
@@ -73,13 +73,13 @@ class Needs:
     teacher: bool = False
     package: str = ""
 
-    def plus(self, other: "Needs") -> "Needs":
+    def plus(self, needs: "Needs") -> "Needs":
         """What this or `other` uses."""
         return Needs(
-            self.trainset or other.trainset,
-            self.prompt_lm or other.prompt_lm,
-            self.teacher or other.teacher,
-            self.package or other.package,
+            self.trainset or needs.trainset,
+            self.prompt_lm or needs.prompt_lm,
+            self.teacher or needs.teacher,
+            self.package or needs.package,
         )
 
     def __str__(self) -> str:
@@ -196,12 +196,12 @@ class Candidate:
     @property
     def score(self) -> float:
         """The mean of the known scores, in [0, 1]; 0 where none is."""
-        known = []
+        scores = []
         for score in self.scores:
             if score is not None:
-                known.append(score)
-        if known:
-            return sum(known) / len(known)
+                scores.append(score)
+        if scores:
+            return sum(scores) / len(scores)
         return 0.0
 
     @property

@@ -41,8 +41,8 @@ class WriterLM(RagbenchLM):
         room = int(kwargs.get(limit) or self.kwargs.get(limit) or 0)
         if not room:  # replies have no limit
             return super().__call__(*args, **kwargs)
-        wanted = max(room, REPLY_TOKENS)
-        for tokens in (wanted, 2 * wanted):
+        reply_tokens = max(room, REPLY_TOKENS)
+        for tokens in (reply_tokens, 2 * reply_tokens):
             events: Counter[str] = Counter()
             with use(replace(current(), counts=events)):
                 try:
@@ -53,7 +53,7 @@ class WriterLM(RagbenchLM):
                     reply = super().__call__(*args, **{**kwargs, limit: room})
             if not events["truncated"]:
                 return reply
-        raise CutReplyError(2 * wanted)
+        raise CutReplyError(2 * reply_tokens)
 
 
 def make_writer(lm: dspy.LM) -> dspy.LM:
@@ -84,11 +84,11 @@ def writing(adapter: dspy.Adapter) -> dspy.Adapter:
                 if name != "n":
                     single[name] = value
             number = int(lm_kwargs.get("n") or lm.kwargs.get("n") or 1)
-            first = int(lm_kwargs.get("rollout_id") or lm.kwargs.get("rollout_id") or 0)
+            first_rollout = int(lm_kwargs.get("rollout_id") or lm.kwargs.get("rollout_id") or 0)
             read: list[dict[str, Any]] = []
             for place in range(number):
                 if number > 1:  # each a sample of its own
-                    single["rollout_id"] = first + place
+                    single["rollout_id"] = first_rollout + place
                 try:
                     read += super().__call__(lm, single, signature, demos, inputs)
                 except AdapterParseError as error:

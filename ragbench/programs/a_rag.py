@@ -108,10 +108,10 @@ class ARAG(RAGProgram[ARAGKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        names = self.knobs.names
-        rules = " ".join(rule for rule, needed in _RULES if needed <= set(names))
+        tool_names = self.knobs.names
+        rules = " ".join(rule for rule, needed in _RULES if needed <= set(tool_names))
         step = ToolStep.with_instructions(f"{ToolStep.instructions}\n\n{rules}")
-        self.act = tools.tool_predictor(step, names, like=ToolStep)
+        self.act = tools.tool_predictor(step, tool_names, like=ToolStep)
 
     def prepare(
         self, questions: Sequence[str] = (), progress: retrievers.Progress | None = None
@@ -174,9 +174,9 @@ class ChunkTools(tools.Toolbox):
             tool = self.tools[name]
             tool.args["top_k"] = top_k
             semantic = name == "semantic_search" and knobs.whole_chunks
-            whole = semantic or not knobs.chunk_read
-            parts = "the whole chunks" if whole else "matching sentences"
-            tool.desc = f"{tool.desc.removesuffix('.')}; shows {parts}."
+            whole_chunks = semantic or not knobs.chunk_read
+            content = "the whole chunks" if whole_chunks else "matching sentences"
+            tool.desc = f"{tool.desc.removesuffix('.')}; shows {content}."
 
     def keyword_search(self, keywords: list[str], top_k: int | None = None) -> tools.Seen:
         """Find chunks with these exact words or names, each an item."""
@@ -197,24 +197,24 @@ class ChunkTools(tools.Toolbox):
         """Read whole chunks by their numbers."""
         corpus = self.index.corpus
         blocks = []
-        known: dict[int, bool] = {}  # number -> whether it is read only now
+        read_now: dict[int, bool] = {}  # number -> whether it is read only now
         for text in listed(chunk_ids, split=True):
             number = _number(text)
             if number is None or number >= len(corpus):
                 blocks.append(f"Chunk {text}: not found.")
             elif number in self._read:
-                known.setdefault(number, False)
+                read_now.setdefault(number, False)
                 blocks.append(f"Chunk {number} has been read before.")
             else:
                 self._read.add(number)
-                known[number] = True
+                read_now[number] = True
                 blocks.append(self._text(number))
-        new = [corpus[number].scored(0.0) for number, is_new in known.items() if is_new]
-        shown = {passage.pid for passage in self.trace.passages}
-        if any(passage.pid not in shown for passage in new):
-            numbers = ", ".join(str(number) for number, is_new in known.items() if is_new)
+        new = [corpus[number].scored(0.0) for number, is_new in read_now.items() if is_new]
+        read_before = {passage.pid for passage in self.trace.passages}
+        if any(passage.pid not in read_before for passage in new):
+            numbers = ", ".join(str(number) for number, is_new in read_now.items() if is_new)
             self.trace.search_by(lambda: new, f"chunk_read {numbers}", k=len(new))
-        pids = tuple(corpus[number].pid for number in known)
+        pids = tuple(corpus[number].pid for number in read_now)
         texts = tuple(passage.text for passage in new)
         return tools.Seen("\n\n".join(blocks), pids, texts, empty=not new)
 
@@ -240,16 +240,16 @@ class ChunkTools(tools.Toolbox):
         self.trace.search_by(found, query, k=k)
         if not matches:
             if self.knobs.semantic_search:
-                other = ", or semantic_search"
+                alternative = ", or semantic_search"
             else:
-                other = ""
-            advice = f"No chunk matches. Try one name or word alone{other}."
+                alternative = ""
+            advice = f"No chunk matches. Try one name or word alone{alternative}."
             return tools.Seen("Nothing found." if similar else advice, (), (), empty=True)
-        shown = [self._show(match, similar=similar) for match in matches]
+        entries = [self._show(match, similar=similar) for match in matches]
         return tools.Seen(
-            "\n".join(line for line, _ in shown),
+            "\n".join(line for line, _ in entries),
             tuple(match.passage.pid for match in matches),
-            tuple(text for _, texts in shown for text in texts),
+            tuple(text for _, texts in entries for text in texts),
         )
 
     def _show(self, match: Match, *, similar: bool) -> tuple[str, Sequence[str]]:
@@ -291,10 +291,10 @@ def listed(value: Any, *, split: bool) -> list[str]:
         with suppress(ValueError):
             value = json.loads(value)
     if isinstance(value, list | tuple):
-        parts = value
+        items = value
     else:
-        parts = [] if value is None else [value]
-    texts = [str(part) for part in parts]
+        items = [] if value is None else [value]
+    texts = [str(item) for item in items]
     if split:
         texts = [piece for text in texts for piece in re.split(r"[,;\n]", text.strip("[] "))]
     texts = [" ".join(text.split()).rstrip(" .").strip("\"'") for text in texts]

@@ -146,14 +146,14 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
     def _inputs(self, question: str) -> dict[str, Any]:
         """The question, and of the example's other fields those that the module takes by name."""
         inputs: dict[str, Any] = {"question": question}
-        asked = current().get(Asked)
-        if asked is None:
+        fields = current().get(Asked)
+        if fields is None:
             return inputs
-        names = set(inspect.signature(self.module.forward).parameters)
+        accepted = set(inspect.signature(self.module.forward).parameters)
         if isinstance(self.module, dspy.Predict):
-            names |= set(self.module.signature.input_fields)
-        for name in sorted(names & set(asked.example.keys()) - _GOLD - {"question"}):
-            inputs[name] = asked.example[name]
+            accepted |= set(self.module.signature.input_fields)
+        for name in sorted(accepted & set(fields.example.keys()) - _GOLD - {"question"}):
+            inputs[name] = fields.example[name]
         return inputs
 
     def dump_state(self, json_mode: bool = True) -> Any:
@@ -173,9 +173,9 @@ def _copy(module: dspy.Module) -> dspy.Module:
     Where a part cannot be copied, such as a connection, DSPy's own way shares it.
     """
     memo: dict[int, Any] = {}
-    for part in handed_over.parts_of(module):
-        if isinstance(part, dspy.BaseLM):
-            memo[id(part)] = part
+    for component in handed_over.parts_of(module):
+        if isinstance(component, dspy.BaseLM):
+            memo[id(component)] = component
     try:
         return copy.deepcopy(module, memo)
     except Exception:  # whatever a stranger's part raises when it is copied
@@ -190,34 +190,34 @@ def _as_prediction(output: Any) -> dspy.Prediction | None:
         return dspy.Prediction(**output)
     if isinstance(output, str | int | float):
         return dspy.Prediction(answer=str(output))
-    if isinstance(output, list | tuple) and all(isinstance(part, str) for part in output):
+    if isinstance(output, list | tuple) and all(isinstance(text, str) for text in output):
         return dspy.Prediction(answer=", ".join(output))
     return None
 
 
 def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     """The passages that the module says it used; texts stand for themselves."""
-    given = prediction.get("passages") or prediction.get("context") or ()
+    output = prediction.get("passages") or prediction.get("context") or ()
     by_text = {str(passage): passage for passage in trace.passages}
     return [
         item if isinstance(item, Passage) else by_text.get(item) or Passage(f"text-{n}", "", item)
-        for n, item in enumerate([given] if isinstance(given, str) else given)
+        for n, item in enumerate([output] if isinstance(output, str) else output)
         if isinstance(item, Passage | str)
     ]
 
 
 def keep_module(module: dspy.Module | type[dspy.Module], *, stands_for: str = "") -> str:
     """A name for `module` as it is now, for this process, by which `load_program` finds it."""
-    made = module if isinstance(module, type) else type(module)
-    if not issubclass(made, dspy.Module):
+    kind = module if isinstance(module, type) else type(module)
+    if not issubclass(kind, dspy.Module):
         raise ConfigError(f"program={repr(module)[:80]} is neither a name nor a DSPy module")
-    if issubclass(made, RAGProgram) and made.name and module is made:
-        return made.name
+    if issubclass(kind, RAGProgram) and kind.name and module is kind:
+        return kind.name
     if isinstance(module, RAGProgram) and module.name:
         raise ConfigError(
             f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
         )
-    label = f"{made.__module__}:{made.__qualname__}"
+    label = f"{kind.__module__}:{kind.__qualname__}"
     adapter = dspy.settings.adapter
     return handed_over.keep(module, label, stands_for=stands_for, beside=adapter)
 
@@ -231,30 +231,30 @@ def program_digest(spec: str) -> str:
         return digest
     program = load_program(spec)
     if issubclass(program, ModuleProgram):
-        made = program.make
+        source = program.make
     else:
-        made = program
-    return handed_over.digest_of_code(spec, made)
+        source = program
+    return handed_over.digest_of_code(spec, source)
 
 
 def load_program(spec: str) -> type[RAGProgram]:
     """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`."""
     if handed_over.digest_of(spec):
-        found = handed_over.find(spec)
+        loaded = handed_over.find(spec)
     else:
-        found = load_object(spec, "--program")
-    given = found if isinstance(found, dspy.Module) else None
-    made: Any = found if given is None else type(given)
-    if not (isinstance(made, type) and issubclass(made, dspy.Module)):
+        loaded = load_object(spec, "--program")
+    module = loaded if isinstance(loaded, dspy.Module) else None
+    kind: Any = loaded if module is None else type(module)
+    if not (isinstance(kind, type) and issubclass(kind, dspy.Module)):
         raise ConfigError(f"{spec} is no subclass of dspy.Module")
-    if issubclass(made, RAGProgram):
-        return made
+    if issubclass(kind, RAGProgram):
+        return kind
     members = {
         "name": handed_over.label_of(spec),
-        "make": made,
-        "given": given,
+        "make": kind,
+        "given": module,
         # An instruction optimizer reads the docstring of the program: it is the module's own.
-        "__doc__": made.__doc__,
+        "__doc__": kind.__doc__,
         "__module__": __name__,
     }
-    return type(f"{made.__name__}Program", (ModuleProgram,), members)
+    return type(f"{kind.__name__}Program", (ModuleProgram,), members)

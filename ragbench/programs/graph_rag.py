@@ -60,27 +60,27 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)
-        shown = list[Passage]()
+        presented = list[Passage]()
         passages = trace.search_by(
-            lambda: self._gathered(trace, index, shown), trace.question, k=self.knobs.k
+            lambda: self._gathered(trace, index, presented), trace.question, k=self.knobs.k
         )
-        context = render(shown, max_tokens=2 * self.knobs.context_tokens)  # cut to size before
+        context = render(presented, max_tokens=2 * self.knobs.context_tokens)  # cut to size before
         answer = trace.answer(self.answer, last=True, context=context)
         return trace.prediction(answer, "answered", passages=passages)
 
     def _gathered(
-        self, trace: Trace, index: lm_index.KnowledgeGraph, shown: list[Passage]
+        self, trace: Trace, index: lm_index.KnowledgeGraph, presented: list[Passage]
     ) -> list[Passage]:
-        """Texts, then reports and tables; `shown` gets them in the order of the prompt."""
+        """Texts, then reports and tables; `presented` gets them in the order of the prompt."""
         knobs = self.knobs
         tokens = self.knobs.context_tokens
         entities = index.nearest(trace.question, _OVERSAMPLED * knobs.k)
         if not entities:
             trace.count("no_seed")
-            shown += trace.retriever.presented(
+            presented += trace.retriever.presented(
                 trace.question, index.search(trace.question, k=knobs.k)
             )
-            return list(shown)
+            return list(presented)
         graph = index.entities, index.relations
         reports = list[Passage]()
         rows = list[Passage]()
@@ -96,20 +96,20 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
             lines = lm_index.tables(entities, *graph, tokens=limit, each=_RELATIONS_EACH)
             named = zip(("Entities", "Relations"), lines, strict=True)
             rows = []
-            for name, part in named:
-                if part:
-                    rows.append(Passage(name.lower(), name, "\n".join(part)))
+            for name, section in named:
+                if section:
+                    rows.append(Passage(name.lower(), name, "\n".join(section)))
         if knobs.ablation != "texts":
             limit = int(tokens * knobs.text_share)
             places = lm_index.chosen_passages(entities, *graph, index.sizes, tokens=limit)
             texts = trace.retriever.presented(
                 trace.question, [index.corpus[place] for place in places]
             )
-        shown += [*reports, *rows, *texts]
+        presented += [*reports, *rows, *texts]
         notes = {
             "entities": [index.entities[i].name for i in entities],
             "reports": [report.title for report in reports],
-            "retrieved": [passage.text for passage in shown],
+            "retrieved": [passage.text for passage in presented],
         }
         trace.step("search", input=trace.question, of=texts, notes=notes)
         return [*texts, *reports, *rows]

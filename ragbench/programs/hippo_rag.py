@@ -80,19 +80,19 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         scores = min_max(index.cosines(question, index.fact_vectors))
         facts = best_first(scores, knobs.linking_top_k)
         texts = {fact: in_words(index.facts_read[fact]) for fact in facts}
-        kept = facts
+        selected = facts
         if knobs.use_filter and facts:  # none is kept where the reply cannot be read
             lines = [f"[{number}] {text}" for number, text in enumerate(texts.values(), start=1)]
             reply = trace.ask(self.select, otherwise={"keep": []}, question=question, facts=lines)
-            wanted = dict.fromkeys(reply.keep or [])
-            kept = []
-            for number in wanted:
+            numbers = dict.fromkeys(reply.keep or [])
+            selected = []
+            for number in numbers:
                 if 1 <= number <= len(facts):
-                    kept.append(facts[number - 1])
-        shown = {texts[fact]: round(float(scores[fact]), 4) for fact in facts}
-        observation = "; ".join(texts[fact] for fact in kept)
-        trace.step("link", input=question, observation=observation, notes={"facts": shown})
-        return index.seeds(kept, scores, keep=knobs.linking_top_k)
+                    selected.append(facts[number - 1])
+        scored = {texts[fact]: round(float(scores[fact]), 4) for fact in facts}
+        observation = "; ".join(texts[fact] for fact in selected)
+        trace.step("link", input=question, observation=observation, notes={"facts": scored})
+        return index.seeds(selected, scores, keep=knobs.linking_top_k)
 
     def _ranked(self, trace: Trace, index: HippoIndex, seeds: Mapping[int, float]) -> list[Passage]:
         knobs = self.knobs

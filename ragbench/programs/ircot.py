@@ -109,32 +109,34 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         except core.BudgetSpentError:
             answer = ""
             reason = "budget"
-        kept = chain.kept()
-        if chain.passages and not kept:
+        passages = chain.kept()
+        if chain.passages and not passages:
             raise AllLeftOutError(
                 f"all {len(chain.passages)} passages found have more than "
                 f"{self.knobs.passage_words} words; raise passage_words"
             )
-        shown = {"context": chain.context()}
+        inputs = {"context": chain.context()}
         if self.knobs.separate_reader:
-            answer = trace.answer(self.read, last=True, **shown) or answer
+            answer = trace.answer(self.read, last=True, **inputs) or answer
         elif not answer:
-            answer = trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **shown)
-        return trace.prediction(answer, reason, passages=kept)
+            answer = trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **inputs)
+        return trace.prediction(answer, reason, passages=passages)
 
     def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, core.StopReason]:
         """The chain's answer, blank if it gives none, and why it ended."""
         knobs = self.knobs
         if knobs.initial_retrieval:
             chain.search(trace.question)
-        for left in range(knobs.max_steps, 0, -1):
-            told: dict[str, Any] = {"sentences_left": left} if knobs.tell_left else {}
+        for sentences_left in range(knobs.max_steps, 0, -1):
+            limits: dict[str, Any] = {"sentences_left": sentences_left} if knobs.tell_left else {}
             step = trace.ask(
                 self.think,
                 otherwise={"thought": "", "next_step": "", "answer": ""},
                 context=chain.context(),
-                thoughts="\n".join(f"{n}. {said}" for n, said in enumerate(chain.thoughts, 1)),
-                **told,
+                thoughts="\n".join(
+                    f"{n}. {sentence}" for n, sentence in enumerate(chain.thoughts, 1)
+                ),
+                **limits,
             )
             thought = core.first_sentence(str(step.thought or "").strip())
             said_before = map(normalise_answer, [*chain.thoughts, trace.question])
@@ -149,7 +151,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             if repeated or not thought:
                 return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
             chain.thoughts.append(thought)
-            if left == 1 and not knobs.last_search:
+            if sentences_left == 1 and not knobs.last_search:
                 trace.step("think", thought=thought)
                 continue
             query = chain.query()
@@ -176,19 +178,19 @@ class Chain:
                 if word.lower() not in _QUESTION_WORDS:
                     words.append(word)
             query = " ".join(words) or query
-        found = self.trace.search(query, k=self.knobs.k)
+        passages = self.trace.search(query, k=self.knobs.k)
         new = []
-        for passage in found:
+        for passage in passages:
             if passage.pid not in self.passages:
                 new.append(passage)
         if long := sum(map(self._too_long, new)):
             self.trace.count("passage_left_out", long)
-        self.add(found)
-        return tuple(passage.pid for passage in found)
+        self.add(passages)
+        return tuple(passage.pid for passage in passages)
 
-    def add(self, found: Sequence[Passage]) -> None:
+    def add(self, passages: Sequence[Passage]) -> None:
         self.searches += 1
-        for passage in found:
+        for passage in passages:
             self.passages.setdefault(passage.pid, passage)
             before = self.best.get(passage.pid, passage.score)
             self.best[passage.pid] = max(passage.score, before)
@@ -209,12 +211,12 @@ class Chain:
         passages = [passage for passage in self.passages.values() if not self._too_long(passage)]
         if self.knobs.keep == "best":
             passages.sort(key=lambda passage: -self.best[passage.pid])
-        kept: list[Passage] = []
+        chosen: list[Passage] = []
         for new in passages:
-            twins = (_alike(new.title, p.title) and _alike(new.text, p.text) for p in kept)
+            twins = (_alike(new.title, p.title) and _alike(new.text, p.text) for p in chosen)
             if self.knobs.keep != "first_distinct" or not any(twins):
-                kept.append(new)
-        return kept[: self.knobs.max_passages]
+                chosen.append(new)
+        return chosen[: self.knobs.max_passages]
 
     def _too_long(self, passage: Passage) -> bool:
         limit = self.knobs.passage_words
@@ -223,10 +225,10 @@ class Chain:
 
     def context(self) -> list[str]:
         tokens = self.knobs.context_tokens
-        shown = [first_words(passage, self.knobs.shown_words) for passage in self.kept()]
-        lines = core.render(shown, max_tokens=tokens)
+        passages = [first_words(passage, self.knobs.shown_words) for passage in self.kept()]
+        lines = core.render(passages, max_tokens=tokens)
         if self.knobs.keep == "best" and self.searches > 1:
-            fitting = sorted(shown[: len(lines)], key=lambda passage: self.best[passage.pid])
+            fitting = sorted(passages[: len(lines)], key=lambda passage: self.best[passage.pid])
             lines = core.render(fitting, max_tokens=tokens)
         return lines
 
@@ -240,18 +242,18 @@ def ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
     """Whether the chain ends with `step`, and the answer it gives, which may be blank."""
     phrase = _ANSWER_PHRASE.search(thought)
     stated = phrase[1].strip() if phrase else ""
-    said = next(filter(is_answer, (str(step.answer or "").strip(), stated)), "")
+    answer = next(filter(is_answer, (str(step.answer or "").strip(), stated)), "")
     if step.next_step:
-        return step.next_step == "answer", said if step.next_step == "answer" else ""
+        return step.next_step == "answer", answer if step.next_step == "answer" else ""
     return is_answer(stated), stated if is_answer(stated) else ""
 
 
 def first_words(passage: Passage, words: int) -> Passage:
     """`passage` cut after so many words of its text; 0: whole."""
-    parts = passage.text.split()
-    if not words or len(parts) <= words:
+    tokens = passage.text.split()
+    if not words or len(tokens) <= words:
         return passage
-    return replace(passage, text=" ".join(parts[:words]) + " ...")
+    return replace(passage, text=" ".join(tokens[:words]) + " ...")
 
 
 def _alike(a: str, b: str) -> bool:

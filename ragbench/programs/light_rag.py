@@ -85,9 +85,9 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
         return self._read(trace, trace.passages, [])
 
     def _read(self, trace: Trace, passages: Sequence[Passage], graph: list[str]) -> str:
-        shown: dict[str, Any] = {} if self.knobs.mode == "naive" else {"graph": graph}
+        inputs: dict[str, Any] = {} if self.knobs.mode == "naive" else {"graph": graph}
         context = self.shown(passages)
-        return trace.answer(self.answer, last=True, context=context, **shown)
+        return trace.answer(self.answer, last=True, context=context, **inputs)
 
     def _keywords(self, trace: Trace) -> tuple[str, str]:
         """Themes and names, each as one query; the question where there are none."""
@@ -140,13 +140,13 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
         As many of each as fit the prompt.
         """
         knobs = self.knobs
-        wanted: dict[str, Any] = {"k": knobs.top_k, "least": knobs.min_cosine}
+        limits: dict[str, Any] = {"k": knobs.top_k, "least": knobs.min_cosine}
         near = list[int]()
         links = list[int]()
         if knobs.mode != "global":
-            near = index.nearest(low, index.entity_vectors, **wanted)
+            near = index.nearest(low, index.entity_vectors, **limits)
         if knobs.mode != "local":
-            links = index.nearest(high, index.relation_vectors, **wanted)
+            links = index.nearest(high, index.relation_vectors, **limits)
         ends = [end for relation in links for end in index.relations[relation].ends]
 
         def size(relation: int) -> int:
@@ -182,18 +182,18 @@ def _passages_of(
     """
     scores = index.cosines(question, index.passages)
 
-    def nearest(rows: set[int], found: int) -> list[int]:
-        return sorted(rows, key=lambda row: (-scores[row], row))[: _RELATED * found // 2]
+    def nearest(rows: set[int], sources: int) -> list[int]:
+        return sorted(rows, key=lambda row: (-scores[row], row))[: _RELATED * sources // 2]
 
     of_entities = {row for i in entities for row in index.entities[i].passages}
-    first = nearest(of_entities, len(entities))
-    new = [set(index.relations[i].passages) - set(first) for i in relations]
+    entity_rows = nearest(of_entities, len(entities))
+    new = [set(index.relations[i].passages) - set(entity_rows) for i in relations]
     counted = 0
-    others = set[int]()
+    relation_rows = set[int]()
     for rows in new:
-        counted += not rows <= others
-        others |= rows
-    return [first, nearest(others, counted)]
+        counted += not rows <= relation_rows
+        relation_rows |= rows
+    return [entity_rows, nearest(relation_rows, counted)]
 
 
 def _in_turn(*lists: Sequence[int]) -> list[int]:

@@ -84,14 +84,14 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         if knobs.ablation == "graph":
             return []
         if knobs.entities == "spacy":
-            [names] = lm_index.by_spacy([question], knobs.spacy_pipeline)
+            [mentions] = lm_index.by_spacy([question], knobs.spacy_pipeline)
         elif knobs.entities == "regex":
-            names = lm_index.by_pattern(question)
+            mentions = lm_index.by_pattern(question)
         else:
             reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
-            names = lm_index.plain_names(reply.entities or [])
-        trace.step("extract", input=question, observation=", ".join(names))
-        return names
+            mentions = lm_index.plain_names(reply.entities or [])
+        trace.step("extract", input=question, observation=", ".join(mentions))
+        return mentions
 
     def _ranked(
         self, trace: Trace, index: lm_index.LMIndex, mentions: Sequence[str]

@@ -96,15 +96,17 @@ class ReActRAG(RAGProgram[ReActKnobs]):
             answer = answer or self._read(trace, loop.thoughts)
         return trace.prediction(answer, reason)
 
-    def _loop(self, box: ReActTools, **more: Any) -> tools.ToolLoop:
+    def _loop(self, box: ReActTools, **settings: Any) -> tools.ToolLoop:
         knobs = self.knobs
         backend: tools.Backend = "typed" if knobs.act_only else knobs.backend
-        return tools.ToolLoop(self.act, box, backend, knobs.context_tokens, knobs.max_steps, **more)
+        return tools.ToolLoop(
+            self.act, box, backend, knobs.context_tokens, knobs.max_steps, **settings
+        )
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
         context = self.shown(trace.passages)
-        shown = {"context": context, "notes": list(thoughts)}
-        return trace.answer(self.conclude, last=True, **shown)
+        inputs = {"context": context, "notes": list(thoughts)}
+        return trace.answer(self.conclude, last=True, **inputs)
 
     def _tree(self, trace: Trace, box: ReActTools) -> dspy.Prediction:
         samples = range(1, self.knobs.branching)
@@ -135,12 +137,12 @@ class CorpusTools(ReActTools):
 
     def search(self, words: str) -> str | tools.Seen:
         """Find passages."""
-        shown = []
+        snippets = []
         for passage in self.trace.search(words, k=self.k):
-            parts = str(passage).split()
-            more = " ..." if len(parts) > _SNIPPET_WORDS else ""
-            shown.append(" ".join(parts[:_SNIPPET_WORDS]) + more)
-        return "\n".join(shown) or tools.Seen("Nothing found.", empty=True)
+            tokens = str(passage).split()
+            ellipsis = " ..." if len(tokens) > _SNIPPET_WORDS else ""
+            snippets.append(" ".join(tokens[:_SNIPPET_WORDS]) + ellipsis)
+        return "\n".join(snippets) or tools.Seen("Nothing found.", empty=True)
 
     def lookup(self, name: str) -> str | tools.Seen:
         """Find a name in the passages found so far."""
@@ -170,11 +172,11 @@ class PageTools(ReActTools):
         if place is not None:
             (page,) = self.trace.search_by(lambda: [corpus[place]], entity, k=1)
         else:
-            found = self.trace.search(entity, k=self.k)
-            titles = [(p, p.title) for p in found] + [(p, p.title.split(" (")[0]) for p in found]
+            pages = self.trace.search(entity, k=self.k)
+            titles = [(p, p.title) for p in pages] + [(p, p.title.split(" (")[0]) for p in pages]
             fitting = (p for p, title in titles if name and normalise_answer(title) == name)
             if (page := next(fitting, None)) is None:
-                similar = list(dict.fromkeys(p.title for p in found))[:5]
+                similar = list(dict.fromkeys(p.title for p in pages))[:5]
                 return f"Could not find {entity}. Similar: {', '.join(similar) or 'none'}."
         self.page = page
         self._sought = ""
@@ -202,11 +204,11 @@ def matching(passage: Passage, text: str, *, title_too: bool = False) -> list[tu
     another form there.
     """
     sought = text.lower()
-    first = title_too and sought in passage.title.lower()
+    title_matches = title_too and sought in passage.title.lower()
     return [
         (i, sentence.strip())
         for i, sentence in enumerate(core.sentences_of(passage))
-        if sought in sentence.lower() or (first and i == 0)
+        if sought in sentence.lower() or (title_matches and i == 0)
     ]
 
 
@@ -227,7 +229,9 @@ class StepTree:
     """
 
     def __init__(self, loops: Sequence[tools.ToolLoop], knobs: ReActKnobs) -> None:
-        self.loops, self.knobs, self.box = loops, knobs, loops[0].box
+        self.loops = loops
+        self.knobs = knobs
+        self.box = loops[0].box
         self.trace = self.box.trace
         #: Answers of finished paths in the order in which they ended, and thoughts of all steps.
         self.answers: list[str] = []
@@ -236,8 +240,8 @@ class StepTree:
     def grow(self) -> core.StopReason:
         paths = [Path()]
         try:
-            for left in range(self.knobs.max_steps, 0, -1):
-                paths = self._taken(paths, left)
+            for steps_left in range(self.knobs.max_steps, 0, -1):
+                paths = self._taken(paths, steps_left)
                 if not paths:
                     if self.answers:
                         return "answered"
@@ -264,29 +268,31 @@ class StepTree:
         best = votes.most_common(1)[0][0]  # the first of equals
         return next(answer for answer in answers if normalise_answer(answer) == best)
 
-    def _taken(self, paths: Sequence[Path], left: int) -> list[Path]:
+    def _taken(self, paths: Sequence[Path], steps_left: int) -> list[Path]:
         """The open paths after one more step each; finished ones leave their answers."""
         # The first sample of all paths comes before the second of any.
-        asked = [(path, n) for n in range(len(self.loops)) for path in paths]
-        turns = self.trace.fan_out(lambda one: self.loops[one[1]].turn(one[0].done, left), asked)
-        kept: list[tuple[Path, str, tools.Turn]] = []
-        for (path, n), turn in zip(asked, turns, strict=False):
+        jobs = [(path, n) for n in range(len(self.loops)) for path in paths]
+        turns = self.trace.fan_out(
+            lambda job: self.loops[job[1]].turn(job[0].done, steps_left), jobs
+        )
+        turns_kept: list[tuple[Path, str, tools.Turn]] = []
+        for (path, n), turn in zip(jobs, turns, strict=False):
             name = f"{path.name}.{n + 1}".lstrip(".")
             if turn.uses:
                 use = turn.uses[0]
-                others = [step.use for step in path.done]
-                others += [other.uses[0] for of, _, other in kept if of is path]
-                likeness = (core.jaccard(use.shown, o.shown) for o in others if o.tool == use.tool)
+                uses = [step.use for step in path.done]
+                uses += [turn_kept.uses[0] for parent, _, turn_kept in turns_kept if parent is path]
+                likeness = (core.jaccard(use.shown, o.shown) for o in uses if o.tool == use.tool)
                 if max(likeness, default=0.0) >= ALIKE:
                     self.trace.count("pruned_similar")
                 else:
-                    kept.append((path, name, turn))
+                    turns_kept.append((path, name, turn))
             elif not turn.unreadable:
                 self._finish(path, name, turn)
         room = max(self.knobs.width - len(self.answers), 0)
-        if len(kept) > room:
-            self.trace.count("pruned_width", len(kept) - room)
-        return [self._extended(*step) for step in kept[:room]]
+        if len(turns_kept) > room:
+            self.trace.count("pruned_width", len(turns_kept) - room)
+        return [self._extended(*step) for step in turns_kept[:room]]
 
     def _finish(self, path: Path, name: str, turn: tools.Turn) -> None:
         if turn.answer in {step.observation for step in path.done}:  # a copy is no answer
@@ -298,8 +304,8 @@ class StepTree:
     def _extended(self, path: Path, name: str, turn: tools.Turn) -> Path:
         use = turn.uses[0]
         seen = self.box.use(use)
-        told = {"input": use.shown, "observation": seen.observation, "pids": seen.pids}
-        self._note(use.tool, name, turn, **told)
+        outcome = {"input": use.shown, "observation": seen.observation, "pids": seen.pids}
+        self._note(use.tool, name, turn, **outcome)
         step = tools.Done(len(path.done), turn.thought, use, seen.observation)
         return Path(name, (*path.done, step))
 

@@ -108,18 +108,18 @@ class Progress:
             elif statement:
                 self.trace.count("unproven_fact")
         read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
-        said = "\n".join(f"[{fact.level}] {fact.statement}" for fact in read)
+        statements = "\n".join(f"[{fact.level}] {fact.statement}" for fact in read)
         pids = tuple(dict.fromkeys(pid for fact in read for pid in fact.pids))
-        self.trace.step("extract", input=item.query, observation=said, pids=pids)
+        self.trace.step("extract", input=item.query, observation=statements, pids=pids)
         return read
 
     def keep(self, read: Sequence[Known]) -> None:
-        known = {(fact.requirement, question_key(fact.statement)) for fact in self.facts}
+        keys = {(fact.requirement, question_key(fact.statement)) for fact in self.facts}
         for fact in read:
             key = fact.requirement, question_key(fact.statement)
-            wanted = fact.level == "direct" or (fact.level == "partial" and self.clues)
-            if wanted and key not in known:
-                known.add(key)
+            counts = fact.level == "direct" or (fact.level == "partial" and self.clues)
+            if counts and key not in keys:
+                keys.add(key)
                 self.facts.append(fact)
 
     def shown(self, facts: Sequence[Known]) -> list[str]:
@@ -173,18 +173,18 @@ class REAP(RAGProgram[REAPKnobs]):
             trace.count("no_facts")
             if self.knobs.read_passages:
                 notes = self.shown(trace.passages)
-        shown = {"notes": list(dict.fromkeys(notes))}
-        answer = trace.answer(self.synthesize, last=True, **shown)
-        told = []
+        inputs = {"notes": list(dict.fromkeys(notes))}
+        answer = trace.answer(self.synthesize, last=True, **inputs)
+        facts = []
         for fact in done.facts:
-            told.append(
+            facts.append(
                 {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
             )
         if paper:
             plan = [task.model_dump() for task in done.plan]
         else:
             plan = None
-        return trace.prediction(answer, reason, facts=told, plan=plan)
+        return trace.prediction(answer, reason, facts=facts, plan=plan)
 
     # -- spec
 
@@ -207,13 +207,13 @@ class REAP(RAGProgram[REAPKnobs]):
     def _next_queries(self, done: Progress, missing: list[str]) -> tuple[list[str], bool]:
         """Queries not tried before (there may be none), and whether the planner is done."""
         trace = done.trace
-        known: dict[str, Any] = {"facts": done.shown(done.facts), "history": done.searched}
+        state: dict[str, Any] = {"facts": done.shown(done.facts), "history": done.searched}
         nothing = {"done": False, "queries": []}
-        reply = trace.ask(self.next, otherwise=nothing, missing=missing, **known)
+        reply = trace.ask(self.next, otherwise=nothing, missing=missing, **state)
         queries = self._fresh(done, reply.queries or [])
         ended = bool(reply.done) and bool(done.searched)
-        shown = "" if ended else "\n".join(queries)
-        trace.step("plan", observation=shown, notes={"done": bool(reply.done)})
+        observation = "" if ended else "\n".join(queries)
+        trace.step("plan", observation=observation, notes={"done": bool(reply.done)})
         if ended:
             return [], True
         return queries or self._fresh(done, [trace.question]), False
@@ -240,8 +240,8 @@ class REAP(RAGProgram[REAPKnobs]):
             done.read([], [], item)
             return False, []
         nothing = {"facts": [], "score": 0.0, "missing": []}
-        asked: dict[str, Any] = {"known_facts": done.shown(done.facts), "sub_tasks": queries}
-        reply = trace.ask(self.read, otherwise=nothing, context=self.shown(passages), **asked)
+        inputs: dict[str, Any] = {"known_facts": done.shown(done.facts), "sub_tasks": queries}
+        reply = trace.ask(self.read, otherwise=nothing, context=self.shown(passages), **inputs)
         done.keep(done.read(reply.facts or [], passages, item))
         score = probability(reply.score)
         missing = [text.strip() for text in reply.missing or []]
@@ -254,7 +254,7 @@ class REAP(RAGProgram[REAPKnobs]):
     def _by_plan(self, done: Progress) -> core.StopReason:
         """Plan and look up until the facts are said to suffice, nothing is left, or the limit."""
         done.plan = self._drafted(done.trace)
-        last: list[Known] = []
+        newest: list[Known] = []
         rounds = malformed = 0
         for _ in range(MAX_ATTEMPTS):
             if rounds == self.knobs.max_rounds:
@@ -262,7 +262,7 @@ class REAP(RAGProgram[REAPKnobs]):
             actions = list[signatures.PlanAction]()
             ready = False
             try:
-                actions, ready = self._advance(done, last, sample=malformed)
+                actions, ready = self._advance(done, newest, sample=malformed)
                 malformed = 0
             except MalformedPlanError:
                 done.trace.count("rollback")
@@ -271,17 +271,17 @@ class REAP(RAGProgram[REAPKnobs]):
                     continue
             if ready and done.searched:
                 return "answered"
-            wanted = self._wanted(done, actions)
-            if not wanted:
+            look_ups = self._wanted(done, actions)
+            if not look_ups:
                 return "no_progress"
-            last = self._looked_up(done, wanted)
+            newest = self._looked_up(done, look_ups)
             rounds += 1
         return "max_steps"
 
     def _drafted(self, trace: Trace) -> list[signatures.SubTask]:
         for sample in range(DRAFT_TRIES):
-            told: dict[str, Any] = {"max_tasks": MAX_TASKS, "config": _sampling(sample)}
-            reply = trace.ask(self.draft, otherwise={"goal": "", "subtasks": []}, **told)
+            settings: dict[str, Any] = {"max_tasks": MAX_TASKS, "config": _sampling(sample)}
+            reply = trace.ask(self.draft, otherwise={"goal": "", "subtasks": []}, **settings)
             try:
                 plan = checked((reply.subtasks or [])[:MAX_TASKS])
             except MalformedPlanError:
@@ -293,9 +293,9 @@ class REAP(RAGProgram[REAPKnobs]):
         return [signatures.SubTask(id="1", question=trace.question)]
 
     def _advance(
-        self, done: Progress, last: Sequence[Known], *, sample: int
+        self, done: Progress, newest: Sequence[Known], *, sample: int
     ) -> tuple[list[signatures.PlanAction], bool]:
-        failed = any(fact.level != "direct" for fact in last)
+        failed = any(fact.level != "direct" for fact in newest)
         repair = getattr(self, "repair", None) if failed else None
         reply = done.trace.ask(
             repair or self.update,
@@ -303,7 +303,7 @@ class REAP(RAGProgram[REAPKnobs]):
             facts=done.shown(done.facts),
             history=done.searched,
             plan=_listed(done.plan),
-            last_facts=done.shown(last),
+            last_facts=done.shown(newest),
             config=_sampling(sample),
         )
         ready = reply.next_step == "synthesize"
@@ -330,10 +330,10 @@ class REAP(RAGProgram[REAPKnobs]):
                 ready.append(signatures.PlanAction(requirement_id=task.id, query=task.question))
         question = done.trace.question
         if done.searched:
-            first = []
+            fallback = []
         else:
-            first = [LookUp("", question, question)]
-        return self._look_ups(done, actions) or self._look_ups(done, ready) or first
+            fallback = [LookUp("", question, question)]
+        return self._look_ups(done, actions) or self._look_ups(done, ready) or fallback
 
     def _look_ups(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:
         """What `actions` look up that was not searched before, placeholders filled from the facts.
@@ -355,27 +355,27 @@ class REAP(RAGProgram[REAPKnobs]):
                     chosen.append(LookUp(action.requirement_id, text, query))
         return chosen[:most]
 
-    def _looked_up(self, done: Progress, wanted: Sequence[LookUp]) -> list[Known]:
-        rankings = done.search([item.query for item in wanted], self.knobs.k)
-        known = done.shown(done.facts)
+    def _looked_up(self, done: Progress, look_ups: Sequence[LookUp]) -> list[Known]:
+        rankings = done.search([item.query for item in look_ups], self.knobs.k)
+        known_facts = done.shown(done.facts)
 
         def extracted(job: tuple[LookUp, list[Passage]]) -> list[Known]:
             item, passages = job
-            asked: dict[str, Any] = {"known_facts": known, "requirement": item.text}
+            inputs: dict[str, Any] = {"known_facts": known_facts, "requirement": item.text}
             context = self.shown(passages)
             nothing = dict[str, Any](facts=[])
-            reply = done.trace.ask(self.extract, otherwise=nothing, context=context, **asked)
+            reply = done.trace.ask(self.extract, otherwise=nothing, context=context, **inputs)
             return done.read(reply.facts or [], passages, item)
 
-        jobs = list(zip(wanted, rankings, strict=False))  # as many as could be searched
+        jobs = list(zip(look_ups, rankings, strict=False))  # as many as could be searched
         read = [done.read([], [], item) for item, hits in jobs if not hits]
         read += done.trace.fan_out(extracted, [job for job in jobs if job[1]])
-        found = []
+        new_facts = []
         for facts in read:
             for fact in facts:
-                found.append(fact)
-        done.keep(found)
-        return found
+                new_facts.append(fact)
+        done.keep(new_facts)
+        return new_facts
 
 
 def checked(plan: Sequence[signatures.SubTask]) -> list[signatures.SubTask]:

@@ -120,8 +120,8 @@ class RLM(RAGProgram[RLMKnobs]):
 
     def _leaf(self, trace: Trace, branch: Branch, passages: Sequence[Passage]) -> str:
         context = self.shown(passages)
-        last = not branch.depth
-        return trace.answer(self.read, last=last, context=context, question=branch.question)
+        is_root = not branch.depth
+        return trace.answer(self.read, last=is_root, context=context, question=branch.question)
 
     def _decided(
         self, trace: Trace, branch: Branch, passages: list[Passage], memo: dict[str, str]
@@ -141,10 +141,10 @@ class RLM(RAGProgram[RLMKnobs]):
         if question_key(answer) == question_key(branch.question):  # as small models do
             trace.count("echoed_question")
             answer = ""
-        parts = _parts(trace, branch, list(reply.sub_questions or [])[:breadth])
-        if reply.mode == "decompose" and parts:
+        questions = _parts(trace, branch, list(reply.sub_questions or [])[:breadth])
+        if reply.mode == "decompose" and questions:
             instruction = str(reply.combine or "").strip()
-            return self._split(trace, branch, passages, memo, parts, instruction)
+            return self._split(trace, branch, passages, memo, questions, instruction)
         if is_answer(answer):
             trace.step("answer", input=branch.question, observation=answer)
             return branch.solved(answer, 1)
@@ -156,17 +156,17 @@ class RLM(RAGProgram[RLMKnobs]):
     def _breadth(self, branch: Branch) -> int:
         affordable = branch.calls - 2  # this node and its combination; a child costs at least one
         if self.knobs.strategy == "binary":
-            wanted = 2
+            children = 2
         else:
-            wanted = self.knobs.max_children
+            children = self.knobs.max_children
         if self.knobs.strategy == "adaptive":
             levels = self.knobs.max_depth - branch.depth
             fitting = []
-            for b in range(2, wanted + 1):
+            for b in range(2, children + 1):
                 if full_tree(b, levels) <= branch.calls:
                     fitting.append(b)
-            wanted = max(fitting, default=2)
-        return int(min(wanted, affordable))
+            children = max(fitting, default=2)
+        return int(min(children, affordable))
 
     def _split(
         self,
@@ -174,55 +174,55 @@ class RLM(RAGProgram[RLMKnobs]):
         branch: Branch,
         passages: list[Passage],
         memo: dict[str, str],
-        parts: Mapping[int, str],
+        questions: Mapping[int, str],
         instruction: str,
     ) -> Solved:
         """The node from the answers to its `parts`, or from all passages where there are none."""
-        told: dict[str, Any] = {"thought": instruction, "notes": {"node": branch.id}}
-        split = "\n".join(parts.values())
-        trace.step("decompose", input=branch.question, observation=split, **told)
+        root_fields: dict[str, Any] = {"thought": instruction, "notes": {"node": branch.id}}
+        split = "\n".join(questions.values())
+        trace.step("decompose", input=branch.question, observation=split, **root_fields)
         before = {passage.pid for passage in trace.passages}
-        children = self._children(trace, branch, parts, memo)
+        children = self._children(trace, branch, questions, memo)
         answers = [child.answer for child in children]
         spent = 1 + sum(child.calls for child in children)
         if not any(map(is_answer, answers)):
             trace.count("no_child_answered")
-            more = []
+            unanswered = []
             for p in trace.passages:
                 if p.pid not in before:
-                    more.append(p)
-            answer = self._leaf(trace, branch, [*passages, *more])
+                    unanswered.append(p)
+            answer = self._leaf(trace, branch, [*passages, *unanswered])
             spent += 1
         elif instruction.lower().strip(" .") == _LAST and is_answer(answers[-1]):
             answer = answers[-1]
         else:
-            asked = [child.nodes[0].question for child in children]
+            texts = [child.nodes[0].question for child in children]
             notes = []
-            for question, found in zip(asked, answers, strict=True):
-                notes.append(f"{question} {found if is_answer(found) else 'unknown'}")
-            shown = {"notes": notes, "question": branch.question, "instruction": instruction}
-            answer = trace.answer(self.combine, last=not branch.depth, **shown)
+            for question, child_answer in zip(texts, answers, strict=True):
+                notes.append(f"{question} {child_answer if is_answer(child_answer) else 'unknown'}")
+            inputs = {"notes": notes, "question": branch.question, "instruction": instruction}
+            answer = trace.answer(self.combine, last=not branch.depth, **inputs)
             spent += 1
         return branch.solved(answer, spent, [node for child in children for node in child.nodes])
 
     def _children(
-        self, trace: Trace, branch: Branch, parts: Mapping[int, str], memo: dict[str, str]
+        self, trace: Trace, branch: Branch, questions: Mapping[int, str], memo: dict[str, str]
     ) -> list[Solved]:
-        left = branch.calls - 2
-        if self.knobs.sequential_children and any(map(answers_used, parts.values())):
+        calls_left = branch.calls - 2
+        if self.knobs.sequential_children and any(map(answers_used, questions.values())):
             solved: dict[int, Solved] = {}
-            for n, part in parts.items():
+            for n, text in questions.items():
                 answers = {number: child.answer for number, child in solved.items()}
-                share = left // (len(parts) - len(solved))
-                child = branch.child(n, with_answers(part, parts, answers, trace.count), share)
+                share = calls_left // (len(questions) - len(solved))
+                child = branch.child(n, with_answers(text, questions, answers, trace.count), share)
                 solved[n] = self._resolved(trace, child, memo)
-                left -= solved[n].calls
+                calls_left -= solved[n].calls
             return list(solved.values())
-        share = left // len(parts)
+        share = calls_left // len(questions)
         # Each child has a memo of its own, for else it would matter which is faster.
         jobs = [
-            (branch.child(n, with_answers(part, parts, {}, trace.count), share), dict(memo))
-            for n, part in parts.items()
+            (branch.child(n, with_answers(text, questions, {}, trace.count), share), dict(memo))
+            for n, text in questions.items()
         ]
         at_once = trace.fan_out(lambda job: self._resolved(trace, *job), jobs, calls_each=0)
         for _, own in jobs:
@@ -236,17 +236,17 @@ def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, s
 
     Left out are blanks, repetitions and what is already asked at this node or above it.
     """
-    parts: dict[int, str] = {}
+    questions: dict[int, str] = {}
     above = {*branch.ancestors, question_key(branch.question)}
-    asked = {""}
+    seen = {""}
     for n, text in enumerate(proposed, start=1):
         key = question_key(text)
         if key in above:
             trace.count("cycle_refused")
-        elif key not in asked:
-            parts[n] = " ".join(text.split())
-            asked.add(key)
-    return parts
+        elif key not in seen:
+            questions[n] = " ".join(text.split())
+            seen.add(key)
+    return questions
 
 
 def full_tree(breadth: int, levels: int) -> int:

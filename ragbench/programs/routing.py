@@ -72,24 +72,24 @@ def question_features(question: str) -> dict[str, float]:
     `hops` is predicted: 2 for a comparison, else one more than the relations in the wording, from
     1 to 4. `comparison`, `yes_no` and `quantity` are 0 or 1.
     """
-    found = (name[0] for name in _NAME.finditer(question))
-    names = []
-    for name in found:
+    phrases = (name[0] for name in _NAME.finditer(question))
+    proper_names = []
+    for name in phrases:
         if len(name.split()) > 1 or not _ASKING.fullmatch(name):
-            names.append(name)
+            proper_names.append(name)
     closed = bool(_CLOSED.match(question.strip()))
     # Two things set side by side: two names, and words that compare or choose.
     side_by_side = (closed or _COMPARING.search(question)) and _JOINED.search(question)
-    comparison = len(names) > 1 and bool(side_by_side or _CHOICE.search(question))
+    comparison = len(proper_names) > 1 and bool(side_by_side or _CHOICE.search(question))
     # Without the words that only ask, in which "which" relates nothing.
-    asked = re.sub(r"^\W*(?:(?:in|on|at|by|of|for|from|to)\s+)?\w+", "", question, count=1)
+    stripped = re.sub(r"^\W*(?:(?:in|on|at|by|of|for|from|to)\s+)?\w+", "", question, count=1)
     return {
         "words": float(len(re.findall(r"\w+(?:['\u2019]\w+)?", question))),
-        "names": float(len(names)),
+        "names": float(len(proper_names)),
         "comparison": float(comparison),
         "yes_no": float(closed),
         "quantity": float(bool(_QUANTITY.search(question))),
-        "hops": 2.0 if comparison else float(min(1 + len(_RELATION.findall(asked)), 4)),
+        "hops": 2.0 if comparison else float(min(1 + len(_RELATION.findall(stripped)), 4)),
     }
 
 
@@ -217,18 +217,20 @@ class Router(RAGProgram):
         self.retriever = retriever
         self.policy = policy
         used = sorted({leaf.program for _, leaf in leaves(policy.rule)})
-        made = {}
+        programs = {}
         for number in used:
-            made[number] = PROGRAMS.get(policy.programs[number].program)(
+            programs[number] = PROGRAMS.get(policy.programs[number].program)(
                 retriever, **policy.programs[number].set
             )
-        self.programs = _Programs(made)
+        self.programs = _Programs(programs)
         #: Those of the program that may ask most, for the limits of a question.
-        self.knobs = max((each.knobs for each in made.values()), key=lambda k: k.max_calls)
+        self.knobs = max(
+            (program.knobs for program in programs.values()), key=lambda k: k.max_calls
+        )
 
     @classmethod
-    def resolve_knobs(cls, given: Mapping[str, Any]) -> Any:
-        return resolve(RouterKnobs, "router (the knobs of its programs are in its policy)", given)
+    def resolve_knobs(cls, knobs: Mapping[str, Any]) -> Any:
+        return resolve(RouterKnobs, "router (the knobs of its programs are in its policy)", knobs)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         for program in self.programs.by_number.values():

@@ -163,8 +163,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             return trace.prediction(trace.answer(self.direct, last=True), "direct")
         passages = trace.search(trace.question, k=self.knobs.k)
         if self._combined:
-            first = passages[: self.knobs.num_candidates]
-            candidates = trace.fan_out(lambda p: self._critiqued(trace, p), first, calls_each=2)
+            shortlist = passages[: self.knobs.num_candidates]
+            candidates = trace.fan_out(lambda p: self._critiqued(trace, p), shortlist, calls_each=2)
         else:
             candidates = self._by_passage(trace, passages)
         least = _SUPPORTED.index(self.knobs.support_threshold)
@@ -185,9 +185,9 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
 
     def _by_passage(self, trace: Trace, passages: Sequence[Passage]) -> list[Candidate]:
         """A candidate of each of `passages` that is relevant enough."""
-        shown = [{"passage": self._shown(passage)} for passage in passages]
+        fields = [{"passage": self._shown(passage)} for passage in passages]
         marks = trace.fan_out(
-            lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), shown
+            lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), fields
         )
         least = self.knobs.relevance_threshold
         relevant = []
@@ -207,8 +207,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         retrieve = likely > self.knobs.threshold
         stated = self.knobs.confidence_source == "verbal"
         notes = {"probability": round(likely, 4)} if stated else {}
-        said = "retrieve" if retrieve else "answer from memory"
-        trace.step("gate", observation=said, notes=notes)
+        observation = "retrieve" if retrieve else "answer from memory"
+        trace.step("gate", observation=observation, notes=notes)
         return retrieve
 
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
@@ -235,12 +235,12 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """The candidate of a relevant passage; a refusal is graded by no call."""
-        shown = self._shown(passage)
-        answer = trace.answer(self.answer, context=[shown])
+        text = self._shown(passage)
+        answer = trace.answer(self.answer, context=[text])
         if not is_answer(answer):
             return self._blank(trace, passage, answer, relevance)
         asks = [
-            (self.is_supported, "support", {"passage": shown, "answer": answer}),
+            (self.is_supported, "support", {"passage": text, "answer": answer}),
             (self.is_useful, "utility", {"answer": answer}),
         ]
         support, use = trace.fan_out(lambda ask: self._grade(trace, *ask), asks)
@@ -251,9 +251,9 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     ) -> Probabilities:
         labels = _LABELS[field]
         source = self.knobs.confidence_source
-        given = {"question": trace.question, **inputs}
-        said = ask_probabilities(trace, predictor, field, labels, source=source, **given)
-        return said or {UNREADABLE.get(field, True): 1.0}
+        fields = {"question": trace.question, **inputs}
+        probabilities = ask_probabilities(trace, predictor, field, labels, source=source, **fields)
+        return probabilities or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:
         score = grades.score(self.knobs)

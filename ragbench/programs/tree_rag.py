@@ -70,11 +70,11 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
         """The chosen nodes that fit the context whole, one at least; `layers` gets theirs."""
         scores = tree.scores(trace.question)
         nodes = self._chosen(trace, scores, tree.shape)
-        found = [tree.passage(node, float(scores[node])) for node in nodes]
-        lines = [f"[{number}] {passage}" for number, passage in enumerate(found, start=1)]
+        passages = [tree.passage(node, float(scores[node])) for node in nodes]
+        lines = [f"[{number}] {passage}" for number, passage in enumerate(passages, start=1)]
         fit = len(fitting(lines, self.knobs.context_tokens)) or 1
         layers += [tree.layer_of(node) for node in nodes[:fit]]
-        return found[:fit]
+        return passages[:fit]
 
     def _chosen(self, trace: Trace, scores: Any, shape: tree_search.Shape) -> list[int]:
         knobs = self.knobs

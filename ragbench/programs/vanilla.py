@@ -57,12 +57,12 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
 
     def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
         """ConfigError for `naive_rag` with a retriever that does not search vectors alone."""
-        whole = getattr(self.retriever, "whole", self.retriever)
-        if isinstance(whole, Distracting):
-            whole = whole.parts[0]
-        if self.knobs.variant == "naive_rag" and not isinstance(whole, Dense):
+        base = getattr(self.retriever, "whole", self.retriever)
+        if isinstance(base, Distracting):
+            base = base.parts[0]
+        if self.knobs.variant == "naive_rag" and not isinstance(base, Dense):
             raise ConfigError(
-                f"vanilla variant=naive_rag searches vectors, and the retriever is {whole.name}; "
+                f"vanilla variant=naive_rag searches vectors, and the retriever is {base.name}; "
                 "use --retriever dense, or leave the variant out"
             )
 

@@ -39,7 +39,8 @@ class Around(RAGProgram):
         dspy.Module.__init__(self)
         self.inner = inner
         self.name = inner.name  # type: ignore[misc]
-        self.retriever, self.knobs = inner.retriever, inner.knobs
+        self.retriever = inner.retriever
+        self.knobs = inner.knobs
 
     @property
     def label(self) -> str:
@@ -95,7 +96,8 @@ def bare_answer(answer: str, question: str = "") -> str:
     bare = lines[0].strip(_WRAPPING) if lines else ""
     labelled = _LABEL.match(bare)
     if labelled and labelled.end() == len(bare) and len(lines) > 1:
-        bare, labelled = lines[1].strip(_WRAPPING), None  # "Answer:" on a line of its own
+        bare = lines[1].strip(_WRAPPING)  # "Answer:" on a line of its own
+        labelled = None
     if labelled:
         bare = bare[labelled.end() :].strip(_WRAPPING)
     if bare.endswith(".") and not re.search(r"(?:\b[^\W\d]|\.\w*)\.$", bare):
@@ -172,13 +174,13 @@ class Voting(Around):
     def forward(self, question: str) -> dspy.Prediction:
         votes = self.many if question in self.more else self.few
         cast = fan_out(lambda number: self._vote(question, number), range(votes))
-        given = []
+        answered = []
         for p in cast:
             if p.answer != NO_ANSWER:
-                given.append(p)
-        tally = Counter(normalise_answer(p.answer) for p in given)
+                answered.append(p)
+        tally = Counter(normalise_answer(p.answer) for p in answered)
         most = max(tally.values(), default=0)
-        winner = next((p for p in given if tally[normalise_answer(p.answer)] == most), cast[0])
+        winner = next((p for p in answered if tally[normalise_answer(p.answer)] == most), cast[0])
         seen: dict[str, Passage] = {}
         shown: dict[str, None] = {}
         for prediction in cast:

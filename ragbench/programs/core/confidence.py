@@ -36,10 +36,10 @@ def grader(signature: type[dspy.Signature], source: Weighing) -> dspy.Module:
     else:
         bare = signature
     if source == "logprob":
-        asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        settings = {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
     else:
-        asked = {}
-    return predict(bare, like=signature, **asked)
+        settings = {}
+    return predict(bare, like=signature, **settings)
 
 
 def ask_probabilities(
@@ -74,8 +74,8 @@ def normalised(weights: Mapping[Label, float]) -> dict[Label, float]:
 def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[Label, float]:
     # A label that was chosen is at least as likely as by chance; the others share the rest.
     top = max(confidence, 1 / len(labels))
-    rest = (1 - top) / (len(labels) - 1)
-    return {label: top if label == value else rest for label in labels}
+    remainder = (1 - top) / (len(labels) - 1)
+    return {label: top if label == value else remainder for label in labels}
 
 
 def label_probabilities(
@@ -87,9 +87,9 @@ def label_probabilities(
     begin = _place(content, field, str(value))
     if begin is not None:
         ends = itertools.accumulate(len(token.token) for token in content)
-        first = next(token for token, end in zip(content, ends, strict=True) if end > begin)
-        options = {option.token: option.logprob for option in first.top_logprobs}
-        for text, logprob in {first.token: first.logprob, **options}.items():
+        token_at = next(token for token, end in zip(content, ends, strict=True) if end > begin)
+        options = {option.token: option.logprob for option in token_at.top_logprobs}
+        for text, logprob in {token_at.token: token_at.logprob, **options}.items():
             token = _bare(text)
             meant = []
             for label in labels:
@@ -116,15 +116,15 @@ def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, f
         if begin is None:
             continue
         end = begin + len(written)
-        found = []
+        pairs = []
         start = 0
         for token in content:
             # What stands before or after the value in its first or last token is not part of it.
             text = token.token[max(begin - start, 0) : max(end - start, 0)]
             start += len(token.token)
             if text:
-                found.append((text, math.exp(token.logprob)))
-        return found
+                pairs.append((text, math.exp(token.logprob)))
+        return pairs
     return []
 
 

@@ -54,10 +54,10 @@ class Departure:
         """The departure in one sentence."""
         undo = f"; undone by {self.undo}" if self.undo else ""
         if self.variants:
-            of = f" (of {', '.join(self.variants)})"
+            variants = f" (of {', '.join(self.variants)})"
         else:
-            of = ""
-        return f"{self.theirs} ({self.where}); here: {self.ours}{undo}{of}"
+            variants = ""
+        return f"{self.theirs} ({self.where}); here: {self.ours}{undo}{variants}"
 
 
 def _plain(value: Any) -> Any:

@@ -30,8 +30,10 @@ class IndexProgram(RAGProgram[K]):
         return self.Index
 
     def other_calls(self) -> Sequence[CallKind]:
-        asked = self.index_kind.asked(self.knobs)
-        return [CallKind("index", signature.__name__, role_of(signature)) for signature in asked]
+        signatures = self.index_kind.asked(self.knobs)
+        return [
+            CallKind("index", signature.__name__, role_of(signature)) for signature in signatures
+        ]
 
     def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
         """Make or load the index of the corpus, or of the passages of each of `questions`.
@@ -50,13 +52,13 @@ class IndexProgram(RAGProgram[K]):
         rows = dict.fromkeys(row for own in places for row in own)
         with dspy.context(lm=self._index_lm()):
             self.index_kind.read_ahead(corpus.subset(list(rows)), progress, **self._settings())
-        made = at_once(
+        indexes = at_once(
             lambda text: self.index_of(retriever.for_question(text)),
             questions,
             progress,
             "indexes of questions",
         )
-        self._facts = _summed([index.facts() for index in made])
+        self._facts = _summed([index.facts() for index in indexes])
 
     def index_ahead(self, questions: Sequence[str] = ()) -> Sequence[IndexAhead]:
         """What is still to be asked for the index, or for those of `questions`.
@@ -136,9 +138,12 @@ class IndexProgram(RAGProgram[K]):
         expected: dict[str, list[int]] = {}
         for ahead in self.index_ahead():
             calls, tokens = ahead.known
-            more = ahead.prompt_tokens + ahead.reply_tokens
+            expected_tokens = ahead.prompt_tokens + ahead.reply_tokens
             expected["expected_calls"] = [calls + ahead.calls.low, calls + ahead.calls.high]
-            expected["expected_tokens"] = [tokens + more.low, tokens + more.high]
+            expected["expected_tokens"] = [
+                tokens + expected_tokens.low,
+                tokens + expected_tokens.high,
+            ]
         return expected
 
     def _index_lm(self) -> Any:
@@ -149,8 +154,8 @@ class IndexProgram(RAGProgram[K]):
             lm = str(getattr(self._index_lm(), "model", ""))
         else:
             lm = ""
-        names = self.index_kind.Settings.model_fields
-        return {"lm": lm, **{name: getattr(self.knobs, name) for name in names}}
+        fields = self.index_kind.Settings.model_fields
+        return {"lm": lm, **{name: getattr(self.knobs, name) for name in fields}}
 
     def _key(self, corpus: Corpus) -> tuple[str, ...]:
         settings = {**self._settings(), "lm": ""}  # a rehearsal asks another LM than the run
@@ -159,12 +164,12 @@ class IndexProgram(RAGProgram[K]):
 
 def index_programs(program: RAGProgram) -> list[IndexProgram[Any]]:
     """`program` and those that it asks, as far as they have an index of their own."""
-    found: list[IndexProgram[Any]] = []
+    programs: list[IndexProgram[Any]] = []
     if isinstance(program, IndexProgram):
-        found.append(program)
+        programs.append(program)
     for inner in program.inside():
-        found += index_programs(inner)
-    return found
+        programs += index_programs(inner)
+    return programs
 
 
 def index_ahead(program: RAGProgram, questions: Sequence[str]) -> list[IndexAhead]:
@@ -186,10 +191,15 @@ def index_facts(program: RAGProgram) -> Mapping[str, Any]:
 def _summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The sum of each number; None where one is not known."""
     sums: dict[str, Any] = {}
-    for name, value in (item for one in facts for item in one.items()):
-        before = sums.get(name, 0)
-        if not isinstance(value, list):
-            sums[name] = None if value is None or before is None else before + value
+    for numbers in facts:
+        for name, value in numbers.items():
+            if isinstance(value, list):
+                continue
+            before = sums.get(name, 0)
+            if value is None or before is None:
+                sums[name] = None
+            else:
+                sums[name] = before + value
     return sums
 
 

@@ -133,9 +133,9 @@ class RAGProgram(dspy.Module, Generic[K]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for base in cls.__dict__.get("__orig_bases__", ()):
-            for given in get_args(base):
-                if isinstance(given, type):
-                    cls.Knobs = given
+            for argument in get_args(base):
+                if isinstance(argument, type):
+                    cls.Knobs = argument
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__()
@@ -143,12 +143,12 @@ class RAGProgram(dspy.Module, Generic[K]):
         self.knobs = self.resolve_knobs(knobs)  # type: ignore[assignment]
 
     @classmethod
-    def resolve_knobs(cls, given: Mapping[str, Any]) -> ProgramKnobs:
+    def resolve_knobs(cls, knobs: Mapping[str, Any]) -> ProgramKnobs:
         """The knobs of this program: `given` over the variant's over the declared defaults."""
-        variant = str(given.get("variant") or next(iter(cls.variants)))
+        variant = str(knobs.get("variant") or next(iter(cls.variants)))
         if variant not in cls.variants:
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
-        return resolve(cls.Knobs, cls.name, {**given, "variant": variant}, cls.variants[variant])
+        return resolve(cls.Knobs, cls.name, {**knobs, "variant": variant}, cls.variants[variant])
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason."""
@@ -156,12 +156,12 @@ class RAGProgram(dspy.Module, Generic[K]):
         retriever = self.retriever.for_question(question)
         wording = Wording(self.knobs.answer_style, self.knobs.on_missing)
         trace = Trace(question, retriever, budget, wording)
-        parts = trace, trace.root, trace.root.pending
+        values = trace, trace.root, trace.root.pending
         context = current()
         if context.qid is None and (ids := context.get(QuestionIds)):
             context = replace(context, qid=ids.by_text.get(question))
         try:
-            with use(context.plus(*parts)):
+            with use(context.plus(*values)):
                 try:
                     prediction = self.solve(trace)
                 except BudgetSpentError:

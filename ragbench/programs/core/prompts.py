@@ -44,16 +44,16 @@ def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
     always shown, cut if need be.
     """
     lines: list[str] = []
-    left = max_tokens
+    room = max_tokens
     for number, passage in enumerate(passages, start=1):
         line = f"[{number}] {passage}"
         size = estimate_tokens(line)
-        if size > left:
-            if left >= 30 or not lines:
-                lines.append(Line(first_tokens(line, left), passage.pid))
+        if size > room:
+            if room >= 30 or not lines:
+                lines.append(Line(first_tokens(line, room), passage.pid))
             break
         lines.append(Line(line, passage.pid))
-        left -= size
+        room -= size
     return lines
 
 
@@ -65,7 +65,7 @@ def render_one(passage: Passage, *, max_tokens: int) -> Line:
 def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
     """Pids of the passages that `inputs` show, in order, and by input the texts of no passage."""
     pids: list[str] = []
-    others: dict[str, list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for name, value in inputs.items():
         if name == "question" or not isinstance(value, str | list):
             continue
@@ -74,9 +74,9 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
         else:
             lines = [v for v in value if isinstance(v, str)]
         pids += [line.pid for line in lines if isinstance(line, Line)]
-        if rest := [line for line in lines if line and not isinstance(line, Line)]:
-            others[name] = rest
-    return tuple(pids), others
+        if plain := [line for line in lines if line and not isinstance(line, Line)]:
+            notes[name] = plain
+    return tuple(pids), notes
 
 
 def shown_in(inputs: Mapping[str, Any], passages: Sequence[Passage]) -> list[str]:
@@ -166,20 +166,20 @@ def _cut(value: Any, room: int, *, newest: bool = False) -> Any:
     if isinstance(value, dspy.History):
         return dspy.History(messages=_cut(value.messages, room, newest=True))
     if isinstance(value, list):
-        kept: list[Any] = []
-        for part in reversed(value) if newest else value:
-            if isinstance(part, dict):
-                size = len(str(part))
+        shortened: list[Any] = []
+        for item in reversed(value) if newest else value:
+            if isinstance(item, dict):
+                size = len(str(item))
             else:
-                size = _size(part)
+                size = _size(item)
             if size > room:
-                kept = kept or [_cut(part, room)]
+                shortened = shortened or [_cut(item, room)]
                 break
-            kept.append(part)
+            shortened.append(item)
             room -= size
         if newest:
-            return kept[::-1]
-        return kept
+            return shortened[::-1]
+        return shortened
     if not isinstance(value, str):
         return value
     length = max(room - len(_MARK), 0)

@@ -41,37 +41,40 @@ def distinct(texts: Iterable[str]) -> list[str]:
 
 def answers_used(text: str) -> list[int]:
     """The numbers of the sub-questions whose answers `text` uses, in order."""
-    return [int(one or other) for one, other in _PLACEHOLDER.findall(text)]
+    return [int(braced or bare) for braced, bare in _PLACEHOLDER.findall(text)]
 
 
 def with_answers(
-    text: str, parts: Mapping[int, str], answers: Mapping[int, str], count: Callable[[str], None]
+    text: str,
+    questions: Mapping[int, str],
+    answers: Mapping[int, str],
+    count: Callable[[str], None],
 ) -> str:
-    """`text` with {n} replaced by the n-th of `answers`, or by the n-th of `parts` if it has none.
+    """Returns `text` with {n} replaced by the n-th of `answers`, or else of `questions`.
 
-    A placeholder for itself or for no part is dropped and counted (`bad_placeholder`); one without
-    an answer is counted too (`unfilled_placeholder`).
+    A placeholder for itself or for no question is dropped and counted (`bad_placeholder`); one
+    without an answer is counted too (`unfilled_placeholder`).
     """
 
     def fill(match: re.Match[str]) -> str:
         number = int(match[1] or match[2])
-        if parts.get(number, text) == text:
+        if questions.get(number, text) == text:
             count("bad_placeholder")
             return ""
         if is_answer(answers.get(number, "")):
             return answers[number]
         count("unfilled_placeholder")
-        return f"({_PLACEHOLDER.sub('', parts[number]).rstrip(' ?')})"
+        return f"({_PLACEHOLDER.sub('', questions[number]).rstrip(' ?')})"
 
     return " ".join(_PLACEHOLDER.sub(fill, text).split())
 
 
 def jaccard(a: str, b: str) -> float:
     """Shared words of the normalised texts over all their words, in [0, 1]; 1 for two blanks."""
-    one = set(tokens(a))
-    other = set(tokens(b))
-    if one | other:
-        return len(one & other) / len(one | other)
+    words_a = set(tokens(a))
+    words_b = set(tokens(b))
+    if words_a | words_b:
+        return len(words_a & words_b) / len(words_a | words_b)
     return 1.0
 
 

@@ -50,26 +50,28 @@ def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> 
     long by itself, the head of what it saw stays.
     """
     for start in range(len(done)):
-        kept = _marked(done[start:]) if mark else list(done[start:])
-        if sum(step.tokens for step in kept) <= max_tokens:
-            return kept
-    last = done[-1:]
-    return [replace(step, observation=first_tokens(step.observation, max_tokens)) for step in last]
+        steps = _marked(done[start:]) if mark else list(done[start:])
+        if sum(step.tokens for step in steps) <= max_tokens:
+            return steps
+    newest = done[-1:]
+    return [
+        replace(step, observation=first_tokens(step.observation, max_tokens)) for step in newest
+    ]
 
 
 def _marked(done: Sequence[Done]) -> list[Done]:
-    shown: set[str] = set()
-    kept = []
+    pids: set[str] = set()
+    steps = []
     for index, step in enumerate(done):
         lines = step.observation.split("\n")
         text = "\n".join(
-            f"{line.partition(' | ')[0]} (shown above)" if line in shown and " | " in line else line
+            f"{line.partition(' | ')[0]} (shown above)" if line in pids and " | " in line else line
             for line in lines
         )
-        shown.update(lines)
+        pids.update(lines)
         repeated = step.repeats_one_of(done[:index])
-        kept.append(replace(step, observation=REPEATED if repeated else text))
-    return kept
+        steps.append(replace(step, observation=REPEATED if repeated else text))
+    return steps
 
 
 def idle(done: Sequence[Done]) -> list[Done]:

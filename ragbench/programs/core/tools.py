@@ -75,9 +75,9 @@ class Turn(NamedTuple):
 class Toolbox:
     """The tools of one question, which are its methods `names`. None raises but for the budget."""
 
-    def __init__(self, trace: Trace, names: Iterable[str]) -> None:
+    def __init__(self, trace: Trace, tool_names: Iterable[str]) -> None:
         self.trace = trace
-        self.tools = {name: dspy.Tool(getattr(self, name)) for name in names}
+        self.tools = {name: dspy.Tool(getattr(self, name)) for name in tool_names}
 
     def question_search(self) -> ToolUse:
         raise NotImplementedError
@@ -85,26 +85,26 @@ class Toolbox:
     def use(self, use: ToolUse) -> Seen:
         tool = self.tools.get(use.tool)
         if tool is None:
-            known = ", ".join(self.tools)
-            return Seen(f"There is no tool {use.tool}. Use one of {known}.", empty=True)
-        name, *others = tool.args
+            choices = ", ".join(self.tools)
+            return Seen(f"There is no tool {use.tool}. Use one of {choices}.", empty=True)
+        name, *optional = tool.args
         # Or the first one, whatever a model called it.
-        first = (value for key, value in use.arguments.items() if key != "top_k")
+        values = (value for key, value in use.arguments.items() if key != "top_k")
         if name in use.arguments:
             value = use.arguments[name]
         else:
-            value = next(first, None)
+            value = next(values, None)
         if not tool_steps.shown_text(value):
             return Seen(f"{use.tool} needs the argument {name}.", empty=True)
         if tool.args[name].get("type") == "string":
             value = tool_steps.argument_text(value)
-        more = {}
-        for other in others:
-            if other in use.arguments:
-                more[other] = use.arguments[other]
+        extra = {}
+        for argument in optional:
+            if argument in use.arguments:
+                extra[argument] = use.arguments[argument]
         before = len(self.trace.searches)
         with contained("the tool", "tool"):
-            seen = tool.func(value, **more)
+            seen = tool.func(value, **extra)
         if isinstance(seen, Seen):
             return seen
         hits = []
@@ -115,15 +115,18 @@ class Toolbox:
 
 
 def tool_predictor(
-    step: type[dspy.Signature], names: Iterable[str], *, like: type[dspy.Signature] | None = None
+    step: type[dspy.Signature],
+    tool_names: Iterable[str],
+    *,
+    like: type[dspy.Signature] | None = None,
 ) -> dspy.Module:
-    """A predictor of `step`, whose `tool` is one of `names`, or finish; `like` as in `predict`."""
-    return predict(_choosing(step, tuple(names)), like=like or step)  # type: ignore[arg-type]
+    """Returns a predictor of `step`, whose `tool` is one of `tool_names`, or finish."""
+    return predict(_choosing(step, tuple(tool_names)), like=like or step)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=64)  # adapters keep what they make of a signature
-def _choosing(step: type[dspy.Signature], names: tuple[str, ...]) -> type[dspy.Signature]:
-    choice = Literal[(*names, FINISH)]  # type: ignore[valid-type]
+def _choosing(step: type[dspy.Signature], tool_names: tuple[str, ...]) -> type[dspy.Signature]:
+    choice = Literal[(*tool_names, FINISH)]  # type: ignore[valid-type]
     changed: type[dspy.Signature] = step.with_updated_fields("tool", type_=choice)
     return changed
 
@@ -210,8 +213,8 @@ class ToolLoop:
     def _search_question(self, turn: int) -> bool:
         """Whether a search for the question itself was still to be made, and now was."""
         use = self.box.question_search()
-        asked = {search.query for search in self.trace.searches}
-        if self.trace.question in asked or use in [step.use for step in self.done]:
+        queries = {search.query for search in self.trace.searches}
+        if self.trace.question in queries or use in [step.use for step in self.done]:
             return False
         self._use(use, "", turn)
         return True
@@ -254,7 +257,7 @@ class ToolLoop:
             self.trace.step("answer", input=self.trace.question, observation=text)
         return text
 
-    def turn(self, done: Sequence[Done], left: int) -> Turn:
+    def turn(self, done: Sequence[Done], turns_left: int) -> Turn:
         if self.native:
             reply = self._converse(done)
             text = tool_steps.argument_text(reply.answer)
@@ -265,7 +268,7 @@ class ToolLoop:
             if uses := tuple(ToolUse(call.name, call.args or {}) for call in calls):
                 return Turn(text, uses=uses)
             return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
-        reply = self._typed(done, left)
+        reply = self._typed(done, turns_left)
         thought = tool_steps.argument_text(reply.get("thought"))
         answer = _answer_of(reply)
         if reply.tool == FINISH:
@@ -282,20 +285,22 @@ class ToolLoop:
     def _shown(self, done: Sequence[Done]) -> list[Done]:
         return tool_steps.shown_again(done, self.context_tokens, mark="repeated" in self.guards)
 
-    def _typed(self, done: Sequence[Done], left: int, *, last: bool = False) -> dspy.Prediction:
+    def _typed(
+        self, done: Sequence[Done], turns_left: int, *, last: bool = False
+    ) -> dspy.Prediction:
         """The reply of a typed turn, which may only finish if it is the `last`."""
         tools = {} if last else self.box.tools
-        others: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
+        settings: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
         if last:
-            others["signature"] = _choosing(self.predictor.signature, ())
+            settings["signature"] = _choosing(self.predictor.signature, ())
         return self.trace.ask(
             self.predictor,
             otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
             last=last,
             tools=[f"{name}({next(iter(t.args))}): {t.desc}" for name, t in tools.items()],
             trajectory=tool_steps.rendered(self._shown(done)),
-            steps_left=left,
-            **others,
+            steps_left=turns_left,
+            **settings,
         )
 
     def _converse(self, done: Sequence[Done], *, last: bool = False) -> dspy.Prediction:
@@ -322,7 +327,7 @@ class ToolLoop:
 def _answer_of(reply: dspy.Prediction) -> str:
     """The answer of a typed turn; what it gives to finish counts as well."""
     if reply.tool == FINISH:
-        given = reply.get("arguments") or reply.get("argument")
+        arguments = reply.get("arguments") or reply.get("argument")
     else:
-        given = ""
-    return tool_steps.argument_text(reply.get("answer")) or tool_steps.argument_text(given)
+        arguments = ""
+    return tool_steps.argument_text(reply.get("answer")) or tool_steps.argument_text(arguments)

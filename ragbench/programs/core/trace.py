@@ -111,13 +111,13 @@ class Log:
         for hit in hits:
             self.seen.setdefault(hit.pid, hit)
 
-    def merge(self, other: Log) -> None:
-        for step in other.steps:
+    def merge(self, log: Log) -> None:
+        for step in log.steps:
             self.note(step)
-        self.pending.extend(other.pending.take())
-        self.searches += other.searches
-        self.shown.update(other.shown)
-        self.seen = {**self.seen, **{k: v for k, v in other.seen.items() if k not in self.seen}}
+        self.pending.extend(log.pending.take())
+        self.searches += log.searches
+        self.shown.update(log.shown)
+        self.seen = {**self.seen, **{k: v for k, v in log.seen.items() if k not in self.seen}}
 
 
 class Trace:
@@ -184,12 +184,14 @@ class Trace:
         Noted as a step: its input is the question, its pids the passages shown, and its notes what
         else was shown. `last` as in `ask`.
         """
-        reply, shown = self._ask(predictor, {"answer": ""}, last, inputs)
+        reply, read_inputs = self._ask(predictor, {"answer": ""}, last, inputs)
         text = str(reply.answer or "").strip()
-        pids, notes = split_shown(shown)
-        asked = str(shown.get("question", ""))
+        pids, notes = split_shown(read_inputs)
+        question = str(read_inputs.get("question", ""))
         thought = str(reply.get("reasoning", "") or "")
-        self.step("answer", input=asked, thought=thought, observation=text, pids=pids, notes=notes)
+        self.step(
+            "answer", input=question, thought=thought, observation=text, pids=pids, notes=notes
+        )
         return text
 
     def _ask(
@@ -266,8 +268,8 @@ class Trace:
         queries = [query[:MAX_QUERY_CHARS] for query in queries]
         self._begin(k)
         new = [query for query in dict.fromkeys(queries) if (query, k) not in self._cache]
-        found, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new))
-        hits_of = dict(zip(new, found, strict=True))
+        rankings, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new))
+        hits_of = dict(zip(new, rankings, strict=True))
         with self._lock:
             for query in queries:
                 cached = (query, k) in self._cache
@@ -288,9 +290,9 @@ class Trace:
     def _begin(self, k: int) -> None:
         """Count a first search that can give every passage there is: nothing is chosen then."""
         with self._lock:
-            first = not self._began
+            is_first = not self._began
             self._began = True
-        if first and k >= len(self.retriever.corpus):
+        if is_first and k >= len(self.retriever.corpus):
             self.count("reads_all")
 
     def _timed(self, find: Callable[[], Sequence[Item]], n: int) -> tuple[list[Item], float]:
@@ -301,8 +303,8 @@ class Trace:
             self.budget.retrievals += n
         start = time.perf_counter()
         with contained("the retriever", "retriever"):
-            found = list(find()) if n else []
-        return found, (time.perf_counter() - start) / max(n, 1)
+            results = list(find()) if n else []
+        return results, (time.perf_counter() - start) / max(n, 1)
 
     def fan_out(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
@@ -353,8 +355,8 @@ class Trace:
         `passages` are the program's own ranking, where it makes one; else all seen, in order.
         """
         log = self._log
-        if log.steps and (rest := log.pending.take()):  # made to end what the last step began
-            log.steps[-1] = replace(log.steps[-1], calls=(*log.steps[-1].calls, *rest))
+        if log.steps and (unassigned := log.pending.take()):  # made to end what the last step began
+            log.steps[-1] = replace(log.steps[-1], calls=(*log.steps[-1].calls, *unassigned))
         return dspy.Prediction(
             answer=answer,
             passages=self.passages if passages is None else list(passages),

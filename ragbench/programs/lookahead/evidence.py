@@ -66,13 +66,16 @@ class LookedUp:
     searched: bool = True
 
     def line(self, labels: Sequence[str]) -> str:
-        values = "; ".join(f"{name} = {', '.join(given)}" for name, given in self.values.items())
+        values = "; ".join(f"{name} = {', '.join(texts)}" for name, texts in self.values.items())
         text = f"{self.node.id}: {' / '.join(self.queries)}" + (f" -> {values}" if values else "")
         return text + (f" [{', '.join(labels)}]" if labels else "")
 
     def to_dict(self) -> dict[str, Any]:
         """The look-up as planned and done, JSON-ready; `bindings` say where variables come from."""
         node = self.node
+        bindings = {}
+        for text, source in node.bindings.items():
+            bindings[text] = f"{source.id}.{source.variable}"
         return {
             "id": node.id,
             "query": node.query,
@@ -81,7 +84,7 @@ class LookedUp:
             "confidence": round(node.confidence, 4),
             "cost": node.cost,
             "produces": list(node.produces),
-            "bindings": {text: f"{of.id}.{of.variable}" for text, of in node.bindings.items()},
+            "bindings": bindings,
             "queries": list(self.queries),
             "values": {name: list(values) for name, values in self.values.items()},
         }
@@ -107,10 +110,10 @@ def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool
     for item in searched:
         if not item.passages or item.unbound:
             failed.add(item.node.id)
-    found = len(searched) - len(failed)
+    successful = len(searched) - len(failed)
     fired = {
         "passages": len(passages) < MIN_PASSAGES,
-        "coverage": found < MIN_COVERAGE * len(searched) and not published,
+        "coverage": successful < MIN_COVERAGE * len(searched) and not published,
         "entropy": graph.entropy > MAX_ENTROPY and not published,
         "confidence": graph.confidence < MIN_CONFIDENCE,
         "critical": bool(failed & graph.awaited) and not published,
@@ -128,17 +131,17 @@ def reformulations(
     ones: the names of the weakest look-up, the question's keywords; the other look-ups.
     """
     weakest = sorted(looked_up, key=lambda item: (bool(item.passages), item.node.confidence))
-    asked = [query for item in weakest for query in item.queries[:1]]
-    plain = [_without_question_words(query) for query in asked]
+    first_queries = [query for item in weakest for query in item.queries[:1]]
+    plain = [_without_question_words(query) for query in first_queries]
     bridges = [item for item in looked_up if item.node.op == "bridge"][:1] or looked_up[:1]
     after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
     pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
-    parts = {_without_question_words(query): 1 for item in pair for query in item.queries[:1]}
+    joined = {_without_question_words(query): 1 for item in pair for query in item.queries[:1]}
     keywords = words_of(_without_question_words(question))
     queries = [
-        *(_SYNONYM.sub(lambda m: SYNONYMS[m[1].lower()], query) for query in asked[:1]),
+        *(_SYNONYM.sub(lambda m: SYNONYMS[m[1].lower()], query) for query in first_queries[:1]),
         *plain[:1],
-        " ".join(parts) if len(parts) > 1 else "",
+        " ".join(joined) if len(joined) > 1 else "",
         *(" ".join(_NAMES.findall(query)) for query in plain[:1]),
         " ".join(keywords[:KEYWORDS]),
         *plain[1:],
@@ -171,15 +174,15 @@ def assemble(looked_up: Sequence[LookedUp], *, max_tokens: int) -> tuple[list[Ev
     """
     chosen: list[Evidence] = []
     duplicates = 0
-    left = max_tokens
+    remaining = max_tokens
     weights = [max(item.node.confidence, _LEAST_WEIGHT) for item in looked_up]
     for place, item in enumerate(looked_up):
-        room = share = int(left * weights[place] / sum(weights[place:]))
+        room = share = int(remaining * weights[place] / sum(weights[place:]))
         for rank, passage in enumerate(item.passages, start=1):
             if any(
-                passage.pid == shown.passage.pid
-                or jaccard(passage.text, shown.passage.text) >= DUPLICATE
-                for shown in chosen
+                passage.pid == evidence.passage.pid
+                or jaccard(passage.text, evidence.passage.text) >= DUPLICATE
+                for evidence in chosen
             ):
                 duplicates += 1
                 continue
@@ -193,7 +196,7 @@ def assemble(looked_up: Sequence[LookedUp], *, max_tokens: int) -> tuple[list[Ev
                 size = room
             chosen.append(Evidence(label, passage, Line(line, passage.pid)))
             room -= size
-        left -= share - room
+        remaining -= share - room
     return chosen, duplicates
 
 
@@ -205,12 +208,12 @@ def _without_middle(line: str, max_tokens: int) -> str:
 
 def in_order(looked_up: Sequence[LookedUp], *, max_tokens: int) -> list[Evidence]:
     """The evidence in the order found, each passage once, as far as it fits: nothing assembled."""
-    first: dict[str, tuple[str, Passage]] = {}
+    labelled: dict[str, tuple[str, Passage]] = {}
     for item in looked_up:
         for rank, passage in enumerate(item.passages, start=1):
-            first.setdefault(passage.pid, (f"{item.node.id}.{rank}", passage))
-    lines = render([passage for _, passage in first.values()], max_tokens=max_tokens)
+            labelled.setdefault(passage.pid, (f"{item.node.id}.{rank}", passage))
+    lines = render([passage for _, passage in labelled.values()], max_tokens=max_tokens)
     return [
         Evidence(label, passage, Line(f"[{label}] {line.partition('] ')[2]}", passage.pid))
-        for (label, passage), line in zip(first.values(), lines, strict=False)  # what fits
+        for (label, passage), line in zip(labelled.values(), lines, strict=False)  # what fits
     ]

@@ -62,8 +62,11 @@ class LookUp:
 
     @property
     def bindings(self) -> dict[str, Source]:
-        texts = (match[0] for match in _BRACES.finditer(self.query))
-        return {text: of for text, of in zip(texts, self.references, strict=False) if of.id}
+        bindings = {}
+        for match, source in zip(_BRACES.finditer(self.query), self.references, strict=False):
+            if source.id:
+                bindings[match[0]] = source
+        return bindings
 
 
 @dataclass(frozen=True)
@@ -122,15 +125,19 @@ class PlanGraph:
     def wanted(self, node: LookUp) -> tuple[str, ...]:
         """The variables of `node` that others use, but for a comparison that the answer makes."""
         used = set()
-        for other in self:
-            for of in other.references:
-                used.add(of.id)
+        for later in self:
+            for reference in later.references:
+                used.add(reference.id)
         users = []
-        for other in self:
-            if other.id in used or not other.computed:
-                users.append(other)
-        found = (of.variable for other in users for of in other.references if of.id == node.id)
-        return tuple(dict.fromkeys(found))
+        for later in self:
+            if later.id in used or not later.computed:
+                users.append(later)
+        variables: dict[str, None] = {}
+        for user in users:
+            for reference in user.references:
+                if reference.id == node.id:
+                    variables[reference.variable] = None
+        return tuple(variables)
 
     def lines(self) -> list[str]:
         return [
@@ -166,22 +173,21 @@ def read_plan(
     if cut:
         count("cut_nodes")
     nodes = [_look_up(node, cut) for node in planned[:max_nodes]]
-    place = set()
+    ids = set()
     for node in nodes:
         if node.query:
-            place.add(node.id)
-    whole = []
-    for n in nodes:
-        if n.query:
-            whole.append(
-                replace(n, depends_on=tuple(d for d in n.depends_on if d in place and d != n.id))
-            )
-    mended = whole != nodes
+            ids.add(node.id)
+    filled_in = []
+    for node in nodes:
+        if node.query:
+            after = tuple(name for name in node.depends_on if name in ids - {node.id})
+            filled_in.append(replace(node, depends_on=after))
+    mended = filled_in != nodes
     if mended and not mend:
         raise BadPlanError("a blank look-up, or one that waits for itself or an unknown one")
-    if not whole or len(place) < len(whole):
+    if not filled_in or len(ids) < len(filled_in):
         raise BadPlanError("no look-ups, or two of the same id")
-    linked = [_linked(node, whole) for node in whole]
+    linked = [_linked(node, filled_in) for node in filled_in]
     try:
         PlanGraph(tuple(linked)).levels()
     except CycleError:
@@ -189,17 +195,14 @@ def read_plan(
     if mended:
         count("mended_plan")
     short = {node.id: f"n{number}" for number, node in enumerate(linked, start=1)}
-    return PlanGraph(
-        tuple(
-            replace(
-                node,
-                id=short[node.id],
-                depends_on=tuple(short[i] for i in node.depends_on),
-                references=tuple(of._replace(id=short.get(of.id, "")) for of in node.references),
-            )
-            for node in linked
+    renamed = []
+    for node in linked:
+        sources = [source._replace(id=short.get(source.id, "")) for source in node.references]
+        after = tuple(short[name] for name in node.depends_on)
+        renamed.append(
+            replace(node, id=short[node.id], depends_on=after, references=tuple(sources))
         )
-    )
+    return PlanGraph(tuple(renamed))
 
 
 def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
@@ -219,24 +222,24 @@ def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
 
 def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:
     """`node` with its references found, and a dependency on each look-up that it refers to."""
-    others = []
-    for other in nodes:
-        if other.id != node.id:
-            others.append(other)
-    references = tuple(_source(text, node, others) for text in _BRACES.findall(node.query))
-    after = dict.fromkeys((*node.depends_on, *(of.id for of in references if of.id)))
+    unlinked = []
+    for candidate in nodes:
+        if candidate.id != node.id:
+            unlinked.append(candidate)
+    references = tuple(_source(text, node, unlinked) for text in _BRACES.findall(node.query))
+    after = dict.fromkeys((*node.depends_on, *(source.id for source in references if source.id)))
     return replace(node, references=references, depends_on=tuple(after))
 
 
-def _source(text: str, node: LookUp, others: Sequence[LookUp]) -> Source:
+def _source(text: str, node: LookUp, nodes: Sequence[LookUp]) -> Source:
     """What `text` refers to; a look-up that `node` waits for comes first."""
     name = variable_name(text)
     (head, _, tail) = text.strip().partition(".")
-    for other in others:
-        if other.id == head:
+    for candidate in nodes:
+        if candidate.id == head:
             # What is asked of a look-up by its id alone is the first thing that it finds out.
-            return Source(head, variable_name(tail) or next(iter(other.produces), "answer"))
-    producers = [other.id for other in others if name and name in other.produces]
+            return Source(head, variable_name(tail) or next(iter(candidate.produces), "answer"))
+    producers = [candidate.id for candidate in nodes if name and name in candidate.produces]
     producers.sort(key=lambda i: i not in node.depends_on)
     if not producers and name and len(node.depends_on) == 1:
         producers = list(node.depends_on)
@@ -260,7 +263,9 @@ def consensus(plans: Sequence[PlanGraph]) -> PlanGraph:
         return plans[0]
 
     def rated(node: LookUp) -> LookUp:
-        alike = sum(any(jaccard(node.query, n.query) >= ALIKE for n in plan) for plan in plans)
+        alike = 0
+        for plan in plans:
+            alike += any(jaccard(node.query, n.query) >= ALIKE for n in plan)
         return replace(node, confidence=alike / len(plans), stated=True)
 
     agreed = [PlanGraph(tuple(map(rated, plan))) for plan in plans]
@@ -276,25 +281,27 @@ def prune(
     that fit, the one of most utility is kept next; one without any is left out. They stay in the
     order kept, of which there may be none.
     """
-    kept: dict[str, LookUp] = {}
+    chosen: dict[str, LookUp] = {}
     utilities: dict[str, float] = {}
     if graph.cost <= budget:
         return graph, utilities
     while True:
-        left = budget - sum(node.cost for node in kept.values())
-        worth = {
-            node: utility(node, list(kept.values()), graph, weights=weights, score=score)
-            for node in graph
-            if node.id not in kept and node.cost <= left and kept.keys() >= set(node.depends_on)
-        }
+        remaining = budget - sum(node.cost for node in chosen.values())
+        worth = {}
+        for node in graph:
+            ready = node.id not in chosen and chosen.keys() >= set(node.depends_on)
+            if ready and node.cost <= remaining:
+                earlier = list(chosen.values())
+                worth[node] = utility(node, earlier, graph, weights=weights, score=score)
         best = max(worth, key=lambda node: worth[node], default=None)  # the first of equals
         if best is None or worth[best] <= 0:
-            return PlanGraph(tuple(kept.values())), utilities
-        kept[best.id], utilities[best.id] = best, worth[best]
+            return PlanGraph(tuple(chosen.values())), utilities
+        chosen[best.id] = best
+        utilities[best.id] = worth[best]
 
 
 def utility(
-    node: LookUp, kept: Sequence[LookUp], graph: PlanGraph, *, weights: Sequence[float],
+    node: LookUp, chosen: Sequence[LookUp], graph: PlanGraph, *, weights: Sequence[float],
     score: Score,
 ) -> float:  # fmt: skip
     """The worth of `node` beside those `kept`, in [0, 1]; 1 where no weight is above 0.
@@ -305,7 +312,7 @@ def utility(
     which here is the weighted geometric mean, so that a look-up that repeats another is worth
     nothing however sure it is.
     """
-    novelty = 1 - max((_shared(node.query, other.query) for other in kept), default=0.0)
+    novelty = 1 - max((_shared(node.query, earlier.query) for earlier in chosen), default=0.0)
     if node.depends_on and node.id in graph.awaited:
         hop = 0.9
     else:
@@ -315,15 +322,15 @@ def utility(
         return 1.0
     pairs = list(zip(weights, (node.confidence, novelty, hop), strict=True))
     if score == "sum":
-        return sum(weight * part for weight, part in pairs) / total
-    return float(math.prod(part ** (weight / total) for weight, part in pairs if weight))
+        return sum(weight * value for weight, value in pairs) / total
+    return float(math.prod(value ** (weight / total) for weight, value in pairs if weight))
 
 
 def _shared(a: str, b: str) -> float:
-    one = set(a.lower().split())
-    other = set(b.lower().split())
-    if one and other:
-        return len(one & other) / len(one | other)
+    words_a = set(a.lower().split())
+    words_b = set(b.lower().split())
+    if words_a and words_b:
+        return len(words_a & words_b) / len(words_a | words_b)
     return 0.0
 
 
@@ -335,16 +342,20 @@ def fill(
     A variable without any of `values`, best first, gives way to `instead` of its look-up (the query
     that should have found it), or to nothing. At most `MAX_VALUES` queries come back, none blank.
     """
-    known = [values.get(of, ()) for of in node.references]
-    choices = [
-        found or [instead.get(of.id, "")] for of, found in zip(node.references, known, strict=True)
-    ]
+    choices = []
+    unresolved = 0
+    for source in node.references:
+        candidates = values.get(source)
+        if not candidates:
+            candidates = [instead.get(source.id, "")]
+            unresolved += 1
+        choices.append(candidates)
     queries = []
     for chosen in islice(product(*choices), MAX_VALUES):
-        left = iter(chosen)
+        texts = iter(chosen)
 
-        def value(found: re.Match[str], left: Iterator[str] = left) -> str:
-            return next(left, found[0])
+        def value(match: re.Match[str], texts: Iterator[str] = texts) -> str:
+            return next(texts, match[0])
 
         queries.append(_BRACES.sub(value, node.query))
-    return distinct(queries), sum(not found for found in known)
+    return distinct(queries), unresolved

@@ -117,16 +117,16 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             self._fall_back(run, graph)
         evidence = self._evidence(run)
         answer, cited = self._answer(run, evidence)
-        shown = {item.passage.pid: item.passage for item in evidence}
-        others = []
+        read = {item.passage.pid: item.passage for item in evidence}
+        unread = []
         for passage in trace.passages:
-            if passage.pid not in shown:
-                others.append(passage)
+            if passage.pid not in read:
+                unread.append(passage)
         by_id = {item.node.id: item for item in run.looked_up}
         return trace.prediction(
             answer,
             "budget" if run.spent else "answered",
-            passages=[*shown.values(), *others],
+            passages=[*read.values(), *unread],
             plan=[by_id[node.id].to_dict() for node in graph],
             **cited,
         )
@@ -187,25 +187,25 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                 sure.append(n)
         if len(sure) < len(graph.nodes):
             trace.count("unsure_nodes", len(graph.nodes) - len(sure))
-        kept = PlanGraph(tuple(sure))
+        pruned = PlanGraph(tuple(sure))
         if self.knobs.prune:
-            kept, utilities = self.within_budget(kept)
+            pruned, utilities = self.within_budget(pruned)
         dropped = []
         for node in graph:
-            if node not in kept.nodes:
+            if node not in pruned.nodes:
                 dropped.append(node.id)
         if not dropped:
             return graph
-        if len(kept.nodes) < len(sure):
-            trace.count("pruned_nodes", len(sure) - len(kept.nodes))
+        if len(pruned.nodes) < len(sure):
+            trace.count("pruned_nodes", len(sure) - len(pruned.nodes))
         cost = f"cost {graph.cost}, budget {self.knobs.budget}"
         left_out = ", ".join(dropped)
         notes = {"utilities": {i: round(u, 4) for i, u in utilities.items()}}
         trace.step("prune", input=cost, observation=f"left out: {left_out}", notes=notes)
-        if not kept.nodes:
+        if not pruned.nodes:
             trace.count("all_pruned")
             return plans.single(trace.question)
-        return kept
+        return pruned
 
     def _searched(self, run: Run, nodes: Sequence[LookUp]) -> list[LookedUp]:
         """The passages of each of `nodes`; none for queries that the budget has no search for."""
@@ -222,10 +222,10 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         # A comparison is worked out of what others found; as published, it is searched for too.
         computed = [node for node in nodes if node.computed and not keep]
         to_search = [(node, *filled(node)) for node in nodes if node not in computed]
-        wanted = list(dict.fromkeys(query for _, queries, _ in to_search for query in queries))
-        allowed = wanted[: trace.budget.retrievals_left]
-        if len(allowed) < len(wanted):
-            trace.count("cut_by_budget", len(wanted) - len(allowed))
+        all_queries = list(dict.fromkeys(query for _, queries, _ in to_search for query in queries))
+        allowed = all_queries[: trace.budget.retrievals_left]
+        if len(allowed) < len(all_queries):
+            trace.count("cut_by_budget", len(all_queries) - len(allowed))
             run.spent = True
         if allowed:
             lists = trace.search_many(allowed, k=self.knobs.k)
@@ -265,8 +265,8 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         scores = reranker.score(query, item.passages)
         scored = [p.scored(score) for p, score in zip(item.passages, scores, strict=True)]
         best = sorted(scored, key=lambda p: -p.score)  # stable
-        kept = [p for p in best if p.score >= self.knobs.rerank_min] or best
-        return tuple(kept[: self.knobs.rerank_keep])
+        relevant = [p for p in best if p.score >= self.knobs.rerank_min] or best
+        return tuple(relevant[: self.knobs.rerank_keep])
 
     def _bound(self, run: Run, graph: PlanGraph, done: list[LookedUp]) -> list[LookedUp]:
         """`done` with the values of the variables that later look-ups use."""
@@ -279,8 +279,8 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                     if i.node.id in item.node.depends_on:
                         before.append(i.passages)
                 passages = core.fuse(before)
-            if (wanted := graph.wanted(item.node)) and passages:
-                jobs.append((item, passages, wanted))
+            if (variables := graph.wanted(item.node)) and passages:
+                jobs.append((item, passages, variables))
         try:
             replies = run.trace.fan_out(lambda job: self._values(run.trace, *job), jobs)
         except core.BudgetSpentError:
@@ -298,13 +298,13 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def _values(
         self, trace: Trace, item: LookedUp, passages: Sequence[Passage], variables: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
-        asked: dict[str, Any] = {"query": " / ".join(item.queries)}
-        asked |= {"variables": list(variables), "context": self.shown(passages)}
-        reply = trace.ask(self.bind, otherwise={"bindings": []}, **asked)
+        inputs: dict[str, Any] = {"query": " / ".join(item.queries)}
+        inputs |= {"variables": list(variables), "context": self.shown(passages)}
+        reply = trace.ask(self.bind, otherwise={"bindings": []}, **inputs)
         values = read_bindings(reply.bindings, variables)
-        said = "\n".join(f"{name} = {', '.join(v)}" for name, v in values.items())
+        bindings = "\n".join(f"{name} = {', '.join(v)}" for name, v in values.items())
         notes = {"node": item.node.id, "values": values}
-        trace.step("bind", input=item.queries[0], observation=said, notes=notes)
+        trace.step("bind", input=item.queries[0], observation=bindings, notes=notes)
         return values
 
     def _fall_back(self, run: Run, graph: PlanGraph) -> None:
@@ -349,17 +349,17 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         reply = trace.ask(self.answer, otherwise=nothing, last=True, plan=plan, context=context)
         numbers = {item.label: number for number, item in enumerate(evidence, start=1)}
         cited = list(dict.fromkeys(label.strip(" []") for label in reply.citations))
-        known = []
+        numbers_cited = []
         for label in cited:
             if label in numbers:
-                known.append(numbers[label])
-        if len(known) < len(cited):
-            trace.count("unknown_citation", len(cited) - len(known))
+                numbers_cited.append(numbers[label])
+        if len(numbers_cited) < len(cited):
+            trace.count("unknown_citation", len(cited) - len(numbers_cited))
         answer = str(reply.answer or "").strip()
-        proofs = [evidence[n - 1] for n in known]
+        proofs = [evidence[n - 1] for n in numbers_cited]
         notes = {"citations": [proof.label for proof in proofs]}
         trace.step("answer", observation=answer, of=[p.passage for p in proofs], notes=notes)
-        return answer, {"citations": known}
+        return answer, {"citations": numbers_cited}
 
 
 def read_bindings(

@@ -79,8 +79,8 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return self._read(trace, [], trace.passages)
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
-        shown = {"context": self.shown(passages), "notes": notes}
-        return trace.answer(self.synthesize, last=True, **shown)
+        inputs = {"context": self.shown(passages), "notes": notes}
+        return trace.answer(self.synthesize, last=True, **inputs)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
         if self.knobs.gate != "ask":
@@ -96,23 +96,23 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
 
     def _conclude(self, trace: Trace, tree: Tree, question_type: str) -> str:
         """The answer to the main question, never that of a sub-question in its place."""
-        known = []
+        answered = []
         for node in tree.nodes.values():
             if node.answer and node.status != "pruned":
-                known.append(node)
+                answered.append(node)
         root = tree.root
         confident = root.status == "solved" and (
             root.confidence >= self.knobs.stop_confidence or tree.solved() == [root]
         )
-        notes = [n.note + ("" if n.status == "solved" else " (unsure)") for n in known]
+        notes = [n.note + ("" if n.status == "solved" else " (unsure)") for n in answered]
         proofs = []
-        for node in known:
+        for node in answered:
             for passage in node.passages:
                 proofs.append(passage)
         passages = without_repeats([*proofs, *trace.passages])
         if confident:
             answer = root.answer
-        elif known:
+        elif answered:
             answer = self._read(trace, notes, passages)
         else:
             return self.force(trace)
@@ -120,22 +120,22 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         if question_type:
             poor = question_type == "bridge" and is_poor(answer, trace.question)
         if self.knobs.refine and poor:
-            shown = {"context": self.shown(passages), "notes": notes}
-            answer = self._refined(trace, known, shown, answer)
+            inputs = {"context": self.shown(passages), "notes": notes}
+            answer = self._refined(trace, answered, inputs, answer)
         if is_answer(answer):
             return answer
         return root.answer or answer
 
     def _refined(
-        self, trace: Trace, known: list[SubQuestion], shown: dict[str, Any], draft: str
+        self, trace: Trace, answered: list[SubQuestion], inputs: dict[str, Any], draft: str
     ) -> str:
         """A better answer than `draft` by one more call, or else the name found most."""
         better = draft
         with suppress(core.BudgetSpentError):
-            better = trace.answer(self.refine, **shown, draft=draft)
+            better = trace.answer(self.refine, **inputs, draft=draft)
         if not is_poor(better, trace.question):
             return better
-        if entity := best_entity(trace.question, known):
+        if entity := best_entity(trace.question, answered):
             trace.step("answer", observation=entity, notes={"entity_fallback": True})
             trace.count("entity_fallback")
         return entity or better or draft
@@ -145,7 +145,9 @@ class Exploration:
     """Acts on the tree of one question until the question is settled or the limit is reached."""
 
     def __init__(self, trace: Trace, program: PlannerRAG) -> None:
-        self.trace, self.program, self.knobs = trace, program, program.knobs
+        self.trace = trace
+        self.program = program
+        self.knobs = program.knobs
         self.tree = Tree(trace.question)
         self._asked: set[tuple[str, ...]] = set()
         self._idle = self._steps = 0
@@ -153,10 +155,10 @@ class Exploration:
     @property
     def settled(self) -> bool:
         root = self.tree.root
-        parts = self.tree.children(self.tree.root)
+        children = self.tree.children(self.tree.root)
         if root.status == "solved" and root.confidence >= self.knobs.stop_confidence:
             return True
-        return bool(parts) and all(part.status == "solved" for part in parts)
+        return bool(children) and all(child.status == "solved" for child in children)
 
     def run(self) -> core.StopReason:
         """Act until the root is settled, STOP or the limit; solve the root if nothing is solved."""
@@ -236,27 +238,27 @@ class Exploration:
         tree = self.tree
         trace = self.trace
         tree.active = node.id
-        known = tree.known_to(node)
+        earlier = tree.known_to(node)
         question = tree.asked(node, trace.count)
-        key = (question, *(n.note for n in known))
+        key = (question, *(n.note for n in earlier))
         if key in self._asked:
             return False
         self._asked.add(key)
         self._steps += 1
         node.tries += 1
         node.filled = question
-        found = []
+        answers = []
         for n in tree.children(node):
             if n.status == "solved":
-                found.append(n.answer)
-        query = " ".join([question, *found])
+                answers.append(n.answer)
+        query = " ".join([question, *answers])
         passages = trace.search(query, k=self.knobs.k)
-        shown = without_repeats([*passages, *(p for n in reversed(known) for p in n.passages)])
+        context = without_repeats([*passages, *(p for n in reversed(earlier) for p in n.passages)])
         reply = trace.ask(
             self.program.answer,
             otherwise={"answer": "", "confidence": 0.5, "main_answer": ""},
-            context=self.program.shown(shown),
-            notes=[n.note for n in known],
+            context=self.program.shown(context),
+            notes=[n.note for n in earlier],
             main_question=trace.question,
             question=question,
         )
@@ -267,16 +269,16 @@ class Exploration:
             # The root's question is the main one and so was asked twice. The second answer has the
             # wording of `answer_style`, but where that is brief a small model tells its subject
             # there: "Are A and B both board games?" was answered by "Yes" and then "board game".
-            first = self.knobs.answer_style == "brief" and is_answer(answer)
-            answer = answer if first or not is_answer(main) else main
-        node.learn(answer, confidence, shown)
+            keeps_wording = self.knobs.answer_style == "brief" and is_answer(answer)
+            answer = answer if keeps_wording or not is_answer(main) else main
+        node.learn(answer, confidence, context)
         tree.close_above(node)
         # Not while other sub-questions are open if it only repeats this one's answer.
         sure = is_answer(main) and confidence >= self.knobs.stop_confidence
         fresh = main != node.answer or not tree.open_leaves()
         settles = bool(node.parent and sure and fresh)
         if settles:
-            tree.root.learn(main, confidence, shown)
+            tree.root.learn(main, confidence, context)
         notes = {"node": node.id, "confidence": round(confidence, 4), "settles": settles}
         trace.step("solve", input=query, observation=answer, of=passages, notes=notes)
         return True

@@ -63,11 +63,11 @@ class SubQuestion(TreeNode):
 
     @property
     def line(self) -> str:
-        part = f" (part of {self.parent})" if self.parent else ""
+        relation = f" (part of {self.parent})" if self.parent else ""
         state = "not found" if self.tries else "open"
         if self.answer:
             state = f"{self.answer} (confidence {self.confidence:.1f})"
-        return f"{self.id}{part}: {self.filled or self.question} -> {state}"
+        return f"{self.id}{relation}: {self.filled or self.question} -> {state}"
 
 
 class Tree:
@@ -103,21 +103,21 @@ class Tree:
 
         A later sub-question usually asks about the answer of an earlier one.
         """
-        known = []
+        earlier = []
         at = node
         while at.parent:
             parent = self.nodes[at.parent]
-            known += [*reversed([n for n in self.children(parent) if n is not at]), parent]
+            earlier += [*reversed([n for n in self.children(parent) if n is not at]), parent]
             at = parent
-        return [n for n in [*known[::-1], *self.children(node)] if n.status == "solved"]
+        return [n for n in [*earlier[::-1], *self.children(node)] if n.status == "solved"]
 
     def asked(self, node: SubQuestion, count: Callable[[str], None]) -> str:
         if not node.parent:
             return node.question
         sisters = self.children(self.nodes[node.parent])
-        parts = {n.number: n.question if n is node else n.filled or n.question for n in sisters}
+        questions = {n.number: n.question if n is node else n.filled or n.question for n in sisters}
         answers = {n.number: n.answer for n in sisters}
-        return with_answers(node.question, parts, answers, count)
+        return with_answers(node.question, questions, answers, count)
 
     def add(
         self, parent: SubQuestion, questions: Sequence[str], *, most: int, alike: float
@@ -127,8 +127,8 @@ class Tree:
         Each keeps its number in `questions`, by which placeholders refer to it.
         """
         added: list[SubQuestion] = []
-        last = max((child.number for child in self.children(parent)), default=0)
-        for number, text in enumerate(questions, start=last + 1):
+        highest = max((child.number for child in self.children(parent)), default=0)
+        for number, text in enumerate(questions, start=highest + 1):
             question = " ".join(text.split())
             if len(self.children(parent)) >= most:
                 break
@@ -175,9 +175,9 @@ class Tree:
         if not node.parent:
             return False
         doomed = [node]
-        for each in doomed:
-            each.status = "pruned"
-            doomed += self.children(each)
+        for member in doomed:
+            member.status = "pruned"
+            doomed += self.children(member)
         self.active = node.parent
         return True
 
@@ -195,10 +195,10 @@ def is_poor(answer: str, question: str) -> bool:
 
     Yes and no are poor where the question does not ask for them.
     """
-    said = tokens(answer)
-    if said in (["yes"], ["no"]):
+    words = tokens(answer)
+    if words in (["yes"], ["no"]):
         return not _YES_NO.match(question.strip())
-    return not is_answer(answer) or set(said) <= set(tokens(question))
+    return not is_answer(answer) or set(words) <= set(tokens(question))
 
 
 def best_entity(question: str, solved: Sequence[SubQuestion]) -> str:
@@ -208,12 +208,12 @@ def best_entity(question: str, solved: Sequence[SubQuestion]) -> str:
     question are no answers; of equals the last found wins, since the last hop is nearest to the
     answer.
     """
-    asked = f" {' '.join(tokens(question))} "
+    padded = f" {' '.join(tokens(question))} "
     support: dict[str, float] = {}
     ordered = sorted(solved, key=lambda n: int(n.id[1:]))
     for span in (span for node in ordered for span in _SPAN.findall(node.answer)):
         name = " ".join(tokens(span))
-        if name and f" {name} " not in asked:
+        if name and f" {name} " not in padded:
             backing = [n.confidence for n in ordered if span in n.answer]
             support.pop(span, None)
             support[span] = sum(backing) + 1e-6 * len(backing)

@@ -115,19 +115,19 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
     ) -> tuple[str, StopReason]:
         """The answer submitted, blank for none, and why the turns ended; `turns` gets each."""
         idle = 0
-        last = ""
-        for left in range(self.knobs.max_turns, 0, -1):
+        previous = ""
+        for turns_left in range(self.knobs.max_turns, 0, -1):
             reply = trace.ask(
                 self.write,
                 otherwise={"reasoning": "", "code": ""},
                 environment=environment,
                 trajectory="\n\n".join(turns),
-                turns_left=left,
+                turns_left=turns_left,
             )
             fenced = _FENCED.search(str(reply.code or ""))
             code = (fenced[1] if fenced else str(reply.code or "")).strip()
-            idle = 0 if code not in ("", last) else idle + 1
-            last = code
+            idle = 0 if code not in ("", previous) else idle + 1
+            previous = code
             if idle == _PATIENCE:
                 return "", "parse_fallback" if reply.get("parse_fallback") else "no_progress"
             try:
@@ -143,13 +143,13 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 submitted = result.output
             else:
                 submitted = result
-            shown = str(submitted or "(nothing was printed)")
-            trace.step("code", input=code, thought=str(reply.reasoning or ""), observation=shown)
+            output = str(submitted or "(nothing was printed)")
+            trace.step("code", input=code, thought=str(reply.reasoning or ""), observation=output)
             calls_left = f"(llm_query calls left: {calls.left})"
             turns.append(
-                f"Turn {len(turns) + 1}. {reply.reasoning}\n{code}\nshowed:\n{shown}\n{calls_left}"
+                f"Turn {len(turns) + 1}. {reply.reasoning}\n{code}\nshowed:\n{output}\n{calls_left}"
             )
-            trace.show({"showed": shown}, among=calls.passages)
+            trace.show({"showed": output}, among=calls.passages)
             if isinstance(result, FinalOutput):
                 if isinstance(submitted, dict):
                     value = submitted.get("answer")
@@ -176,15 +176,15 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 passages = []
             described = f"{len(passages)} passages that a search for the question found, best first"
         if not tools and len(passages) < min(len(corpus), knobs.max_variable):
-            found = {passage.pid for passage in passages}
-            passages += [passage for passage in corpus if passage.pid not in found]
+            pids = {passage.pid for passage in passages}
+            passages += [passage for passage in corpus if passage.pid not in pids]
         if not tools and len(corpus) > knobs.max_variable:
             trace.count("corpus_cut")
             passages = passages[: knobs.max_variable]
-            part = f"{len(passages)} of {len(corpus)} passages"
-            described = f"{part}, those nearest to the question first"
-        shown = [f"{passage.pid} | {passage}" for passage in passages]
-        return passages, shown, f"{described}, each as 'pid | title | text'"
+            description = f"{len(passages)} of {len(corpus)} passages"
+            described = f"{description}, those nearest to the question first"
+        items = [f"{passage.pid} | {passage}" for passage in passages]
+        return passages, items, f"{described}, each as 'pid | title | text'"
 
 
 class _Functions:

@@ -172,15 +172,15 @@ def _bound(
     """The arguments of `tool` by name, each of the type that it declares, or a TypeError."""
     signature = inspect.signature(tool, eval_str=True)
     try:
-        given = signature.bind(*args, **kwargs).arguments
+        values = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         raise TypeError(f"{name}(): {error}") from None
-    for argument, value in given.items():
-        wanted = signature.parameters[argument].annotation
-        kind = get_origin(wanted) or wanted
+    for argument, value in values.items():
+        annotation = signature.parameters[argument].annotation
+        kind = get_origin(annotation) or annotation
         if kind in (str, int, list) and type(value) is not kind:
             message = f"{argument} must be {kind.__name__}, not {type(value).__name__}"
             raise TypeError(f"{name}(): argument {message}")
-        if wanted == list[str] and not all(isinstance(item, str) for item in value):
+        if annotation == list[str] and not all(isinstance(item, str) for item in value):
             raise TypeError(f"{name}(): argument {argument} must be a list of str")
-    return given
+    return values

@@ -51,33 +51,33 @@ def check(value: Any, limit: int) -> None:
     A part that stands in several places counts in each, as it would when written out.
     ValueError where it is larger or nested too deeply, TypeError where it is not plain.
     """
-    parts: list[tuple[Any, int]] = [(value, 0)]
-    while parts:
-        part, depth = parts.pop()
-        limit -= len(part) if isinstance(part, str | bytes) else 1
-        if isinstance(part, int):
-            limit -= part.bit_length() // 4
-            if part.bit_length() > _MAX_BITS:
+    unchecked: list[tuple[Any, int]] = [(value, 0)]
+    while unchecked:
+        item, depth = unchecked.pop()
+        limit -= len(item) if isinstance(item, str | bytes) else 1
+        if isinstance(item, int):
+            limit -= item.bit_length() // 4
+            if item.bit_length() > _MAX_BITS:
                 raise ValueError("a number is too large")
         if limit < 0:
             raise ValueError("it is too large")
         if depth > _MAX_DEPTH:
             raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
-        parts += [(inner, depth + 1) for inner in _inside(part)]
+        unchecked += [(inner, depth + 1) for inner in _inside(item)]
 
 
-def _inside(part: Any) -> list[Any]:
-    if isinstance(part, Mapping):
-        return [*part.keys(), *part.values()]
-    if isinstance(part, list | tuple | set | frozenset):
-        return list(part)
-    if isinstance(part, BaseException):
-        return list(part.args)
-    if isinstance(part, MontyClassProxy):
-        return list(part.attributes.values())
-    if isinstance(part, (str, bytes, int, *_LEAVES)):
+def _inside(item: Any) -> list[Any]:
+    if isinstance(item, Mapping):
+        return [*item.keys(), *item.values()]
+    if isinstance(item, list | tuple | set | frozenset):
+        return list(item)
+    if isinstance(item, BaseException):
+        return list(item.args)
+    if isinstance(item, MontyClassProxy):
+        return list(item.attributes.values())
+    if isinstance(item, (str, bytes, int, *_LEAVES)):
         return []
-    raise TypeError(f"a {type(part).__name__} cannot leave the sandbox")
+    raise TypeError(f"a {type(item).__name__} cannot leave the sandbox")
 
 
 class Printed:
@@ -93,8 +93,8 @@ class Printed:
         """Take `text`; of what goes beyond the limit only the newest is kept."""
         half = max(self.limit - _MARK_CHARS, 0) // 2
         room = half - len(self.head) if not self.tail else 0
-        self.head, rest = self.head + text[:room], text[room:]
-        tail = self.tail + rest
+        self.head += text[:room]
+        tail = self.tail + text[room:]
         self.tail = tail[max(len(tail) - half, 0) :]
         self.omitted += len(tail) - len(self.tail)
 

@@ -101,17 +101,17 @@ class CRAG(RAGProgram[CRAGKnobs]):
         knobs = self.knobs
         passages = trace.search(trace.question, k=knobs.k)
         action, good = self._evaluated(trace, passages)
-        kept: list[Passage] = []
+        chosen: list[Passage] = []
         if action != "incorrect":
-            kept = self._refined(trace, good, []) or good
+            chosen = self._refined(trace, good, []) or good
         if action != "correct" and knobs.external == "corpus":
-            known = {passage.pid for passage in kept}
-            found = []
-            for p in self._elsewhere(trace, kept):
-                if p.pid not in known:
-                    found.append(p)
-            kept = [*kept, *self._refined(trace, found, kept)]
-        return trace.prediction(self.answer_from(trace, self.answer, kept), "answered")
+            pids = {passage.pid for passage in chosen}
+            fresh = []
+            for p in self._elsewhere(trace, chosen):
+                if p.pid not in pids:
+                    fresh.append(p)
+            chosen = [*chosen, *self._refined(trace, fresh, chosen)]
+        return trace.prediction(self.answer_from(trace, self.answer, chosen), "answered")
 
     def _evaluated(self, trace: Trace, passages: list[Passage]) -> tuple[str, list[Passage]]:
         """What is to be done, and the passages that are refined for it."""
@@ -154,53 +154,53 @@ class CRAG(RAGProgram[CRAGKnobs]):
     def _score(self, trace: Trace, passage: Passage) -> float:
         labels = ("relevant", "irrelevant")
         source = self.knobs.confidence_source
-        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
-        said = ask_probabilities(
-            trace, self.grade, "relevance", labels, source=source, passage=shown
+        text = render_one(passage, max_tokens=self.knobs.context_tokens)
+        probabilities = ask_probabilities(
+            trace, self.grade, "relevance", labels, source=source, passage=text
         )
-        if said is None:
+        if probabilities is None:
             return 0.0
-        return said["relevant"] - said["irrelevant"]
+        return probabilities["relevant"] - probabilities["irrelevant"]
 
     def _refined(
-        self, trace: Trace, passages: Sequence[Passage], known: Sequence[Passage]
+        self, trace: Trace, passages: Sequence[Passage], earlier: Sequence[Passage]
     ) -> list[Passage]:
         """`passages` cut to the strips that matter beside what is `known`; none where none does."""
         if not self.knobs.refine or not passages:
             return list(passages)
-        chosen = trace.fan_out(lambda p: self._selected(trace, p, known), passages)
-        left = self.knobs.strips_kept
-        kept = []
+        chosen = trace.fan_out(lambda p: self._selected(trace, p, earlier), passages)
+        room = self.knobs.strips_kept
+        refined = []
         for passage, strips in zip(passages, chosen, strict=False):
-            if strips := strips[:left]:
+            if strips := strips[:room]:
                 text = " ... ".join(dict.fromkeys(strips))
-                kept.append(replace(passage, text=text, sentences=()))
-                left -= len(strips)
-        if not kept:
+                refined.append(replace(passage, text=text, sentences=()))
+                room -= len(strips)
+        if not refined:
             trace.count("no_strip_kept")
-        return kept
+        return refined
 
-    def _selected(self, trace: Trace, passage: Passage, known: Sequence[Passage]) -> list[str]:
+    def _selected(self, trace: Trace, passage: Passage, earlier: Sequence[Passage]) -> list[str]:
         strips = strips_of(passage, self.knobs.strip)
         titled = [replace(passage, text=strip, sentences=()) for strip in strips]
-        beside: dict[str, Any] = {"known": self.shown(known)} if self.knobs.together else {}
+        beside: dict[str, Any] = {"known": self.shown(earlier)} if self.knobs.together else {}
         reply = trace.ask(
             self.select,
             otherwise={"keep": list(range(1, len(strips) + 1))},
             candidates=[f"[{n}] {strip}" for n, strip in enumerate(titled, start=1)],
             **beside,
         )
-        kept = []
+        selected = []
         for n in sorted(set(reply.keep)):
             if 0 < n <= len(strips):
-                kept.append(strips[n - 1])
-        trace.step("refine", observation="\n".join(kept), pids=(passage.pid,))
-        return kept
+                selected.append(strips[n - 1])
+        trace.step("refine", observation="\n".join(selected), pids=(passage.pid,))
+        return selected
 
-    def _elsewhere(self, trace: Trace, kept: Sequence[Passage]) -> list[Passage]:
+    def _elsewhere(self, trace: Trace, chosen: Sequence[Passage]) -> list[Passage]:
         query = trace.question
         if self.knobs.rewrite:
-            beside: dict[str, Any] = {"context": self.shown(kept)} if self.knobs.together else {}
+            beside: dict[str, Any] = {"context": self.shown(chosen)} if self.knobs.together else {}
             reply = trace.ask(self.rewrite, otherwise={"query": ""}, **beside)
             query = " ".join(str(reply.query).split()) or query
         passages = trace.search(query, k=self.knobs.external_k)
@@ -214,8 +214,8 @@ def strips_of(passage: Passage, unit: str) -> list[str]:
         return [passage.text]
     size = 3 if unit == "sentences" else 50
     if unit == "sentences":
-        parts = list(core.sentences_of(passage))
+        units = list(core.sentences_of(passage))
     else:
-        parts = passage.text.split()
-    strips = [" ".join(parts[start : start + size]) for start in range(0, len(parts), size)]
+        units = passage.text.split()
+    strips = [" ".join(units[start : start + size]) for start in range(0, len(units), size)]
     return [strip for strip in strips if strip] or [passage.text]

@@ -111,18 +111,18 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
             for place in (-row).argsort(kind="stable")[: self.knobs.sent_topk]:
                 pooled[int(place)] = max(float(row[place]), pooled.get(int(place), -2.0))
         best = sorted(pooled, key=lambda place: (-pooled[place], place))
-        kept = core.distinct(pieces[place] for place in best)[: self.knobs.chunk_topk]
-        trace.step("align", observation="\n".join(kept))
-        return kept
+        nearest = core.distinct(pieces[place] for place in best)[: self.knobs.chunk_topk]
+        trace.step("align", observation="\n".join(nearest))
+        return nearest
 
 
 def pieces_of(passage: Passage, *, words: int) -> list[str]:
     """Whole sentences packed to `words` words, or one longer one, each piece after the title."""
     pieces: list[list[str]] = []
     for sentence in core.sentences_of(passage):
-        part = _BRACKETS.sub("", sentence).split()
-        if pieces and len(pieces[-1]) + len(part) <= words:
-            pieces[-1] += part
-        elif any(map(str.isalnum, "".join(part))):
-            pieces.append(part)
+        tokens = _BRACKETS.sub("", sentence).split()
+        if pieces and len(pieces[-1]) + len(tokens) <= words:
+            pieces[-1] += tokens
+        elif any(map(str.isalnum, "".join(tokens))):
+            pieces.append(tokens)
     return [str(replace(passage, text=" ".join(piece), sentences=())) for piece in pieces]

@@ -70,48 +70,48 @@ class FLARE(RAGProgram[FLAREKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         written: list[str] = []
-        shown: list[Passage] = []
+        passages: list[Passage] = []
         try:
-            answer, reason = self._written(trace, written, shown)
+            answer, reason = self._written(trace, written, passages)
         except core.BudgetSpentError:
             answer = ""
             reason = "budget"
         if not answer:
-            context = self.shown(shown)
+            context = self.shown(passages)
             shows = {"context": context, "notes": written}
             answer = trace.answer(self.conclude, last=True, **shows)
         return trace.prediction(answer, reason)
 
     def _written(
-        self, trace: Trace, written: list[str], shown: list[Passage]
+        self, trace: Trace, written: list[str], context: list[Passage]
     ) -> tuple[str, core.StopReason]:
-        """The answer, blank where there is none; adds to `written`, and keeps what is `shown`."""
-        shown[:] = trace.search(trace.question, k=self.knobs.k)
+        """Returns the answer, or blank; extends `written`, and replaces `context` in place."""
+        context[:] = trace.search(trace.question, k=self.knobs.k)
         for _ in range(self.knobs.max_steps):
-            draft = self._draft(trace, shown, written)
+            draft = self._draft(trace, context, written)
             query = ""
             if str(draft.thought).strip() and self._in_doubt(draft):
                 query = self._query(trace.question, written, draft)
-                shown[:] = trace.search(query, k=self.knobs.k) or shown
-                draft = self._draft(trace, shown, written)
+                context[:] = trace.search(query, k=self.knobs.k) or context
+                draft = self._draft(trace, context, written)
             sentence = core.first_sentence(str(draft.thought or "").strip())
-            known = map(normalise_answer, [*written, trace.question])
-            repeated = not sentence or normalise_answer(sentence) in known
+            sentences_seen = map(normalise_answer, [*written, trace.question])
+            repeated = not sentence or normalise_answer(sentence) in sentences_seen
             if repeated and draft.next_step != "answer":
                 return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
             written.append(sentence)
-            trace.step("think", thought=sentence, input=query, of=shown if query else ())
+            trace.step("think", thought=sentence, input=query, of=context if query else ())
             if draft.next_step == "answer":
                 answer = str(draft.answer or "").strip()
                 return answer if is_answer(answer) else "", "answered"
         return "", "max_steps"
 
-    def _draft(self, trace: Trace, shown: list[Passage], written: list[str]) -> dspy.Prediction:
+    def _draft(self, trace: Trace, context: list[Passage], written: list[str]) -> dspy.Prediction:
         nothing = {"thought": "", "uncertain_words": [], "confidence": 0.0, "answer": ""}
         return trace.ask(
             self.draft,
             otherwise={**nothing, "next_step": "continue"},
-            context=self.shown(shown),
+            context=self.shown(context),
             thoughts="\n".join(written),
         )
 

@@ -51,10 +51,10 @@ class Done:
             noted = f"; {' '.join(self.notes)}" if self.notes else ""
             return f"{self.task.rstrip(' ?')}: {self.answer} (rated {self.rating} of 10){noted}"
         if self.notes:
-            found = f"; found: {' '.join(self.notes)}"
+            findings = f"; found: {' '.join(self.notes)}"
         else:
-            found = ""
-        return f"{self.task.rstrip(' ?')}: unknown{found}"
+            findings = ""
+        return f"{self.task.rstrip(' ?')}: unknown{findings}"
 
 
 @PROGRAMS.register("ma_rag")
@@ -129,7 +129,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         self, trace: Trace, plan: list[str], step: str, done: list[Done]
     ) -> tuple[str, str]:
         nothing = {"kind": "lookup", "task": ""}
-        history = [one.line for one in done]
+        history = [earlier.line for earlier in done]
         reply = trace.ask(self.define, otherwise=nothing, plan=plan, history=history, step=step)
         task = " ".join(reply.task.split()) or step
         trace.step("define", input=step, observation=task, notes={"kind": reply.kind})
@@ -146,8 +146,8 @@ class MARAG(RAGProgram[MARAGKnobs]):
             reply = trace.ask(self.extract, otherwise={"notes": []}, context=context, question=task)
             return [text for note in reply.notes if is_answer(text := " ".join(note.split()))]
 
-        each = self.knobs.extract == "each"
-        if each:
+        by_passage = self.knobs.extract == "each"
+        if by_passage:
             groups = [[passage] for passage in passages]
         else:
             groups = [passages] if passages else []

@@ -77,11 +77,11 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
 
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
         written: list[str] = []
-        known: dict[str, Any] = {"memory": memory}
+        inputs: dict[str, Any] = {"memory": memory}
         if self.knobs.memory:
-            reply = trace.ask(self.recall, otherwise={"clues": []}, **known)
+            reply = trace.ask(self.recall, otherwise={"clues": []}, **inputs)
             written += core.distinct(reply.clues)
-        reply = trace.ask(self.ask_more, otherwise={"questions": []}, **known)
+        reply = trace.ask(self.ask_more, otherwise={"questions": []}, **inputs)
         written += core.distinct(reply.questions)
         written = [text for text in written if len(text.split()) > _SHORT]
         trace.step("plan", observation="\n".join(written), notes={"gists": len(memory)})

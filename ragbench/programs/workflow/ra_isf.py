@@ -115,20 +115,20 @@ class RAISF(RAGProgram[RAISFKnobs]):
             reply = trace.ask(
                 self.judge, otherwise={"keep": every}, question=question, context=context
             )
-            kept = []
+            relevant = []
             for n in every:
                 if n in reply.keep:
-                    kept.append(passages[n - 1])
+                    relevant.append(passages[n - 1])
         else:
             marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
-            kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
-        trace.step("judge", input=question, of=kept)
-        return kept
+            relevant = [p for p, marked in zip(passages, marks, strict=False) if marked]
+        trace.step("judge", input=question, of=relevant)
+        return relevant
 
     def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
-        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
+        text = render_one(passage, max_tokens=self.knobs.context_tokens)
         sure = {"relevance": "relevant"}
-        reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
+        reply = trace.ask(self.judge, otherwise=sure, question=question, passage=text)
         return bool(reply.relevance == "relevant")
 
     def _from_parts(
@@ -139,16 +139,16 @@ class RAISF(RAGProgram[RAISFKnobs]):
             self.split, otherwise={"sub_questions": []}, question=question, max_parts=most
         )
         written = dict(enumerate(core.distinct(reply.sub_questions)[:most], start=1))
-        parts = {n: part for n, part in written.items() if question_key(part) not in above}
-        if len(parts) < len(written):
-            trace.count("cycle_refused", len(written) - len(parts))
-        trace.step("split", input=question, observation="\n".join(parts.values()))
+        questions = {n: text for n, text in written.items() if question_key(text) not in above}
+        if len(questions) < len(written):
+            trace.count("cycle_refused", len(written) - len(questions))
+        trace.step("split", input=question, observation="\n".join(questions.values()))
         answers: dict[int, str] = {}
         notes = []
-        for n, part in parts.items():
-            asked = with_answers(part, parts, answers, trace.count)
-            answers[n] = self._resolved(trace, judged, asked, above) if asked else ""
-            notes.append(f"{asked or part} {answers[n] or 'unknown'}")
+        for n, text in questions.items():
+            sub_question = with_answers(text, questions, answers, trace.count)
+            answers[n] = self._resolved(trace, judged, sub_question, above) if sub_question else ""
+            notes.append(f"{sub_question or text} {answers[n] or 'unknown'}")
         if not any(map(is_answer, answers.values())):
             return ""
         return trace.answer(self.combine, notes=notes, question=question)

@@ -70,8 +70,11 @@ class Draft:
     def lines(self) -> list[str]:
         """The claims, each with the numbers of its passages among the proofs."""
         numbers = {p.pid: f"[{n}]" for n, p in enumerate(self.proofs(), start=1)}
-        cited = ["".join(numbers[p.pid] for p in claim.passages) for claim in self.claims]
-        return [f"{c.text} {of}".strip() for c, of in zip(self.claims, cited, strict=True)]
+        lines = []
+        for claim in self.claims:
+            labels = "".join(numbers[passage.pid] for passage in claim.passages)
+            lines.append(f"{claim.text} {labels}".strip())
+        return lines
 
 
 @PROGRAMS.register("rag_enta")
@@ -101,19 +104,21 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         draft = Draft()
-        kept = list[Passage]()
+        passages_kept = list[Passage]()
         reason: core.StopReason = "answered"
         try:
             passages = trace.search(trace.question, k=self.knobs.k)
             scores = trace.fan_out(lambda p: self._score(trace, p), passages, calls_each=2)
-            kept = self._kept(trace, passages, scores)
-            draft.answer, draft.claims = self._cited(trace, self.cite, trace.question, kept)
-            self._complete(trace, draft, kept)
+            passages_kept = self._kept(trace, passages, scores)
+            draft.answer, draft.claims = self._cited(
+                trace, self.cite, trace.question, passages_kept
+            )
+            self._complete(trace, draft, passages_kept)
         except core.BudgetSpentError:
             reason = "budget"
             if not is_answer(draft.answer):
                 draft.answer = self._integrated(trace, draft, trace.passages, last=True)
-        seen = {p.pid: p for p in (*kept, *trace.passages)}
+        seen = {p.pid: p for p in (*passages_kept, *trace.passages)}
         return trace.prediction(draft.answer, reason, passages=list(seen.values()))
 
     def _score(self, trace: Trace, passage: Passage) -> float | None:
@@ -127,12 +132,14 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         if not is_answer(answer):
             trace.step("judge", observation=answer, pids=(passage.pid,))
             return None
-        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
-        judged = {"passage": shown, "answer": answer}
+        text = render_one(passage, max_tokens=self.knobs.context_tokens)
+        judged = {"passage": text, "answer": answer}
         labels = (True, False)
         source = self.knobs.confidence_source
-        said = ask_probabilities(trace, self.judge, "holds", labels, source=source, **judged)
-        likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
+        probabilities = ask_probabilities(
+            trace, self.judge, "holds", labels, source=source, **judged
+        )
+        likely = min(max(0.5 if probabilities is None else probabilities[True], _LEAST), 1 - _LEAST)
         score = math.log(likely) - math.log(1 - likely)
         notes = {"score": round(score, 4)}
         trace.step("judge", observation=answer, pids=(passage.pid,), notes=notes)
@@ -149,13 +156,13 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         if not judged:
             trace.step("filter", of=passages)
             return list(passages)
-        known = [score for _, score in judged]
-        least = fmean(known) - self.knobs.n * pstdev(known)
+        known_scores = [score for _, score in judged]
+        least = fmean(known_scores) - self.knobs.n * pstdev(known_scores)
         best = sorted(judged, key=lambda pair: -pair[1])  # stable
         # A difference in the last digit is none: equal scores all pass.
-        kept = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
-        trace.step("filter", of=kept, notes={"threshold": round(least, 4)})
-        return kept
+        chosen = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
+        trace.step("filter", of=chosen, notes={"threshold": round(least, 4)})
+        return chosen
 
     def _cited(
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]
@@ -178,63 +185,63 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         trace.step("cite", input=question, observation=answer, of=read, notes=notes)
         return answer, claims
 
-    def _complete(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> None:
+    def _complete(self, trace: Trace, draft: Draft, context: Sequence[Passage]) -> None:
         """Audit `draft`, and work the answers to follow-up questions into it."""
-        known = list(kept)
-        asked = set[str]()
-        gaps = self._audited(trace, draft, kept)
-        while len(asked) < _MAX_FOLLOW_UPS:
-            gap = next((gap for gap in gaps if question_key(gap) not in asked), None)
+        pool = list(context)
+        gaps_asked = set[str]()
+        gaps = self._audited(trace, draft, context)
+        while len(gaps_asked) < _MAX_FOLLOW_UPS:
+            gap = next((gap for gap in gaps if question_key(gap) not in gaps_asked), None)
             if gap is None:
                 break
-            asked.add(question_key(gap))
-            found = self._found(trace, gap, known)
-            if not found:
+            gaps_asked.add(question_key(gap))
+            fresh = self._found(trace, gap, pool)
+            if not fresh:
                 continue
             question = f"{gap} (needed for: {trace.question})"
-            answer, claims = self._cited(trace, self.cite_part, question, found)
+            answer, claims = self._cited(trace, self.cite_part, question, fresh)
             if is_answer(answer):
                 draft.claims += claims
                 draft.notes.append(f"{gap.rstrip(' ?')}: {answer}")
-                draft.answer = self._integrated(trace, draft, found)
+                draft.answer = self._integrated(trace, draft, fresh)
                 if self.knobs.known_again:
-                    gaps = self._audited(trace, draft, kept)
+                    gaps = self._audited(trace, draft, context)
 
-    def _found(self, trace: Trace, gap: str, known: list[Passage]) -> list[Passage]:
+    def _found(self, trace: Trace, gap: str, pool: list[Passage]) -> list[Passage]:
         """What a search for `gap` adds to `known`; where these are read again, all that it finds.
 
         Passages that the judge rejected may come back.
         """
         if self.knobs.known_again:
             return trace.search(gap, k=self.knobs.k)
-        pids = {passage.pid for passage in known}
-        found = trace.search(gap, k=self.knobs.k + len(known))
-        found = [passage for passage in found if passage.pid not in pids][: self.knobs.k]
-        known += found
-        return found
+        pids = {passage.pid for passage in pool}
+        fresh = trace.search(gap, k=self.knobs.k + len(pool))
+        fresh = [passage for passage in fresh if passage.pid not in pids][: self.knobs.k]
+        pool += fresh
+        return fresh
 
-    def _audited(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> list[str]:
+    def _audited(self, trace: Trace, draft: Draft, context: Sequence[Passage]) -> list[str]:
         """Agent 4: drop claims that do not bear on the question; the follow-up questions."""
         reply = trace.ask(
             self.audit,
             otherwise={"drop": [], "unanswered": [], "follow_ups": []},
-            context=self.shown(draft.proofs() or kept),
+            context=self.shown(draft.proofs() or context),
             claims=[f"[{n}] {claim}" for n, claim in enumerate(draft.lines(), start=1)],
             answer=draft.answer,
         )
         dropped = sorted({n for n in reply.drop if 0 < n <= len(draft.claims)})
-        left = []
+        open_gaps = []
         for n, claim in enumerate(draft.claims, start=1):
             if n not in dropped:
-                left.append(claim)
+                open_gaps.append(claim)
         # Only where a part is unanswered; one without a question of its own is asked as it stands.
         if reply.unanswered:
             gaps = core.distinct(reply.follow_ups or reply.unanswered)
         else:
             gaps = []
         trace.step("audit", observation="\n".join(gaps), notes={"dropped": dropped})
-        draft.claims = left
-        if dropped and left:
+        draft.claims = open_gaps
+        if dropped and open_gaps:
             notes = [*draft.lines(), *draft.notes]
             draft.answer = trace.answer(self.rewrite, notes=notes)
         elif dropped:

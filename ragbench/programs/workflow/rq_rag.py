@@ -87,8 +87,8 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         try:
             level = [Node()]
             if self.knobs.search_root or not self.knobs.depth:
-                found = trace.search(trace.question, k=self.knobs.k)
-                level = [self._answered(trace, Node(passages=tuple(found)))]
+                passages = trace.search(trace.question, k=self.knobs.k)
+                level = [self._answered(trace, Node(passages=tuple(passages)))]
                 nodes += level
             for _ in range(self.knobs.depth):
                 jobs = []
