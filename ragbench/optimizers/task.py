@@ -119,7 +119,8 @@ class Task:
 
         DSPy's few-shot optimizers are seeded with 0 inside, so the order is their only seed.
         """
-        return random.Random(self.seed).sample(for_optimizer(self.train), len(self.train))
+        examples = for_optimizer(self.train)
+        return random.Random(self.seed).sample(examples, len(examples))
 
     @property
     def valset(self) -> list[dspy.Example]:
