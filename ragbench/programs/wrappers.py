@@ -12,10 +12,9 @@ temperature, and it wins a tie; the paper samples them all.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from ragbench.metrics import normalise_answer
 from ragbench.passages import Passage
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.program import NO_ANSWER, CallKind
-from ragbench.record import Step
+from ragbench.record import Search, Step
 from ragbench.retrievers import Progress
 
 
@@ -139,64 +138,36 @@ class FormRepaired(Around):
 TEMPERATURE = 0.7
 
 
-def vote_counts(votes: float) -> tuple[int, int, float]:
-    """Few votes, more votes, and the share of questions that get more, for `votes` on average.
-
-    Two votes cannot change an answer, since the first wins a tie: below 3 it is 1 and 3.
-    """
-    if votes < 3:
-        return 1, 3, max(0.0, votes - 1) / 2
-    few = math.floor(votes + 1e-9)
-    return few, few + 1, max(0.0, votes - few)
-
-
-def with_more_votes(questions: Sequence[str], votes: float) -> frozenset[str]:
-    """Those of `questions` that get more votes, spread evenly over their order.
-
-    Of a longer list that begins with these, the same of these are among them.
-    """
-    _, _, share = vote_counts(votes)
-    return frozenset(
-        question
-        for i, question in enumerate(questions)
-        if math.floor((i + 1) * share + 1e-9) > math.floor(i * share + 1e-9)
-    )
-
-
 class Voting(Around):
     """Ask another program several times and keep the most common answer."""
 
-    def __init__(self, inner: RAGProgram, votes: float, more: Collection[str] = ()) -> None:
+    def __init__(self, inner: RAGProgram, votes: int) -> None:
         super().__init__(inner)
-        self.few, self.many, _ = vote_counts(votes)
-        self.more = frozenset(more)
+        self.votes = votes
 
     def forward(self, question: str) -> dspy.Prediction:
-        votes = self.many if question in self.more else self.few
-        cast = fan_out(lambda number: self._vote(question, number), range(votes))
-        answered = []
-        for p in cast:
-            if p.answer != NO_ANSWER:
-                answered.append(p)
-        tally = Counter(normalise_answer(p.answer) for p in answered)
-        most = max(tally.values(), default=0)
-        winner = next((p for p in answered if tally[normalise_answer(p.answer)] == most), cast[0])
-        seen: dict[str, Passage] = {}
+        cast = fan_out(lambda number: self._vote(question, number), range(self.votes))
+        answers = [normalise_answer(prediction.answer) for prediction in cast]
+        tally = Counter(answer for answer in answers if answer != normalise_answer(NO_ANSWER))
+        winner = cast[0]
+        if tally:
+            winner = cast[answers.index(tally.most_common(1)[0][0])]  # the first of equals
+        steps: list[Step] = []
+        searches: list[Search] = []
+        passages: dict[str, Passage] = {}
         shown: dict[str, None] = {}
+        counts: Counter[str] = Counter()
         for prediction in cast:
+            steps += prediction.steps
+            searches += prediction.searches
+            for passage in prediction.passages:
+                passages.setdefault(passage.pid, passage)
             shown.update(dict.fromkeys(prediction.get("shown") or ()))
-        for passage in (passage for p in cast for passage in p.passages):
-            seen.setdefault(passage.pid, passage)
-        vote = Step("vote", observation=winner.answer, notes=dict(tally))
+            counts.update(prediction.counts)
+        steps.append(Step("vote", observation=winner.answer, notes=dict(tally)))
+        fields = {**dict(winner.items()), "steps": steps, "searches": searches, "counts": counts}
         return dspy.Prediction(
-            **{
-                **dict(winner.items()),
-                "steps": [*(step for p in cast for step in p.steps), vote],
-                "searches": [search for p in cast for search in p.searches],
-                "passages": list(seen.values()),
-                "shown": list(shown),
-                "counts": sum((Counter(p.counts) for p in cast), Counter()),
-            }
+            **{**fields, "passages": list(passages.values()), "shown": list(shown)}
         )
 
     def _vote(self, question: str, number: int) -> dspy.Prediction:

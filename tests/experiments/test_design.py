@@ -25,7 +25,7 @@ from tests.metrics.records import record
 PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("votes", "compiled")]
 LESS = "by less than the margin of 0.05"
 FORM = "also where the answer's form is repaired"
-VOTES = "votes for as many tokens"
+VOTES = "votes for as many tokens or more"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_a_verdict_on_the_optimizer_needs_three_programs_and_no_betting() -> Non
     assert not Design((0, 1, 2), anytime=True).of_optimizer(3)
 
 
-@pytest.mark.parametrize(("tokens", "votes"), [(1500, 1.5), (1111, 1.11), (1099, 0), (800, 0)])
-def test_votes_take_as_many_tokens_and_none_within_a_tenth(tokens: int, votes: float) -> None:
+@pytest.mark.parametrize(("tokens", "votes"), [(3400, 4), (3200, 3), (1111, 3), (1099, 0)])
+def test_votes_take_as_many_tokens_and_none_within_a_tenth(tokens: int, votes: int) -> None:
     def ran(spent: int) -> Any:
         return SimpleNamespace(summary=SimpleNamespace(n=1, as_if=Totals(prompt_tokens=spent)))
 

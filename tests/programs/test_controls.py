@@ -110,14 +110,3 @@ def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
     for over in ({"form": True}, {"votes": 3}):
         with pytest.raises(ConfigError, match="as it is"):
             make_plan(RunConfig(program="vanilla", **over), CompileConfig(out=tmp_path))
-
-
-def test_votes_between_whole_numbers_are_spread_over_the_questions() -> None:
-    assert (wrappers.vote_counts(1), wrappers.vote_counts(2)) == ((1, 3, 0.0), (1, 3, 0.5))
-    asked = [f"q{i}" for i in range(40)]
-    for votes in (1.3, 2.5, 3.7, 5.0):
-        few, many, _ = wrappers.vote_counts(votes)
-        more = wrappers.with_more_votes(asked, votes)
-        given = [many if q in more else few for q in asked]
-        assert sum(given) / 40 == pytest.approx(votes, abs=0.06)
-        assert wrappers.with_more_votes(asked[:17], votes) == more & set(asked[:17])

@@ -28,11 +28,12 @@ def most_calls(card: RunCard) -> int | None:
     except RagbenchError:
         fixed = None
     votes = card.identity.get("votes") or 1
-    times = -(-votes // 1) if isinstance(votes, int | float) else 1
+    if not isinstance(votes, int):
+        votes = 1
     if fixed:
-        return int(fixed[1]) * _TIMES * int(times)
+        return int(fixed[1]) * _TIMES * votes
     limit = card.knobs.get("max_calls")
-    return int(limit) * int(times) if isinstance(limit, int) else None
+    return limit * votes if isinstance(limit, int) else None
 
 
 def most_of_question(

@@ -8,6 +8,7 @@ differences that are none. Every look is kept in `verdict.json`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,7 +116,7 @@ class _Arms:
     watch: Watch
     looks: list[Look] = field(default_factory=list)
     #: Votes at equal tokens; None until both arms were run once.
-    votes: float | None = None
+    votes: int | None = None
 
     def verdict(self, limit: int | None) -> Verdict:
         """The verdict on the first `limit` questions (None: all), kept in the folder."""
@@ -153,7 +154,7 @@ class _Arms:
 
     def _vote(
         self, zero_shot: Evaluation, compiled: Sequence[Evaluation], limit: int | None
-    ) -> float:
+    ) -> int:
         """Run the arm of votes; how many a question, 0 where there is no such arm."""
         if self.votes is None:
             self.votes = votes_for(zero_shot, compiled)
@@ -161,19 +162,24 @@ class _Arms:
             self.on_message("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
             return 0
         try:
-            self._run(f"{VOTES}-{self.votes:g}", limit, votes=self.votes)
+            self._run(f"{VOTES}-{self.votes}", limit, votes=self.votes)
         except StoppedError as stop:
             self.on_message(f"the verdict is without the arm at equal cost: {stop}")
             return 0
         return self.votes
 
 
-def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> float:
-    """Votes a question that take as many tokens as the compiled arm; 0 where one answer does."""
+def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> int:
+    """Returns the votes a question that take as many tokens as the compiled arm, or more.
+
+    Within a tenth; 0 where one answer does, and never 2, which cannot change an answer.
+    """
     of = ("prompt_tokens", "completion_tokens")
     before, after = (per_question(runs, *of) or 0.0 for runs in ([zero_shot], compiled))
     ratio = after / before if before else 0.0
-    return 0.0 if ratio <= 1 + _EQUAL else min(99.0, round(ratio, 2))
+    if ratio <= 1 + _EQUAL:
+        return 0
+    return min(max(math.ceil(ratio / (1 + _EQUAL)), 3), 99)
 
 
 def estimate_verdict(

@@ -62,7 +62,7 @@ class Design:
     """
 
     seeds: tuple[int, ...]
-    votes: float = 0
+    votes: int = 0
     metrics: tuple[str, ...] = HEADLINE
     margin: float | None = None
     anytime: bool = False
@@ -70,7 +70,7 @@ class Design:
     def folders(self) -> dict[str, list[str]]:
         arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
         arms |= {arm: [f"{arm}-{seed}" for seed in self.seeds] for arm in (COMPILED, COMPILED_FORM)}
-        return arms | ({VOTES: [f"{VOTES}-{self.votes:g}"]} if self.votes else {})
+        return arms | ({VOTES: [f"{VOTES}-{self.votes}"]} if self.votes else {})
 
     def contrasts(self) -> list[Pair]:
         pairs = [(ZERO_SHOT, COMPILED), (FORM, COMPILED_FORM), (ZERO_SHOT, FORM)]
@@ -148,7 +148,7 @@ def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
     return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(parts)}"
 
 
-_VOTES = "votes for as many tokens"
+_VOTES = "votes for as many tokens or more"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Look:
     questions: int
     most: int
     decided: bool
-    votes: float
+    votes: int
     metric: str
     difference: float
     p: float

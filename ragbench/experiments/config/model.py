@@ -55,11 +55,11 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
     form: Annotated[bool, Option(group="control")] = Field(
         False, description="ask for short answers and cut off the rest (a control for compiling)"
     )
-    votes: Annotated[float, Option(group="control")] = Field(
+    votes: Annotated[int, Option(group="control")] = Field(
         1,
         ge=1,
         le=99,
-        description="answers sampled per question, on average; the most common is kept (a control)",
+        description="answers sampled per question; the most common is kept (a control)",
     )
     question_timeout: Annotated[float | None, Option(group="limits", incidental=True)] = Field(
         None, gt=0, description="seconds after which a question may make no further call"

@@ -264,7 +264,7 @@ def name_of_system(card: RunCard) -> str:
         + (f" ({', '.join(words)})" if words else "")
         + (" compiled" if identity.get("compiled") else "")
         + (", form repaired" if identity.get("form") else "")
-        + (f", {votes:g} votes" if votes > 1 else "")
+        + (f", {votes} votes" if votes > 1 else "")
     )
 
 

@@ -56,7 +56,7 @@ from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import QuestionIds, calls_of
 from ragbench.programs.routing import Policy, Router
-from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
+from ragbench.programs.wrappers import Voting, repair_form
 from ragbench.record import Call, billed, was_sent
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 from ragbench.user_code import blamed_on
@@ -278,8 +278,7 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
     if config.form:
         program = repair_form(program)
     if config.votes > 1:
-        asked = [example.question for example in run_context.examples]
-        program = Voting(program, config.votes, with_more_votes(asked, config.votes))
+        program = Voting(program, config.votes)
     return replace(run_context, program=program)
 
 
