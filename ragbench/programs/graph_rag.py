@@ -93,7 +93,7 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
                 reports.append(Passage(f"report-{i}", report.title, report.text))
         if knobs.ablation != "tables":
             limit = max(int(tokens * (1 - knobs.report_share - knobs.text_share)), 0)
-            lines = lm_index.tables(entities, *graph, tokens=limit, each=_RELATIONS_EACH)
+            lines = lm_index.tables(entities, *graph, tokens=limit, per_entity=_RELATIONS_EACH)
             named = zip(("Entities", "Relations"), lines, strict=True)
             rows = []
             for name, section in named:

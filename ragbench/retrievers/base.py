@@ -29,14 +29,14 @@ Hits = list[tuple[int, float]]
 class Progress(Protocol):
     """Takes how many are done, of how many, and what is being made, in words."""
 
-    def __call__(self, done: int, total: int, what: str = "", /) -> None: ...
+    def __call__(self, done: int, total: int, stage: str = "", /) -> None: ...
 
 
-def progress_of(what: str, progress: Progress | None) -> Progress | None:
-    """`progress` that says `what` is being made."""
+def progress_of(stage: str, progress: Progress | None) -> Progress | None:
+    """Returns `progress` with the name of the `stage`."""
     if progress is None:
         return None
-    return lambda done, total, _="": progress(done, total, what)
+    return lambda done, total, _="": progress(done, total, stage)
 
 
 class Newest(dict[Key, Value]):
@@ -54,15 +54,15 @@ class Newest(dict[Key, Value]):
 
 def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
     """Consecutive places whose `sizes` add up to at most `most`, one place at the least."""
-    found: list[list[int]] = []
-    left = 0
+    groups: list[list[int]] = []
+    room = 0
     for place, size in enumerate(sizes):
-        if not found or size > left:
-            found.append([])
-            left = most
-        found[-1].append(place)
-        left -= size
-    return found
+        if not groups or size > room:
+            groups.append([])
+            room = most
+        groups[-1].append(place)
+        room -= size
+    return groups
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,13 @@ def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
             return search(self, query, **options)
         start = time.perf_counter()
         with use(current().plus(SearchNotes(None))):  # what it asks its parts is no other search
-            found = search(self, query, **options)
+            results = search(self, query, **options)
         queries = query if many else [query]
-        rows = found if many else [found]
+        rows = results if many else [results]
         seconds = (time.perf_counter() - start) / max(1, len(queries))
-        for asked, hits in zip(queries, rows, strict=True):
-            listening.note(asked, options.get("k", len(hits)), hits, seconds)
-        return found
+        for text, hits in zip(queries, rows, strict=True):
+            listening.note(text, options.get("k", len(hits)), hits, seconds)
+        return results
 
     return noted
 
@@ -155,17 +155,17 @@ class Retriever(ABC):
         """
         return list(hits)
 
-    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
+    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
         """A retriever of this kind and settings over the passages at `positions`, in order.
 
         Its parts are restricted too. Where the whole corpus's work can be shared (vectors), it is;
         statistics such as inverse document frequencies are those of the small corpus. `other` are
         settings that it has instead of this one's.
         """
-        settings = {**self.settings.model_dump(), **other}
+        settings = {**self.settings.model_dump(), **options}
         small = type(self)(self.corpus.subset(positions), **settings)
         if self.parts:
-            small.parts = tuple(part.restrict(positions) for part in self.parts)
+            small.parts = tuple(inner.restrict(positions) for inner in self.parts)
         return small
 
     def index_settings(self) -> dict[str, Any]:
@@ -182,8 +182,8 @@ class Retriever(ABC):
             return self
         with self._lock:
             if not self._ready:
-                for part in self.parts:
-                    part.build(store, progress)
+                for inner in self.parts:
+                    inner.build(store, progress)
                 with blamed_on(self, f"the index of {self.name or type(self).__name__}"):
                     if store is not None and self.is_stored:
                         self._stored = store.fill(self, progress)
@@ -194,8 +194,8 @@ class Retriever(ABC):
 
     def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
         """Do at once the work that later `restrict` calls share; by default there is none."""
-        for part in self.parts:
-            part.prepare_restricted(store, progress)
+        for inner in self.parts:
+            inner.prepare_restricted(store, progress)
 
     @property
     def is_whole(self) -> bool:
@@ -221,12 +221,12 @@ class Retriever(ABC):
         """The part of a run card on the retriever: its settings and its index."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
         if (stored := self._stored) is not None:
-            known = {"key": stored.key, "bytes": stored.size, "build_s": stored.build_s}
-            card["index"] = {**known, **stored.facts}
+            size_and_time = {"key": stored.key, "bytes": stored.size, "build_s": stored.build_s}
+            card["index"] = {**size_and_time, **stored.facts}
         else:
             card["index"] = self.facts()
         if self.parts:
-            card["parts"] = [part.card() for part in self.parts]
+            card["parts"] = [inner.card() for inner in self.parts]
         return card
 
     def facts(self) -> dict[str, Any]:
@@ -257,15 +257,18 @@ class Ranking(Retriever):
         """One list per query, in order; each query is ranked once, all of them together."""
         self.build()
         k = min(k, len(self.corpus))
-        asked = []
+        distinct = []
         for query in dict.fromkeys(queries):
             if query.strip():
-                asked.append(query)
-        if k < 1 or not asked:
+                distinct.append(query)
+        if k < 1 or not distinct:
             return [[] for _ in queries]
-        ranked = dict(zip(asked, self._hits(asked, k), strict=True))
+        ranked = dict(zip(distinct, self._hits(distinct, k), strict=True))
         passages = self.corpus.passages
-        return [[passages[i].scored(score) for i, score in ranked.get(q, ())] for q in queries]
+        results = []
+        for query in queries:
+            results.append([passages[i].scored(score) for i, score in ranked.get(query, ())])
+        return results
 
     @abstractmethod
     def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:

@@ -77,15 +77,15 @@ class Postings:
     @classmethod
     def load(cls, folder: Path) -> "Postings":
         """The postings that `save` wrote, memory-mapped."""
-        names = [field.name for field in fields(cls)]
-        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
+        array_names = [field.name for field in fields(cls)]
+        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in array_names))
 
     def places(self, words: Sequence[str]) -> list[int]:
         """The places of those of `words` that are known, repeats too."""
         keys = _keys(words)
-        found = np.searchsorted(self.words, keys).tolist()
+        places = np.searchsorted(self.words, keys).tolist()
         n = len(self.words)
-        both = zip(found, keys, strict=True)
+        both = zip(places, keys, strict=True)
         return [place for place, key in both if place < n and self.words[place] == key]
 
     def by_passage(self, n: int) -> Any:
@@ -149,11 +149,11 @@ def _blocks(
     """How often each word is in each of some passages, a matrix at a time; fills the rest."""
     from scipy.sparse import csr_matrix
 
-    left = iter(texts)
+    bags = iter(texts)
     while True:
         ids = array("i")
         starts = array("q", [0])
-        for bag in left:
+        for bag in bags:
             ids.extend(map(numbers.__getitem__, bag))
             starts.append(len(ids))
             lengths.append(len(bag))

@@ -85,8 +85,8 @@ class Dense(Ranking):
         """The vectors of the passages at `positions`, at least one; each is embedded once."""
         with self._lock:
             if self._index is not None:
-                found: Vectors = self._index.reconstruct_batch(np.asarray(positions, np.int64))
-                return found
+                vectors: Vectors = self._index.reconstruct_batch(np.asarray(positions, np.int64))
+                return vectors
             missing = []
             for i in dict.fromkeys(positions):
                 if i not in self._embedded:
@@ -95,9 +95,9 @@ class Dense(Ranking):
                 self._embedded |= dict(zip(missing, self._embed(missing, None), strict=True))
             return np.stack([self._embedded[i] for i in positions])
 
-    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
+    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
         """Dense retrieval over the passages at `positions`; each is embedded once, when needed."""
-        small = super().restrict(positions, **other)
+        small = super().restrict(positions, **options)
         if positions:
             small._index = make_index(self.vectors_of(positions), "exact")
         small._ready = True
@@ -182,21 +182,21 @@ class Dense(Ranking):
         folder.mkdir(exist_ok=True)
         path = folder / "vectors.npy"
         mark = folder / "done.txt"
-        known = mark.exists() and self.embedder.in_process
-        done = int(mark.read_text() or 0) if known else 0
+        can_resume = mark.exists() and self.embedder.in_process
+        done = int(mark.read_text() or 0) if can_resume else 0
         rows: Any = np.load(path, mmap_mode="r+") if done else None
 
-        def told(part: int, _: int, what: str = "") -> None:
+        def told(n_embedded: int, _: int, stage: str = "") -> None:
             if progress:
-                progress(start + part, n, what)
+                progress(start + n_embedded, n, stage)
 
         for start in range(done, n, _PART):
             stop = min(start + _PART, n)
-            made = self._embed(range(start, stop), told)
+            vectors = self._embed(range(start, stop), told)
             if rows is None:
-                shape = n, made.shape[1]
+                shape = n, vectors.shape[1]
                 rows = np.lib.format.open_memmap(path, "w+", dtype=np.float32, shape=shape)
-            rows[start:stop] = made
+            rows[start:stop] = vectors
             rows.flush()
             mark.write_text(str(stop))
         vectors_made: Vectors = rows
@@ -204,9 +204,9 @@ class Dense(Ranking):
 
     def _embed(self, positions: Sequence[int], progress: Progress | None) -> Vectors:
         with open_ledger() as ledger:
-            made = self.embedder.embed([self._text(i) for i in positions], progress)
+            vectors = self.embedder.embed([self._text(i) for i in positions], progress)
         self.index_calls += ledger.calls
-        return made
+        return vectors
 
     def _text(self, position: int) -> str:
         passage = self.corpus.passages[position]
@@ -218,22 +218,22 @@ class Dense(Ranking):
         return f"{settings.passage_prefix}{titled}".strip()
 
 
-def choose_kind(wanted: str, n: int) -> str:
-    """The kind of index for `n` vectors: `wanted`, or by size if that is `auto`."""
-    if wanted != "auto":
-        return wanted
+def choose_kind(kind: str, n: int) -> str:
+    """Returns the kind of index for `n` vectors: `kind`, or by size if that is `auto`."""
+    if kind != "auto":
+        return kind
     if n <= _EXACT_TO:
         return "exact"
     return "ivf"
 
 
-def make_index(vectors: Vectors, wanted: str, nprobe: int = NPROBE) -> Any:
+def make_index(vectors: Vectors, kind: str, nprobe: int = NPROBE) -> Any:
     """A faiss index of `vectors`, shape `(n, d)` with n > 0, which may be a file's."""
     with needs_extra("dense search"):
         import faiss
     n, d = vectors.shape
     index: Any = faiss.IndexFlatIP(d)
-    if choose_kind(wanted, n) == "ivf":
+    if choose_kind(kind, n) == "ivf":
         quantizer = index
         lists = max(1, min(int(4 * n**0.5), n // 39 or 1))
         numbers = faiss.ScalarQuantizer.QT_fp16
@@ -266,12 +266,12 @@ def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
         )
 
     def find(rows: Sequence[int], depth: int) -> list[Found]:
-        found: list[Found] = []
+        hits: list[Found] = []
         for start in range(0, len(rows), _QUERIES_AT_ONCE):
-            part = np.ascontiguousarray(queries[list(rows[start : start + _QUERIES_AT_ONCE])])
-            scores, places = index.search(part, depth)
+            batch = np.ascontiguousarray(queries[list(rows[start : start + _QUERIES_AT_ONCE])])
+            scores, places = index.search(batch, depth)
             # An index by lists that has no more says -1.
-            found += [(p[p >= 0], s[p >= 0]) for p, s in zip(places, scores, strict=True)]
-        return found
+            hits += [(p[p >= 0], s[p >= 0]) for p, s in zip(places, scores, strict=True)]
+        return hits
 
     return whole_ties(find, len(queries), k, index.ntotal)

@@ -58,17 +58,17 @@ class Distracting(Wrapper):
     @cached_property
     def names(self) -> Sequence[str]:
         """Their names, or those in the texts of passages without a title."""
-        names = [passage.title.partition(" (")[0].strip() for passage in self.donors]
-        if not any(names):
-            found = []
+        titles = [passage.title.partition(" (")[0].strip() for passage in self.donors]
+        if not any(titles):
+            in_texts = []
             for passage in self.donors:
                 for name in _NAME.findall(passage.text):
-                    found.append(name)
-            names = []
-            for name in found:
+                    in_texts.append(name)
+            titles = []
+            for name in in_texts:
                 if " " in name:
-                    names.append(name)
-        return list(dict.fromkeys(filter(None, names)))
+                    titles.append(name)
+        return list(dict.fromkeys(filter(None, titles)))
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list per query, in order; whether one is tampered with depends on its text alone.
@@ -82,23 +82,23 @@ class Distracting(Wrapper):
         """`hits` of a search, or of a program's own index, tampered with."""
         seed = f"{self.settings.seed} {query}".encode("utf-8", "surrogatepass")
         chance = random.Random(seed)
-        shown = list(hits)
+        passages = list(hits)
         if not hits or chance.random() >= self.settings.rate:
-            return shown
-        left = self.settings.per_search
-        for source in chance.sample(shown, len(shown)):
-            if not left:
+            return passages
+        room = self.settings.per_search
+        for source in chance.sample(passages, len(passages)):
+            if not room:
                 break
-            made = self._made(chance.choice(self.settings.kinds), source, query, shown, chance)
-            if made:  # some passages give nothing to work with: take another
-                left -= 1
-                shown[shown.index(source)] = made[0]
-                shown.insert(chance.randrange(len(hits)), made[1])
-        return [p.scored(hit.score) for p, hit in zip(shown, hits, strict=False)]
+            pair = self._made(chance.choice(self.settings.kinds), source, query, passages, chance)
+            if pair:  # some passages give nothing to work with: take another
+                room -= 1
+                passages[passages.index(source)] = pair[0]
+                passages.insert(chance.randrange(len(hits)), pair[1])
+        return [p.scored(hit.score) for p, hit in zip(passages, hits, strict=False)]
 
-    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
+    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
         """The same over the inner retriever, restricted; donors are those of the whole corpus."""
-        small = super().restrict(positions, **other)
+        small = super().restrict(positions, **options)
         if self.settings.rate:
             small.__dict__.update(donors=self.donors, names=self.names)
         return small
@@ -107,62 +107,68 @@ class Distracting(Wrapper):
         self, kind: Kind, source: Passage, query: str, hits: list[Passage], chance: random.Random
     ) -> tuple[Passage, Passage] | None:
         """What `source` is from now on, and the passage that is put in."""
-        known = " ".join([query, *map(str, hits)]).casefold()
-        names = []
+        seen = " ".join([query, *map(str, hits)]).casefold()
+        unseen = []
         for name in self.names:
-            if name.casefold() not in known:
-                names.append(name)
+            if name.casefold() not in seen:
+                unseen.append(name)
         sentences = source.sentences or tuple(_END.split(source.text))
         title = source.title
         text = ""
         if kind == "look_alike":
-            altered = _altered(source.text, title, names, chance)
+            altered = _altered(source.text, title, unseen, chance)
             text = altered if altered != source.text else ""
-        elif kind == "false_shortcut" and names:
-            wrong = chance.choice(names)
-            asked = query.strip().rstrip(" ?.")
+        elif kind == "false_shortcut" and unseen:
+            wrong = chance.choice(unseen)
+            phrase = query.strip().rstrip(" ?.")
             text = (
-                f"{asked}: {wrong}. No other source is needed, since {wrong} is what all of them "
+                f"{phrase}: {wrong}. No other source is needed, since {wrong} is what all of them "
             )
             text += "name."
         elif kind == "split_evidence" and len(sentences) > 1:
             half = (len(sentences) + 1) // 2
             title = ""
             text = " ".join(sentences[half:])
-            first = sentences[:half]
-            source = replace(source, text=" ".join(first), sentences=first)
+            opening = sentences[:half]
+            source = replace(source, text=" ".join(opening), sentences=opening)
         elif kind == "subjective":
-            claims = ((said, _altered(said, title, names, chance)) for said in sentences)
-            claim = next((claim for said, claim in claims if claim != said), "")
+            claims = (
+                (sentence, _altered(sentence, title, unseen, chance)) for sentence in sentences
+            )
+            claim = next((claim for sentence, claim in claims if claim != sentence), "")
             text = (
                 claim and f"As many people see it: {claim} Whoever looks into it is bound to agree."
             )
         elif kind == "neutral":
             near = f"{query} {source}".casefold()
-            others = []
+            unrelated = []
             for p in self.donors:
                 if p.title.casefold() not in near:
-                    others.append(p)
-            if others:
-                other = chance.choice(others)
-                return source, replace(other, pid=f"distractor-neutral-{other.pid}")
+                    unrelated.append(p)
+            if unrelated:
+                donor = chance.choice(unrelated)
+                return source, replace(donor, pid=f"distractor-neutral-{donor.pid}")
         if text:
             return (source, Passage(f"distractor-{kind}-{source.pid}", title, text))
         return None
 
 
-def _altered(text: str, title: str, names: Sequence[str], chance: random.Random) -> str:
+def _altered(text: str, title: str, replacements: Sequence[str], chance: random.Random) -> str:
     """`text` with each name that is no part of `title` replaced by another, and numbers shifted."""
-    kept = set(title.split())
-    others: dict[str, str] = {}
+    title_words = set(title.split())
+    renamings: dict[str, str] = {}
 
     def rename(match: re.Match[str]) -> str:
         name = match[0]
         begins = match.start() == 0 or text[: match.start()].rstrip().endswith((".", "!", "?"))
         # A single word that begins a sentence is more often "The" than a name.
-        if not names or not kept.isdisjoint(name.split()) or (begins and " " not in name):
+        if (
+            not replacements
+            or not title_words.isdisjoint(name.split())
+            or (begins and " " not in name)
+        ):
             return name
-        return others.setdefault(name, chance.choice(names))
+        return renamings.setdefault(name, chance.choice(replacements))
 
     renamed = _NAME.sub(rename, text)
     return _NUMBER.sub(lambda m: str(int(m[0]) + chance.randint(1, 9)), renamed)

@@ -52,20 +52,20 @@ class OwnRetriever(Retriever):
         if not query.strip() or k < 1:
             return []
         with blamed_on(self._object, f"retriever {self.name}"):
-            found = self._find(query, k)
-        return passages_of(found, self.corpus)[:k]
+            results = self._find(query, k)
+        return passages_of(results, self.corpus)[:k]
 
     def __ragbench_identity__(self) -> dict[str, Any]:
         return {**super().__ragbench_identity__(), "object": self._object}
 
     def _made(self) -> Any:
-        names = inspect.signature(self.make).parameters
-        given = dict(self.settings.init)
-        if "corpus" in names:
-            given.setdefault("corpus", self.corpus)
-        if "passages" in names:
-            given.setdefault("passages", [str(passage) for passage in self.corpus])
-        return self.make(**given)
+        parameters = inspect.signature(self.make).parameters
+        arguments = dict(self.settings.init)
+        if "corpus" in parameters:
+            arguments.setdefault("corpus", self.corpus)
+        if "passages" in parameters:
+            arguments.setdefault("passages", [str(passage) for passage in self.corpus])
+        return self.make(**arguments)
 
 
 class HTTPSettings(Knobs):
@@ -97,43 +97,45 @@ class HTTPRetriever(Retriever):
         url = checked_address(self.settings.url, "the address of the retriever")
         self.server = SearchServer("http", url, header="authorization", variable=KEY_VARIABLE)
 
-    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
+    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
         """The same over fewer passages; it asks the same server, within the same time."""
-        small = super().restrict(positions, **other)
+        small = super().restrict(positions, **options)
         small.server = self.server
         return small
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         if not query.strip() or k < 1:
             return []
-        names = self.settings
-        fields = {names.query: query, **({names.k: k} if names.k else {})}
-        reply = self.server.answer(httpx.Request("POST", names.url, json=fields))
-        hits = _at(json.loads(reply), names.hits)
+        settings = self.settings
+        fields = {settings.query: query, **({settings.k: k} if settings.k else {})}
+        reply = self.server.answer(httpx.Request("POST", settings.url, json=fields))
+        hits = _at(json.loads(reply), settings.hits)
         if not isinstance(hits, list):
-            raise LMSetupError(f"{names.url} answered without a list at hits={names.hits!r}")
-        told = ("text", "title", "id", "score")
-        rows = [{name: _at(hit, getattr(names, name)) for name in told} for hit in hits]
+            raise LMSetupError(f"{settings.url} answered without a list at hits={settings.hits!r}")
+        keys = ("text", "title", "id", "score")
+        rows = []
+        for hit in hits:
+            rows.append({key: _at(hit, getattr(settings, key)) for key in keys})
         return passages_of(rows, self.corpus)[:k]
 
 
 def load_retriever(spec: str) -> type[Retriever]:
     """The retriever that `spec` names: an object of this process, or a class to be imported."""
     if spec.startswith(handed_over.PREFIX):
-        made = handed_over.find(spec)
+        retriever = handed_over.find(spec)
     else:
-        made = load_object(spec, "--retriever")
-        if isinstance(made, type) and issubclass(made, Retriever):
-            return type(made.__name__, (made,), {"name": spec})
-    make = made if isinstance(made, type) else staticmethod(made)
+        retriever = load_object(spec, "--retriever")
+        if isinstance(retriever, type) and issubclass(retriever, Retriever):
+            return type(retriever.__name__, (retriever,), {"name": spec})
+    make = retriever if isinstance(retriever, type) else staticmethod(retriever)
     return type("Own", (OwnRetriever,), {"name": spec, "make": make})
 
 
-def keep_retriever(given: Any, *, stands_for: str = "") -> str:
-    """The name of the object `given` in configs of this process."""
-    _way_to_search(given, f"retriever={repr(given)[:80]}")
-    name = str(getattr(given, "name", "") or type(given).__name__)
-    return handed_over.keep(given, f"{handed_over.PREFIX}{name}", stands_for=stands_for)
+def keep_retriever(retriever: Any, *, stands_for: str = "") -> str:
+    """Returns the name of the object `retriever` in configs of this process."""
+    _way_to_search(retriever, f"retriever={repr(retriever)[:80]}")
+    name = str(getattr(retriever, "name", "") or type(retriever).__name__)
+    return handed_over.keep(retriever, f"{handed_over.PREFIX}{name}", stands_for=stands_for)
 
 
 def retriever_digest(spec: str) -> str:
@@ -143,13 +145,13 @@ def retriever_digest(spec: str) -> str:
     return handed_over.digest_of_code(spec, load_object(spec, "--retriever"))
 
 
-def passages_of(found: Any, corpus: Corpus) -> list[Passage]:
+def passages_of(results: Any, corpus: Corpus) -> list[Passage]:
     """What a retriever of one's own found, as passages, those of `corpus` where they are these."""
-    found = getattr(found, "passages", None) or getattr(found, "hits", None) or found
-    if isinstance(found, str):
-        rows = [found]
+    results = getattr(results, "passages", None) or getattr(results, "hits", None) or results
+    if isinstance(results, str):
+        rows = [results]
     else:
-        rows = list(itertools.islice(found or (), _MOST_HITS))
+        rows = list(itertools.islice(results or (), _MOST_HITS))
     return [_passage(row, number, corpus) for number, row in enumerate(rows)]
 
 
@@ -157,9 +159,9 @@ def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
     if isinstance(row, Passage):
         return row
     if not isinstance(row, Mapping):
-        names = (*_TEXTS, "id", "pid", "title", "score")
-        told = {name: getattr(row, name, None) for name in names}
-        row = {"text": row} if isinstance(row, str) else told
+        attributes = (*_TEXTS, "id", "pid", "title", "score")
+        values = {name: getattr(row, name, None) for name in attributes}
+        row = {"text": row} if isinstance(row, str) else values
     text = next(filter(None, map(row.get, _TEXTS)), None)
     if not isinstance(text, str):
         raise ConfigError(f"a retriever of one's own found {repr(row)[:80]}, which has no text")
@@ -186,17 +188,17 @@ _TEXTS = ("text", "long_text", "content", "page_content", "passage")
 @lru_cache(maxsize=4)
 def _by_text(corpus: Corpus) -> Mapping[str, int]:
     """Positions by text, with the title before it and without."""
-    known: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for place, passage in enumerate(corpus):
-        known.setdefault(passage.text, place)
-        known.setdefault(str(passage), place)
-    return known
+        positions.setdefault(passage.text, place)
+        positions.setdefault(str(passage), place)
+    return positions
 
 
-def _way_to_search(given: Any, name: str) -> Callable[[str, int], Any]:
-    if isinstance(given, type):  # its objects are looked at when they are made
+def _way_to_search(retriever: Any, name: str) -> Callable[[str, int], Any]:
+    if isinstance(retriever, type):  # its objects are looked at when they are made
         return lambda query, k: None
-    functions = (getattr(given, method, None) for method in ("search", "forward", "__call__"))
+    functions = (getattr(retriever, method, None) for method in ("search", "forward", "__call__"))
     function = next(filter(callable, functions), None)
     if function is None:
         raise ConfigError(
@@ -210,6 +212,6 @@ def _way_to_search(given: Any, name: str) -> Callable[[str, int], Any]:
 
 def _at(value: Any, path: str) -> Any:
     """What stands in `value` at `path`, whose dots step into objects; None where nothing does."""
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
     return value

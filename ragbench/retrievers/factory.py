@@ -27,29 +27,29 @@ def make_retriever(
         KnobError: a setting that it does not have, or outside its bounds.
         ConfigError: a malformed spec.
     """
-    name, given = parse_spec(name)
+    name, knobs = parse_spec(name)
     kind = RETRIEVERS.get(name)
     own_passages = setting == "distractor" and corpus.contexts
     if own_passages and not name.startswith(
         handed_over.PREFIX
     ):  # which searches what it was made of
-        return PerQuestion(corpus, kind, **{**given, **settings})
+        return PerQuestion(corpus, kind, **{**knobs, **settings})
     with blamed_on(kind, f"retriever {name}"):
-        return kind(corpus, **{**given, **settings})
+        return kind(corpus, **{**knobs, **settings})
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Name and settings of `NAME` or `NAME(setting=value,...)`; a value may itself be a spec."""
-    name, bracket, rest = spec.strip().partition("(")
+    name, bracket, tail = spec.strip().partition("(")
     if not bracket:
         return name, {}
-    if not rest.endswith(")"):
+    if not tail.endswith(")"):
         raise ConfigError(f"retriever {spec!r} is malformed; write NAME(setting=value,...)")
     settings: dict[str, str] = {}
-    for part in split_specs(rest[:-1]):
-        key, equals, value = part.partition("=")
+    for inner in split_specs(tail[:-1]):
+        key, equals, value = inner.partition("=")
         if not equals:
-            raise ConfigError(f"{part!r} in {spec!r} is no setting; write setting=value")
+            raise ConfigError(f"{inner!r} in {spec!r} is no setting; write setting=value")
         settings[key.strip()] = value.strip()
     return name.strip(), settings
 
@@ -64,19 +64,19 @@ def make_spec(name: str, settings: Mapping[str, Any]) -> str:
 
 def split_specs(text: str) -> list[str]:
     """The parts of a list separated by commas, leaving commas inside brackets alone."""
-    parts = [""]
+    specs = [""]
     depth = 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)
         if depth < 0:
             break
         if character == "," and depth == 0:
-            parts.append("")
+            specs.append("")
         else:
-            parts[-1] += character
+            specs[-1] += character
     if depth:
         raise ConfigError(f"the brackets in {text!r} do not match")
-    return [part.strip() for part in parts if part.strip()]
+    return [entry.strip() for entry in specs if entry.strip()]
 
 
 class Wrapper(Retriever):

@@ -39,16 +39,16 @@ class GranularIndex:
         self._titles = [p.title if corpus.view == "paragraph" else "" for p in corpus]
         texts = zip(corpus, self._titles, strict=True)
         self._texts = [(str(p) if title else p.text).lower() for p, title in texts]
-        sentences = [[s for s in _pieces(p) if len(s) >= _MIN_SENTENCE] for p in corpus]
-        self._owners = [i for i, held in enumerate(sentences) for _ in held]
-        parts = []
-        for i, held in enumerate(sentences):
-            for sentence in held:
-                parts.append((i, sentence))
-        grain = tuple(Passage(str(n), self._titles[i], s) for n, (i, s) in enumerate(parts))
-        self._dense = Dense(Corpus(grain), embedder=embedder, api_base=api_base)
+        self._owners: list[int] = []
+        sentences: list[Passage] = []
+        for i, passage in enumerate(corpus):
+            for sentence in _pieces(passage):
+                if len(sentence) >= _MIN_SENTENCE:
+                    self._owners.append(i)
+                    sentences.append(Passage(str(len(sentences)), self._titles[i], sentence))
+        self._dense = Dense(Corpus(tuple(sentences)), embedder=embedder, api_base=api_base)
         self._chunks = Dense(corpus, embedder=embedder, api_base=api_base)
-        self._store = IndexStore() if len(parts) >= _STORED_FROM else None
+        self._store = IndexStore() if len(sentences) >= _STORED_FROM else None
 
     @classmethod
     def of(cls, corpus: Corpus, *, embedder: str = "local", api_base: str = "") -> GranularIndex:
@@ -81,16 +81,19 @@ class GranularIndex:
         At most 5 sentences that hold a keyword come with each chunk; the first one where only the
         title does.
         """
-        wanted = []
+        lowered = []
         for keyword in keywords:
             if keyword.strip():
-                wanted.append(keyword.lower())
-        scores = [sum(text.count(word) * len(word) for word in wanted) for text in self._texts]
-        found = [position for position, score in enumerate(scores) if score]
-        best = sorted(found, key=lambda position: -scores[position])[: max(k, 0)]
-        return [
-            Match(self.corpus[i].scored(float(scores[i])), self._holding(i, wanted)) for i in best
-        ]
+                lowered.append(keyword.lower())
+        scores = {}
+        for position, text in enumerate(self._texts):
+            score = sum(text.count(word) * len(word) for word in lowered)
+            if score:
+                scores[position] = float(score)
+        matches = []
+        for i in sorted(scores, key=lambda position: -scores[position])[: max(k, 0)]:
+            matches.append(Match(self.corpus[i].scored(scores[i]), self._holding(i, lowered)))
+        return matches
 
     def semantic_search(self, query: str, *, k: int = 5) -> list[Match]:
         """At most `k` chunks, by the best cosine of a sentence among the 3k nearest sentences.
@@ -105,13 +108,11 @@ class GranularIndex:
             owner = self._owners[row]
             best.setdefault(owner, hit.score)
             rows.setdefault(owner, []).append(row)
-        return [
-            Match(
-                self.corpus.passages[owner].scored(score),
-                tuple(self._dense.corpus[row].text for row in sorted(rows[owner])),
-            )
-            for owner, score in list(best.items())[:k]
-        ]
+        matches = []
+        for owner, score in list(best.items())[:k]:
+            texts = tuple(self._dense.corpus[row].text for row in sorted(rows[owner]))
+            matches.append(Match(self.corpus.passages[owner].scored(score), texts))
+        return matches
 
     def chunk_search(self, query: str, *, k: int = 5) -> list[Match]:
         """The `k` chunks nearest to `query`, each embedded as a whole; a match is the whole text.

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.ledger import fan_out
-from ragbench.passages import Corpus
+from ragbench.passages import Corpus, Passage
 from ragbench.retrievers.base import RETRIEVERS, Hits, Ranking
 from ragbench.retrievers.factory import make_retriever
 from ragbench.retrievers.scores import by_rank, fused, min_max
@@ -53,20 +53,16 @@ class Hybrid(Ranking):
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
         depth = k * self.settings.depth
         weight = self.settings.dense_weight
-        found = fan_out(lambda side: side.search_many(queries, k=depth), self.parts)
-        places = self.corpus.positions
-        sides = []
-        for rankings in found:
-            sides.append(
-                [self._values([(places[p.pid], p.score) for p in hits]) for hits in rankings]
-            )
-        return [
-            fused([(1 - weight, sparse), (weight, dense)], k)
-            for sparse, dense in zip(*sides, strict=True)
-        ]
+        rankings = fan_out(lambda side: side.search_many(queries, k=depth), self.parts)
+        hits = []
+        for sparse, dense in zip(*rankings, strict=True):
+            sides = [(1 - weight, self._values(sparse)), (weight, self._values(dense))]
+            hits.append(fused(sides, k))
+        return hits
 
-    def _values(self, side: Hits) -> dict[int, float]:
+    def _values(self, passages: Sequence[Passage]) -> dict[int, float]:
+        places = [self.corpus.positions[passage.pid] for passage in passages]
+        scores = [passage.score for passage in passages]
         if self.settings.fusion == "rrf":
-            return by_rank(side, self.settings.rrf_k)
-        scores = min_max([score for _, score in side]).tolist()
-        return dict(zip((place for place, _ in side), scores, strict=True))
+            return by_rank(list(zip(places, scores, strict=True)), self.settings.rrf_k)
+        return dict(zip(places, min_max(scores).tolist(), strict=True))

@@ -75,8 +75,8 @@ class Rerank(Wrapper):
         candidates = self.parts[0].search_many(queries, k=depth)
         return [self._reordered(q, hits)[:k] for q, hits in zip(queries, candidates, strict=True)]
 
-    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
-        small = super().restrict(positions, **other)
+    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
+        small = super().restrict(positions, **options)
         small.reranker = self.reranker
         return small
 
@@ -92,9 +92,9 @@ class Rerank(Wrapper):
             else:
                 weight = 1.0
         if weight != 1:
-            first = min_max([hit.score for hit in hits])
-            second = min_max(scores)
-            scores = (weight * second + (1 - weight) * first).tolist()
+            first_scores = min_max([hit.score for hit in hits])
+            second_scores = min_max(scores)
+            scores = (weight * second_scores + (1 - weight) * first_scores).tolist()
         positions = self.corpus.positions
         scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
         return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))
@@ -147,11 +147,13 @@ class MaxSim(Reranker):
         """Scores in [-1, 1]."""
         start = time.perf_counter()
         texts = [embedders.clean(text) for text in (query, *map(_titled, passages))]
-        asked, *rows = self._embedder.token_vectors(texts)
-        tokens = len(asked) + sum(map(len, rows))
+        query_vectors, *rows = self._embedder.token_vectors(texts)
+        tokens = len(query_vectors) + sum(map(len, rows))
         file_call(embedders.local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
         return [
-            float((asked @ vectors.T).max(axis=1).mean()) if len(asked) and len(vectors) else -1.0
+            float((query_vectors @ vectors.T).max(axis=1).mean())
+            if len(query_vectors) and len(vectors)
+            else -1.0
             for vectors in rows
         ]
 
@@ -180,9 +182,9 @@ class HTTPReranker(Reranker):
             if text:
                 sent.append(text)
         scores = iter(self._scores(query, sent) if query.strip() and sent else ())
-        found = [next(scores, None) if text else None for text in documents]
-        lowest = min((score for score in found if score is not None), default=0.0)
-        return [lowest if score is None else score for score in found]
+        results = [next(scores, None) if text else None for text in documents]
+        lowest = min((score for score in results if score is not None), default=0.0)
+        return [lowest if score is None else score for score in results]
 
     def _scores(self, query: str, documents: list[str]) -> list[float]:
         """Scores of `documents`, asked for together, or in halves where they are too many."""
@@ -216,8 +218,8 @@ class HTTPReranker(Reranker):
             self._field = "texts"  # as text-embeddings-inference has it
             return self._asked(query, documents)
         scores, tokens = answered.reply.value
-        took: dict[str, Any] = {"latency_s": answered.latency_s, "attempts": answered.attempts}
-        file_call(Call(model=self.service.model, kind="rerank", prompt_tokens=tokens, **took))
+        usage: dict[str, Any] = {"latency_s": answered.latency_s, "attempts": answered.attempts}
+        file_call(Call(model=self.service.model, kind="rerank", prompt_tokens=tokens, **usage))
         return scores
 
 

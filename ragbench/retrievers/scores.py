@@ -34,27 +34,27 @@ def ordered(positions: Any, scores: Any, k: int) -> Hits:
 
 
 def whole_ties(
-    find: Callable[[Sequence[int], int], Sequence[Found]], asked: int, k: int, most: int
+    find: Callable[[Sequence[int], int], Sequence[Found]], n_queries: int, k: int, most: int
 ) -> list[Hits]:
-    """The `k` best for each of so many that are `asked`, ties in corpus order.
+    """Returns the `k` best for each of `n_queries` queries, ties in corpus order.
 
     `find` gives at most so many for some of them, by number. An engine keeps any of those that tie
     at the end: it is asked for more, up to `most`, until the tie is whole.
     """
     depth = max(k, min(most, k + 8))
-    found = list(find(range(asked), depth))
+    results = list(find(range(n_queries), depth))
     while depth < most:
         cut = [
             i
-            for i, (places, scores) in enumerate(found)
+            for i, (places, scores) in enumerate(results)
             if len(places) == depth and scores[-1] == scores[k - 1]
         ]
         if not cut:
             break
         depth = min(most, 8 * depth)
         for i, deeper in zip(cut, find(cut, depth), strict=True):
-            found[i] = deeper
-    return [ordered(places, scores, k) for places, scores in found]
+            results[i] = deeper
+    return [ordered(places, scores, k) for places, scores in results]
 
 
 def fused(sides: Sequence[tuple[float, Mapping[int, float]]], k: int) -> Hits:

@@ -61,13 +61,13 @@ def index_key(retriever: Retriever, *, without: str = "") -> str:
     settings = retriever.index_settings()
     settings.pop(without, None)
     package = _ENGINES.get(retriever.name)
-    parts = {
+    content = {
         "retriever": retriever.name,
         "settings": settings,
         "corpus": retriever.corpus.digest,
         "versions": [_FORMAT, retriever.index_version, package and version(package)],
     }
-    text = json.dumps(parts, sort_keys=True)
+    text = json.dumps(content, sort_keys=True)
     return f"{retriever.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 

@@ -68,8 +68,8 @@ def local_call(
     return Call(model=model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed)
 
 
-def by_index(rows: Any, names: Sequence[str], n: int) -> list[Any]:
-    """What each of `n` rows of a server's reply has under one of `names`, in order of `index`.
+def by_index(rows: Any, keys: Sequence[str], n: int) -> list[Any]:
+    """Returns the value under one of `keys` in each of `n` rows of a reply, in order of `index`.
 
     Rows without any index are in their order, and so are plain values.
 
@@ -84,9 +84,9 @@ def by_index(rows: Any, names: Sequence[str], n: int) -> list[Any]:
         value = row
         if isinstance(row, dict):
             index = row.get("index", place)
-            name = next((name for name in names if name in row), None)
+            name = next((name for name in keys if name in row), None)
             if name is None:
-                raise ValueError(f"a row has no {names[0]}")
+                raise ValueError(f"a row has no {keys[0]}")
             value = row[name]
         if type(index) is int:
             values[index] = value

@@ -70,12 +70,12 @@ class LocalEmbedder(Embedder):
         windows: list[list[Vectors]] = [[] for _ in texts]
         for rows, encodings, hidden, _ in self._runs(texts):
             for row, states, encoding in zip(rows, hidden, encodings, strict=True):
-                kept = []
+                positions = []
                 for i, special in enumerate(encoding.special_tokens_mask):
                     if not special:
-                        kept.append(i)
-                windows[row].append(normalized(states[kept]))
-        return [np.concatenate(parts) for parts in windows]
+                        positions.append(i)
+                windows[row].append(normalized(states[positions]))
+        return [np.concatenate(vectors) for vectors in windows]
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         start = time.perf_counter()
@@ -105,17 +105,20 @@ class LocalEmbedder(Embedder):
                 for window in (encoding, *encoding.overflowing[: _MAX_WINDOWS - 1])
             ]
             windows.sort(key=lambda window: len(window[1].ids))
-            for first in range(0, len(windows), _BATCH):
-                rows, parts = map(list, zip(*windows[first : first + _BATCH], strict=True))
-                ids = np.zeros((len(parts), max(len(part.ids) for part in parts)), dtype=np.int64)
+            for batch_start in range(0, len(windows), _BATCH):
+                batch = windows[batch_start : batch_start + _BATCH]
+                rows = [row for row, _ in batch]
+                encoded = [window for _, window in batch]
+                # The last one is the longest.
+                ids = np.zeros((len(batch), len(encoded[-1].ids)), dtype=np.int64)
                 mask = np.zeros_like(ids)
-                for row, part in enumerate(parts):
-                    ids[row, : len(part.ids)] = part.ids
-                    mask[row, : len(part.ids)] = 1
-                given = {
+                for row, window in enumerate(encoded):
+                    ids[row, : len(window.ids)] = window.ids
+                    mask[row, : len(window.ids)] = 1
+                arrays = {
                     "input_ids": ids,
                     "attention_mask": mask,
                     "token_type_ids": np.zeros_like(ids),
                 }
-                hidden = self._session.run(None, {name: given[name] for name in self._inputs})[0]
-                yield rows, parts, hidden, mask
+                hidden = self._session.run(None, {name: arrays[name] for name in self._inputs})[0]
+                yield rows, encoded, hidden, mask

@@ -98,34 +98,36 @@ class OpenAIEmbedder(Embedder):
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         texts = [text[:_TEXT_CHARACTERS] for text in texts]
-        wanted = list(dict.fromkeys(text for text in texts if text.strip()))
-        if not wanted and not self._numbers:
-            wanted = ["blank"]  # how many numbers a vector has
-        known = self._known(wanted)
-        missing = [text for text in wanted if text not in known]
+        distinct = list(dict.fromkeys(text for text in texts if text.strip()))
+        if not distinct and not self._numbers:
+            distinct = ["blank"]  # how many numbers a vector has
+        embedded = self._known(distinct)
+        missing = [text for text in distinct if text not in embedded]
         calls = []
-        if known:
-            tokens = sum(kept.tokens for kept in known.values())
-            took = sum(kept.latency_s for kept in known.values())
-            calls.append(self._call(tokens, took, cached=True))
+        if embedded:
+            tokens = sum(entry.tokens for entry in embedded.values())
+            seconds = sum(entry.latency_s for entry in embedded.values())
+            calls.append(self._call(tokens, seconds, cached=True))
         done = len(texts) - len(missing)
         while missing:
             batch = self._batch(missing)
             missing = missing[len(batch) :]
-            for part, answered in self._bought(batch):
+            for batch_texts, answered in self._bought(batch):
                 vectors, tokens = answered.reply.value
                 calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
-                entries = dict(zip(part, _shares(part, vectors, calls[-1]), strict=True))
+                entries = dict(
+                    zip(batch_texts, _shares(batch_texts, vectors, calls[-1]), strict=True)
+                )
                 rows: dict[bytes, bytes] = {}
-                for text, kept in entries.items():
-                    share = _SHARE.pack(kept.tokens, kept.latency_s)
-                    rows[self._key(text)] = kept.vector.tobytes() + share
+                for text, entry in entries.items():
+                    share = _SHARE.pack(entry.tokens, entry.latency_s)
+                    rows[self._key(text)] = entry.vector.tobytes() + share
                 self._cache.put(rows)
-                known |= entries
+                embedded |= entries
             done += len(batch)
             if progress:
                 progress(done, len(texts))
-        lengths = {len(kept.vector) for kept in known.values()}
+        lengths = {len(entry.vector) for entry in embedded.values()}
         if len(lengths) > 1:
             raise LMSetupError(
                 f"{self.spec} answered with vectors of {' and '.join(map(str, sorted(lengths)))} "
@@ -135,8 +137,8 @@ class OpenAIEmbedder(Embedder):
             self._numbers = lengths.pop()
         vectors = np.zeros((len(texts), self._numbers), dtype=np.float32)
         for row, text in enumerate(texts):
-            if text in known and text.strip():
-                vectors[row] = known[text].vector
+            if text in embedded and text.strip():
+                vectors[row] = embedded[text].vector
         return vectors, calls
 
     def _batch(self, texts: Sequence[str]) -> list[str]:
@@ -165,7 +167,9 @@ class OpenAIEmbedder(Embedder):
         cut = self._cut
         answers = [*self._bought(batch[:half]), *self._bought(batch[half:])]
         if self._cut == cut:  # it was no single text that was too long
-            self._most_texts = min(self._most_texts, max(len(part) for part, _ in answers))
+            self._most_texts = min(
+                self._most_texts, max(len(sub_batch) for sub_batch, _ in answers)
+            )
         return answers
 
     def _buy_cut(self, text: str) -> Any:
@@ -187,15 +191,15 @@ class OpenAIEmbedder(Embedder):
 
     def _known(self, texts: Sequence[str]) -> dict[str, Kept]:
         keys = {self._key(text): text for text in texts}
-        known = {}
+        cached = {}
         for key, value in self._cache.get(list(keys)).items():
             row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)
-            known[keys[key]] = Kept(row, *_SHARE.unpack(value[-_SHARE.size :]))
-        return known
+            cached[keys[key]] = Kept(row, *_SHARE.unpack(value[-_SHARE.size :]))
+        return cached
 
     def _key(self, text: str) -> bytes:
-        told = f"{self.identity}\x1f{text}".encode("utf-8", "surrogatepass")
-        return hashlib.sha256(told).digest()
+        content = f"{self.identity}\x1f{text}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(content).digest()
 
     def _buy(self, batch: list[str], sent: list[str]) -> Any:
         """The answer to one request, whose value are the vectors and the tokens that they took.
@@ -222,7 +226,7 @@ class OpenAIEmbedder(Embedder):
         self._asks_floats = False
         return self._buy(batch, sent)
 
-    def _call(self, tokens: int, latency_s: float, **told: Any) -> Call:
+    def _call(self, tokens: int, latency_s: float, **facts: Any) -> Call:
         cost = None if self._price is None else tokens * self._price
         return Call(
             model=self.identity,
@@ -230,7 +234,7 @@ class OpenAIEmbedder(Embedder):
             prompt_tokens=tokens,
             cost_usd=cost,
             latency_s=latency_s,
-            **told,
+            **facts,
         )
 
 

@@ -45,10 +45,10 @@ class Engine(Ranking):
 
     @property
     def _dense(self) -> Dense | None:
-        return next((part for part in self.parts if isinstance(part, Dense)), None)
+        return next((inner for inner in self.parts if isinstance(inner, Dense)), None)
 
     @abstractmethod
-    def _find(self, asked: Sequence[Asked], depth: int) -> list[Found]:
+    def _find(self, inputs: Sequence[Asked], depth: int) -> list[Found]:
         """At most `depth` passages for each that is asked, in order."""
 
     def index_settings(self) -> dict[str, Any]:
@@ -61,13 +61,13 @@ class Engine(Ranking):
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
         settings = self.settings
         n = len(self.corpus)
-        asked: list[Asked] = [] if settings.mode == "vector" else list(queries)
+        inputs: list[Asked] = [] if settings.mode == "vector" else list(queries)
         if self._dense is not None:
-            asked += list(self._dense.embed_queries(queries))
+            inputs += list(self._dense.embed_queries(queries))
         both = settings.mode == "hybrid"
         ranked = whole_ties(
-            lambda rows, depth: self._find([asked[i] for i in rows], depth),
-            len(asked),
+            lambda rows, depth: self._find([inputs[i] for i in rows], depth),
+            len(inputs),
             min(n, k * settings.depth) if both else k,
             min(n, self._deepest),
         )

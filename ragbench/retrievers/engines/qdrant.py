@@ -71,11 +71,11 @@ class Qdrant(Engine):
 
     @property
     def _words(self) -> BM25 | None:
-        return next((part for part in self.parts if isinstance(part, BM25)), None)
+        return next((inner for inner in self.parts if isinstance(inner, BM25)), None)
 
-    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
+    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
         """A collection in this process over the passages at `positions`."""
-        return super().restrict(positions, **{**other, "url": ""})
+        return super().restrict(positions, **{**options, "url": ""})
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
         """Open the collection, and fill it where it lacks points; vectors are made only then."""
@@ -180,32 +180,34 @@ class Qdrant(Engine):
             if progress:
                 progress(places.stop, n)
 
-    def _find(self, asked: Sequence[Asked], depth: int) -> list[Found]:
+    def _find(self, inputs: Sequence[Asked], depth: int) -> list[Found]:
         """At most `depth` points for each that is asked, best first."""
-        requests = [self._request(one, depth) for one in asked]
-        known = [i for i, request in enumerate(requests) if request is not None]
-        found: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(asked)
-        for start in range(0, len(known), _QUERIES_AT_ONCE):
-            part = known[start : start + _QUERIES_AT_ONCE]
+        requests = [self._request(entry, depth) for entry in inputs]
+        places = [i for i, request in enumerate(requests) if request is not None]
+        results: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(inputs)
+        for start in range(0, len(places), _QUERIES_AT_ONCE):
+            batch = places[start : start + _QUERIES_AT_ONCE]
             with self._answers():
-                answers = self._client.query_batch_points(self._name, [requests[i] for i in part])
-                for i, answer in zip(part, answers, strict=True):
-                    found[i] = _read(answer.points, len(self.corpus))
-        return found
+                answers = self._client.query_batch_points(self._name, [requests[i] for i in batch])
+                for i, answer in zip(batch, answers, strict=True):
+                    results[i] = _read(answer.points, len(self.corpus))
+        return results
 
-    def _request(self, one: Asked, depth: int) -> Any:
+    def _request(self, entry: Asked, depth: int) -> Any:
         """What is asked for one ranking; None for words that no passage has."""
         from qdrant_client import models
 
-        if not isinstance(one, str):
+        if not isinstance(entry, str):
             # In memory all vectors are compared, and the client warns of what has no effect.
             ef = models.SearchParams(hnsw_ef=max(_CANDIDATES, depth))
             walk = ef if self.server is not None else None
-            return models.QueryRequest(query=one.tolist(), using="vector", params=walk, limit=depth)
+            return models.QueryRequest(
+                query=entry.tolist(), using="vector", params=walk, limit=depth
+            )
         assert self._words is not None
         if self._words.postings is None:
             return None
-        counts = Counter(self._words.postings.places(self._words.words(one)))
+        counts = Counter(self._words.postings.places(self._words.words(entry)))
         ids = sorted(counts)
         values = [float(counts[place]) for place in sorted(counts)]
         words = models.SparseVector(indices=ids, values=values)

@@ -58,7 +58,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
 
     def _error_body(self, content: bytes) -> bytes:
         try:
-            told: Any = json.loads(content)["status"]["error"]
+            message: Any = json.loads(content)["status"]["error"]
         except (ValueError, RecursionError, KeyError, TypeError):
             return content
-        return json.dumps({"error": {"message": str(told)}}).encode()
+        return json.dumps({"error": {"message": str(message)}}).encode()

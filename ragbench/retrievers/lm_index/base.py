@@ -80,9 +80,9 @@ class LMIndex(Retriever):
 
         One of 100 passages or more is kept in the usual store.
         """
-        made = cls(corpus, lm=lm, **settings)
-        key = cls.name, lm, corpus.digest, made.settings.model_dump_json()
-        index: Self = opened(key, lambda: made)
+        unbuilt = cls(corpus, lm=lm, **settings)
+        key = cls.name, lm, corpus.digest, unbuilt.settings.model_dump_json()
+        index: Self = opened(key, lambda: unbuilt)
         return index.build(IndexStore() if len(corpus) >= STORED_FROM else None, progress)
 
     @classmethod
@@ -200,8 +200,8 @@ class LMIndex(Retriever):
         for name in ("passages", *self.arrays):
             np.save(folder / f"{name}.npy", getattr(self, name))
         for file, kinds in self._files.items():
-            told = {n: to_jsonable_python(getattr(self, n)) for n in kinds}
-            (folder / file).write_text(json.dumps(told), encoding="utf-8")
+            fields = {n: to_jsonable_python(getattr(self, n)) for n in kinds}
+            (folder / file).write_text(json.dumps(fields), encoding="utf-8")
 
     def _load(self, folder: Path) -> None:
         for name in ("passages", *self.arrays):
@@ -249,8 +249,8 @@ class WalkIndex(LMIndex):
         They start at the nodes `starts` and at the passages, by these weights; negative ones count
         as 0. Where all do, every share is 0.
         """
-        first = len(getattr(self, self.first))
-        reset = np.concatenate([np.zeros(first), passages])
+        n_starts = len(getattr(self, self.first))
+        reset = np.concatenate([np.zeros(n_starts), passages])
         for node, weight in starts.items():
             reset[node] = weight
         reset = np.maximum(np.nan_to_num(reset), 0)
@@ -261,7 +261,7 @@ class WalkIndex(LMIndex):
         shares = self._graph.personalized_pagerank(
             damping=damping, directed=False, weights="weight", reset=reset, implementation="prpack"
         )
-        return np.asarray(shares, dtype=np.float64)[first:]
+        return np.asarray(shares, dtype=np.float64)[n_starts:]
 
     def _made_graph(self, n: int) -> Any:
         with needs_extra("a walk on a graph"):

@@ -9,6 +9,7 @@ fact that joins them, as in the published code.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -77,11 +78,11 @@ class HippoIndex(WalkIndex):
         """
         shares: dict[int, list[float]] = {}
         for fact in facts:
-            subject, _, other = self.facts_read[fact]
-            for phrase in (self.ids[subject], self.ids[other]):
+            subject, _, obj = self.facts_read[fact]
+            for phrase in (self.ids[subject], self.ids[obj]):
                 share = float(scores[fact]) / max(int(self.spread[phrase]), 1)
                 shares.setdefault(phrase, []).append(share)
-        means = {phrase: sum(parts) / len(parts) for phrase, parts in shares.items()}
+        means = {phrase: sum(values) / len(values) for phrase, values in shares.items()}
         best = sorted(means, key=lambda phrase: -means[phrase])[:keep]
         return {phrase: means[phrase] for phrase in best}
 
@@ -106,21 +107,22 @@ class HippoIndex(WalkIndex):
         return at_once(read, list(map(str, self.corpus)), progress, "facts of passages")
 
     def _join(self, read: list[list[FactText]], lm: IndexLM, progress: Progress | None) -> None:
-        self.facts_read = list(dict.fromkeys(fact for one in read for fact in one))
+        self.facts_read = list(dict.fromkeys(chain.from_iterable(read)))
         self.phrases = list(dict.fromkeys(end for s, _, o in self.facts_read for end in (s, o)))
         self.__dict__.pop("ids", None)
         ids = self.ids
         of_passage = []
-        for one in read:
-            of_passage.append(list(dict.fromkeys(ids[end] for s, _, o in one for end in (s, o))))
-        phrases = [phrase for one in of_passage for phrase in one]
+        for facts in read:
+            ends = (ids[end] for s, _, o in facts for end in (s, o))
+            of_passage.append(list(dict.fromkeys(ends)))
+        phrases = list(chain.from_iterable(of_passage))
         self.spread = np.bincount(phrases, minlength=len(ids)).astype(np.int32)
         self.fact_vectors = self._embedded([in_words(fact) for fact in self.facts_read])
         self.phrase_vectors = self._embedded(self.phrases)
         weights: dict[tuple[int, int], float] = {}
-        for subject, _, other in (fact for one in read for fact in one):
+        for subject, _, obj in chain.from_iterable(read):
             a = ids[subject]
-            b = ids[other]
+            b = ids[obj]
             for edge in ((a, b), (b, a)):
                 if a != b:
                     weights[edge] = weights.get(edge, 0.0) + 1
@@ -152,7 +154,7 @@ def synonyms(
         for i, score in hits:
             if i != phrase and score >= threshold:
                 alike.append((i, score))
-        pairs |= {(phrase, other): float(score) for other, score in alike[:_SYNONYMS]}
+        pairs |= {(phrase, synonym): float(score) for synonym, score in alike[:_SYNONYMS]}
     return pairs
 
 
@@ -169,9 +171,16 @@ def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:
 
     Two that are the same only once they are cleaned count as two, as in the published code.
     """
-    told = ([str(t.get(name, "")) for name in ("subject", "relation", "object")] for t in triples)
-    facts = [(cleaned(s), cleaned(r), cleaned(o)) for s, r, o in dict.fromkeys(map(tuple, told))]
-    return [fact for fact in facts if fact[0] and fact[2]]
+    rows: dict[tuple[str, ...], None] = {}
+    for triple in triples:
+        values = (triple.get(name, "") for name in ("subject", "relation", "object"))
+        rows[tuple(map(str, values))] = None
+    facts = []
+    for row in rows:
+        subject, relation, obj = map(cleaned, row)
+        if subject and obj:
+            facts.append((subject, relation, obj))
+    return facts
 
 
 def in_words(fact: FactText) -> str:

@@ -48,8 +48,8 @@ def chosen_reports(
     Of each entity those of its communities down to `level` count; a report stands in only if its
     community is the lowest of some entity. The first that does not fit `tokens` ends it.
     """
-    known = [i for i, report in enumerate(reports) if report.level <= level]
-    lowest = {member: i for i in known for member in reports[i].members}
+    candidates = [i for i, report in enumerate(reports) if report.level <= level]
+    lowest = {member: i for i in candidates for member in reports[i].members}
     selected = set(entities)
     matches = {i: len(selected & set(reports[i].members)) for i in set(lowest.values())}
     best = sorted(matches, key=lambda i: (-matches[i], -reports[i].rating, i))
@@ -63,17 +63,17 @@ def tables(
     relations: Sequence[light.Relation],
     *,
     tokens: int,
-    each: int,
+    per_entity: int,
 ) -> tuple[list[str], list[str]]:
     """The lines of the table of the `chosen` entities and of that of their relations.
 
     Relations are those of the first entities, as many of these as fit `tokens` with the table of
-    all: those among them, then those that lead out, at most `each` per entity, those first whose
+    all: those among them, then those that lead out, at most `per_entity`, those first whose
     far end is related to most of them. Among equals the one whose ends have more relations is
     first.
     """
     lines = fitting([entities[i].line for i in chosen], tokens)
-    left = tokens - sum(map(estimate_tokens, lines))
+    room = tokens - sum(map(estimate_tokens, lines))
     degree = light.degrees(len(entities), relations)
     around: list[str] = []
     for n in range(1, len(chosen) + 1):
@@ -83,19 +83,15 @@ def tables(
         for relation in touching:
             for end in {*relation.ends} - selected:
                 far[end] |= selected & {*relation.ends}
-        ranks = [
-            (
-                -max(
-                    (len(far[end]) for end in relation.ends if end in far), default=len(chosen) + 1
-                ),
-                -sum(degree[end] for end in relation.ends),
-            )
-            for relation in touching
-        ]
+        ranks = []
+        for relation in touching:
+            outside = [len(far[end]) for end in relation.ends if end in far]
+            related = sum(degree[end] for end in relation.ends)
+            ranks.append((-max(outside, default=len(chosen) + 1), -related))
         ranked = [touching[i] for i in sorted(range(len(touching)), key=ranks.__getitem__)]
         inside = sum(selected >= {*relation.ends} for relation in touching)
-        rows = [relation.line(entities) for relation in ranked[: inside + each * n]]
-        if sum(map(estimate_tokens, rows)) > left:
+        rows = [relation.line(entities) for relation in ranked[: inside + per_entity * n]]
+        if sum(map(estimate_tokens, rows)) > room:
             break
         around = rows
     return lines, around
@@ -115,11 +111,11 @@ def chosen_passages(
     """
     ranked: dict[int, None] = {}
     for entity in chosen:
-        of = []
+        touching = []
         for relation in relations:
             if entity in relation.ends:
-                of.append(relation)
-        stated = Counter(passage for relation in of for passage in relation.passages)
+                touching.append(relation)
+        stated = Counter(passage for relation in touching for passage in relation.passages)
         new = [passage for passage in entities[entity].passages if passage not in ranked]
         ranked |= dict.fromkeys(sorted(new, key=lambda passage: (-stated[passage], passage)))
     return fitting(list(ranked), tokens, size=lambda passage: sizes[passage])
@@ -129,13 +125,13 @@ def fitting(
     items: Iterable[Item], tokens: int, *, size: Callable[[Any], int] = estimate_tokens
 ) -> list[Item]:
     """The first items, by default texts, whose sizes fit `tokens` together."""
-    kept: list[Item] = []
+    fit: list[Item] = []
     for item in items:
         tokens -= size(item)
         if tokens < 0:
             break
-        kept.append(item)
-    return kept
+        fit.append(item)
+    return fit
 
 
 #: igraph draws from one source of random numbers for the whole process.
@@ -184,8 +180,8 @@ class KnowledgeGraph(light.GraphIndex):
 
     def _join(self, read: list[light.Extraction], lm: IndexLM, progress: Progress | None) -> None:
         graph = light.merged(read, directed=True, unlisted=False)
-        said = self._descriptions(graph, lm, progress)
-        self.entities, self.relations = graph.described(said)
+        descriptions = self._descriptions(graph, lm, progress)
+        self.entities, self.relations = graph.described(descriptions)
         communities = communities_of(
             len(self.entities),
             [relation.ends for relation in self.relations],
@@ -200,20 +196,22 @@ class KnowledgeGraph(light.GraphIndex):
     ) -> list[str]:
         """One description of each entity, then of each relation."""
         words = self.settings.description_words
-        names = [entity.name for entity in graph.entities]
-        names += [" - ".join(names[end] for end in relation.ends) for relation in graph.relations]
-        said = [" ".join(texts) for texts in graph.descriptions]
+        labels = [entity.name for entity in graph.entities]
+        for relation in graph.relations:
+            source, target = relation.ends
+            labels.append(f"{labels[source]} - {labels[target]}")
+        descriptions = [" ".join(texts) for texts in graph.descriptions]
 
         def summary(place: int) -> str:
-            texts = [f"{names[place]}: {text}" for text in graph.descriptions[place]]
+            texts = [f"{labels[place]}: {text}" for text in graph.descriptions[place]]
             reply = lm.ask(Summarize, texts=texts, max_words=words)
             written = light.one_line(reply.values.get("summary"))
-            return written or " ".join(said[place].split()[:words])
+            return written or " ".join(descriptions[place].split()[:words])
 
-        long = [place for place, text in enumerate(said) if len(text.split()) > words]
+        long = [place for place, text in enumerate(descriptions) if len(text.split()) > words]
         for place, text in zip(long, at_once(summary, long, progress, "descriptions"), strict=True):
-            said[place] = text
-        return said
+            descriptions[place] = text
+        return descriptions
 
     def _reports(
         self, communities: Sequence[Community], lm: IndexLM, progress: Progress | None
@@ -225,40 +223,46 @@ class KnowledgeGraph(light.GraphIndex):
         """
         limit = self.settings.report_input_tokens
         degree = light.degrees(len(self.entities), self.relations)
-        made: dict[int, Report] = {}
+        reports_by_community: dict[int, Report] = {}
 
         def report(i: int) -> Report:
             level, _, nodes = communities[i]
             members = sorted(nodes, key=lambda node: (-degree[node], node))
-            inside = [one for one in self.relations if {*one.ends} <= {*members}]
-            inside.sort(key=lambda one: -sum(degree[end] for end in one.ends))
+            inside = [relation for relation in self.relations if {*relation.ends} <= {*members}]
+            inside.sort(key=lambda relation: -sum(degree[end] for end in relation.ends))
             entities = [self.entities[node].line for node in members]
-            relations = [one.line(self.entities) for one in inside]
-            parts: list[str] = []
+            relations = [relation.line(self.entities) for relation in inside]
+            sub_reports: list[str] = []
             if sum(map(estimate_tokens, entities + relations)) > limit:
-                below = [made[j] for j, (_, parent, _) in enumerate(communities) if parent == i]
-                parts = fitting([f"{part.title}: {part.text}" for part in below], limit // 2)
-            left = limit - sum(map(estimate_tokens, parts))
-            entities = fitting(entities, left // 2)
-            relations = fitting(relations, left - sum(map(estimate_tokens, entities)))
+                below = [
+                    reports_by_community[j]
+                    for j, (_, parent, _) in enumerate(communities)
+                    if parent == i
+                ]
+                sub_reports = fitting(
+                    [f"{lower.title}: {lower.text}" for lower in below], limit // 2
+                )
+            room = limit - sum(map(estimate_tokens, sub_reports))
+            entities = fitting(entities, room // 2)
+            relations = fitting(relations, room - sum(map(estimate_tokens, entities)))
             words = self.settings.report_words
-            shown = {"entities": entities, "relations": relations, "parts": parts}
-            values = lm.ask(ReportCommunity, **shown, max_words=words).values
-            told = [values.get("summary"), *(values.get("findings") or [])]
+            inputs = {"entities": entities, "relations": relations, "parts": sub_reports}
+            values = lm.ask(ReportCommunity, **inputs, max_words=words).values
+            lines = [values.get("summary"), *(values.get("findings") or [])]
             rating = values.get("rating")
             return Report(
                 level,
                 nodes,
                 str(values.get("title") or self.entities[members[0]].name).strip(),
-                " ".join(filter(None, map(light.one_line, told))),
+                " ".join(filter(None, map(light.one_line, lines))),
                 float(rating) if isinstance(rating, int | float) else 0.0,
             )
 
         for level in sorted({community.level for community in communities}, reverse=True):
             wave = [i for i, community in enumerate(communities) if community.level == level]
             reports = at_once(report, wave, progress, "reports on communities")
-            made |= dict(zip(wave, reports, strict=True))
-        return [made[i] for i in range(len(communities))]
+            reports_by_community |= dict(zip(wave, reports, strict=True))
+        return [reports_by_community[i] for i in range(len(communities))]
 
 
 def communities_of(
@@ -279,17 +283,17 @@ def communities_of(
     graph.es["weight"] = list(weights)
     graph.vs["node"] = list(range(n))
     graph = graph.simplify(combine_edges="sum")
-    whole = graph.induced_subgraph(max(graph.connected_components(), key=len))
+    component = graph.induced_subgraph(max(graph.connected_components(), key=len))
     communities: list[Community] = []
     with _LOCK:
         igraph.set_random_number_generator(random.Random(_SEED))
         try:
-            waiting = [(whole, _parts(whole), 0, -1)]
-            for within, parts, level, parent in waiting:  # grows as it goes: level after level
-                for part in parts:
-                    inner = within.induced_subgraph(part)
+            waiting = [(component, _parts(component), 0, -1)]
+            for within, groups, level, parent in waiting:  # grows as it goes: level after level
+                for group in groups:
+                    inner = within.induced_subgraph(group)
                     communities.append(Community(level, parent, tuple(inner.vs["node"])))
-                    if len(part) > max_size and len(below := _parts(inner)) > 1:
+                    if len(group) > max_size and len(below := _parts(inner)) > 1:
                         waiting.append((inner, below, level + 1, len(communities) - 1))
         finally:
             igraph.set_random_number_generator(random)
@@ -297,11 +301,13 @@ def communities_of(
 
 
 def _parts(graph: Any) -> list[list[int]]:
-    parts = graph.community_leiden(
+    clusters = graph.community_leiden(
         objective_function="modularity",
         weights="weight",
         resolution=1.0,
         beta=_RANDOMNESS,
         n_iterations=1,
     )
-    return sorted((list(part) for part in parts), key=lambda part: (-len(part), part))
+    return sorted(
+        (list(cluster) for cluster in clusters), key=lambda cluster: (-len(cluster), cluster)
+    )

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
@@ -109,14 +109,14 @@ class Extraction:
             target = one_line(row.get("target"))
             if source and target and _same(source) != _same(target):
                 words = tuple(filter(None, map(one_line, row.get("keywords") or [])))
-                told = one_line(row.get("description")), strength(row.get("strength"))
-                self.relations.append(RelationRow(source, target, *told, words))
+                described = one_line(row.get("description")), strength(row.get("strength"))
+                self.relations.append(RelationRow(source, target, *described, words))
 
 
-def strength(told: Any) -> float:
+def strength(rating: Any) -> float:
     """How strong a relation is by a reply, which should say 1 to 10; 1 where it says no number."""
-    if isinstance(told, int | float) and math.isfinite(told):
-        return float(min(max(told, 0.0), _STRONGEST))
+    if isinstance(rating, int | float) and math.isfinite(rating):
+        return float(min(max(rating, 0.0), _STRONGEST))
     return 1.0
 
 
@@ -127,11 +127,13 @@ class Merged(NamedTuple):
     relations: list[Relation]
     descriptions: list[list[str]]
 
-    def described(self, said: Iterable[str]) -> tuple[list[Entity], list[Relation]]:
-        """The entities and relations, each with its own of the descriptions that were `said`."""
-        one = iter(said)
-        entities = [replace(entity, description=next(one)) for entity in self.entities]
-        return entities, [replace(relation, description=next(one)) for relation in self.relations]
+    def described(self, texts: Iterable[str]) -> tuple[list[Entity], list[Relation]]:
+        """Returns the entities, then the relations, described by `texts` in this order."""
+        descriptions = iter(texts)
+        entities = [replace(entity, description=next(descriptions)) for entity in self.entities]
+        return entities, [
+            replace(relation, description=next(descriptions)) for relation in self.relations
+        ]
 
 
 def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Merged:
@@ -147,29 +149,32 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
         for entity in extraction.entities:
             named[_same(entity.name)].append((passage, entity))
         for row in extraction.relations:
-            one = _same(row.source)
-            other = _same(row.target)
+            source = _same(row.source)
+            target = _same(row.target)
             if directed:
-                pair = (one, other)
+                pair = (source, target)
             else:
-                pair = (min(one, other), max(one, other))
+                pair = (min(source, target), max(source, target))
             related[pair].append((passage, row))
     if unlisted:
         missing = {name for pair in related for name in pair} - set(named)
     else:
         missing = set()
-    for passage, row in (each for rows in related.values() for each in rows):
+    for passage, row in chain.from_iterable(related.values()):
         for name in (row.source, row.target):
             if _same(name) in missing:
                 named[_same(name)].append((passage, EntityRow(name, "", row.description)))
     place = {name: position for position, name in enumerate(sorted(named))}
-    pairs = [pair for pair in sorted(related) if set(pair) <= set(place)]
-    return Merged(
-        [_entity(named[name]) for name in place],
-        [_relation(place[one], place[other], related[one, other]) for one, other in pairs],
-        [_distinct(row.description for _, row in named[name]) for name in place]
-        + [_distinct(row.description for _, row in related[pair]) for pair in pairs],
-    )
+    graph = Merged([], [], [])
+    for name in place:
+        graph.entities.append(_entity(named[name]))
+        graph.descriptions.append(_distinct(row.description for _, row in named[name]))
+    for source, target in sorted(related):
+        if source in place and target in place:
+            rows = related[source, target]
+            graph.relations.append(_relation(place[source], place[target], rows))
+            graph.descriptions.append(_distinct(row.description for _, row in rows))
+    return graph
 
 
 def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
@@ -236,13 +241,13 @@ class GraphIndex(LMIndex):
 
         `gleanings` more calls ask for what was overlooked; where a reply was cut, one at least.
         """
-        types = [kind for part in self.settings.entity_types.split(",") if (kind := part.strip())]
-        [asked, *_] = self.signatures
+        types = [kind for word in self.settings.entity_types.split(",") if (kind := word.strip())]
+        [signature, *_] = self.signatures
 
         def read(text: str) -> Extraction:
             extraction = Extraction()
             for attempt in count():
-                reply = lm.ask(asked, text=text, entity_types=types, known=extraction.known)
+                reply = lm.ask(signature, text=text, entity_types=types, known=extraction.known)
                 extraction.add(reply.values)
                 was_cut = attempt == 0 and reply.loss == CUT
                 if attempt >= max(self.settings.gleanings, was_cut):
@@ -293,13 +298,13 @@ class LightIndex(GraphIndex):
     def _join(self, read: list[Extraction], lm: IndexLM, progress: Progress | None) -> None:
         graph = merged(read, directed=False, unlisted=True)
         words = self.settings.description_words
-        said = (" ".join(" ".join(texts).split()[:words]) for texts in graph.descriptions)
-        self.entities, self.relations = graph.described(said)
+        descriptions = (" ".join(" ".join(texts).split()[:words]) for texts in graph.descriptions)
+        self.entities, self.relations = graph.described(descriptions)
         self.__dict__.pop("relations_of", None)
         self.entity_vectors = self._embedded([f"{e.name} {e.description}" for e in self.entities])
         # Keywords, both names and the description, in the order of the published code.
         texts = []
         for relation in self.relations:
-            names = [self.entities[end].name for end in relation.ends]
-            texts.append(" ".join([", ".join(relation.keywords), *names, relation.description]))
+            ends = [self.entities[end].name for end in relation.ends]
+            texts.append(" ".join([", ".join(relation.keywords), *ends, relation.description]))
         self.relation_vectors = self._embedded(texts)

@@ -55,24 +55,26 @@ def by_lm(lm: IndexLM, text: str) -> list[str]:
 
 def by_spacy(texts: Sequence[str], pipeline: str) -> list[list[str]]:
     """The entities of each text by the spaCy pipeline of that name or folder, numbers left out."""
-    docs = _load_pipeline(pipeline).pipe(texts)
-    return [plain_names(e.text for e in doc.ents if e.label_ not in _NUMBERS) for doc in docs]
+    mentions = []
+    for doc in _load_pipeline(pipeline).pipe(texts):
+        mentions.append(plain_names(e.text for e in doc.ents if e.label_ not in _NUMBERS))
+    return mentions
 
 
 def by_pattern(text: str) -> list[str]:
     """Runs of capitalised words, without the word that opens a sentence."""
-    names = []
+    mentions = []
     for name in _NAME.findall(text):
         run = name.rstrip("'\u2019&-").split()
         while run and run[0].lower() in _OPENERS:
             run.pop(0)
-        names.append(" ".join(run))
-    return plain_names(name for name in names if len(name) > 1)
+        mentions.append(" ".join(run))
+    return plain_names(name for name in mentions if len(name) > 1)
 
 
-def plain_names(names: Iterable[Any]) -> list[str]:
-    """`names` with blanks made single, none blank, each once, in order."""
-    return list(dict.fromkeys(filter(None, (" ".join(str(name).split()) for name in names))))
+def plain_names(mentions: Iterable[Any]) -> list[str]:
+    """Returns `mentions` with single blanks, without blank ones and repeats, in order."""
+    return list(dict.fromkeys(filter(None, (" ".join(str(name).split()) for name in mentions))))
 
 
 @cache
@@ -152,10 +154,10 @@ class LinearIndex(WalkIndex):
 
     def seeds(self, mentions: Sequence[str]) -> list[tuple[int, float]]:
         """The entity nearest to each of `mentions`, with its cosine."""
-        wanted = list(dict.fromkeys(mention.lower() for mention in mentions))
-        if not wanted or not self.names:
+        lowered = list(dict.fromkeys(mention.lower() for mention in mentions))
+        if not lowered or not self.names:
             return []
-        cosines = self.embedder.embed(wanted) @ self.entity_vectors.T
+        cosines = self.embedder.embed(lowered) @ self.entity_vectors.T
         return [(int(row.argmax()), float(row.max())) for row in cosines]
 
     def activated(
@@ -192,9 +194,9 @@ class LinearIndex(WalkIndex):
                     new = score * similarity
                     if new < threshold:
                         continue
-                    for other in self.entities[sentence]:
-                        activated.weights[other] = activated.weights.get(other, 0.0) + new
-                        reached[other] = (new, iteration + 1)
+                    for neighbour in self.entities[sentence]:
+                        activated.weights[neighbour] = activated.weights.get(neighbour, 0.0) + new
+                        reached[neighbour] = (new, iteration + 1)
             activated.last.update(reached)
             current = reached
         return activated
@@ -232,27 +234,33 @@ class LinearIndex(WalkIndex):
                 if spelled := in_text(clean(name), text):
                     spelled_in_text.append(spelled)
             missing += len(listed) - len(spelled_in_text)
-            names = list(dict.fromkeys(spelled_in_text))
-            total = sum(map(text.count, names))
-            for name in names:
+            mentions = list(dict.fromkeys(spelled_in_text))
+            total = sum(map(text.count, mentions))
+            for name in mentions:
                 entity = ids.setdefault(name, len(ids))
                 shares.append((position, entity, text.count(name) / total))
             for sentence in sentences_of(passage):
-                inside = [name for name in names if holds(sentence, name)]
+                inside = [name for name in mentions if holds(sentence, name)]
                 if inside:
                     held.setdefault(sentence, {}).update(dict.fromkeys(inside))
         self.names = list(ids)
         self.counts["entities_not_in_text"] = missing
-        self.entities = [[ids[name] for name in names] for names in held.values()]
-        of_entity: list[list[int]] = [[] for _ in ids]
-        for number, entities in enumerate(self.entities):
+        n_entities = len(ids)
+        by_sentence = []
+        by_entity: list[list[int]] = [[] for _ in ids]
+        for number, inside_sentence in enumerate(held.values()):
+            entities = [ids[name] for name in inside_sentence]
+            by_sentence.append(entities)
             for entity in entities:
-                of_entity[entity].append(number)
-        self.sentences, first = of_entity, len(ids)
-        edges = [(first + position, entity, share) for position, entity, share in shares]
+                by_entity[entity].append(number)
+        self.entities = by_sentence
+        self.sentences = by_entity
+        edges = [(n_entities + position, entity, share) for position, entity, share in shares]
         adjacent = self.settings.adjacent
         if adjacent == "on" or (adjacent == "auto" and self.corpus.view == "chunk"):
-            edges += [(first + i, first + i + 1, 1.0) for i in range(len(self.corpus) - 1)]
+            edges += [
+                (n_entities + i, n_entities + i + 1, 1.0) for i in range(len(self.corpus) - 1)
+            ]
         self.edges = np.array([edge[:2] for edge in edges], dtype=np.int32).reshape(-1, 2)
         self.weights = np.array([weight for _, _, weight in edges], dtype=np.float32)
         self.entity_vectors = self._embedded(self.names)

@@ -86,7 +86,7 @@ class RehearsedLM(IndexLM):
 
     def ahead(self, scale: float = 1.0) -> IndexAhead:
         """What would be asked for `scale` times as many passages."""
-        known = total(self.calls)
+        totals = total(self.calls)
         least, most, usual = scale * sum(self._made_up.values(), np.zeros((3, 3)))
         calls, prompts, replies = (
             Range(int(low), math.ceil(high)) for low, high in zip(least, most, strict=True)
@@ -97,7 +97,7 @@ class RehearsedLM(IndexLM):
             replies,
             likely=(round(usual[1]), round(usual[2])),
             kept=round(scale * len(self._used)),
-            known=(round(scale * known.calls), round(scale * known.tokens)),
+            known=(round(scale * totals.calls), round(scale * totals.tokens)),
         )
 
 
@@ -156,22 +156,22 @@ def _made_up(signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     A summary is the first half of the words that may be written, which most models stay under.
     """
     if "max_words" in inputs:
-        told = " ".join([*inputs.get("texts", ()), *inputs.get("entities", ())]).split()
-        text = " ".join(told[: max(1, inputs["max_words"] // 2)])
+        tokens = " ".join([*inputs.get("texts", ()), *inputs.get("entities", ())]).split()
+        text = " ".join(tokens[: max(1, inputs["max_words"] // 2)])
         return {"summary": text, "title": text[:80], "rating": 5.0, "findings": []}
-    names = by_pattern(inputs["text"])
+    mentions = by_pattern(inputs["text"])
     if signature == "ExtractEntities":
-        return {"entities": names}
+        return {"entities": mentions}
     if "known" not in inputs:
         rows = []
-        for a, b in pairwise(names):
+        for a, b in pairwise(mentions):
             rows.append({"subject": a, "relation": "is related to", "object": b})
         return {"triples": rows}
-    said = " ".join(inputs["text"].split()[:20])
-    entities = [{"name": name, "type": "event", "description": said} for name in names]
+    opening = " ".join(inputs["text"].split()[:20])
+    entities = [{"name": name, "type": "event", "description": opening} for name in mentions]
     related = []
-    for a, b in pairwise(names):
+    for a, b in pairwise(mentions):
         related.append(
-            {"source": a, "target": b, "description": said, "strength": 5, "keywords": [a, b]}
+            {"source": a, "target": b, "description": opening, "strength": 5, "keywords": [a, b]}
         )
     return {"entities": entities, "relations": related}

@@ -76,7 +76,8 @@ class IndexLM:
     def counts(self) -> dict[str, int]:
         """How many of the replies used so far are not whole, and how many inputs were cut."""
         replies = list(self._used.values())
-        losses = {loss: sum(reply.loss == loss for reply in replies) for loss in LOSSES}
+        counted = Counter(reply.loss for reply in replies)
+        losses = {loss: counted[loss] for loss in LOSSES}
         if 2 * sum(losses.values()) > len(replies):
             _log.warning("most of what the LM replied for the index could not be read: %s", losses)
         return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
@@ -98,20 +99,20 @@ class IndexLM:
         value = self._rows.get([key]).get(key)
         if value is None:
             return None
-        told = json.loads(value)
-        return IndexReply(**{**told, "calls": tuple(map(parse_call, told["calls"]))})
+        row = json.loads(value)
+        return IndexReply(**{**row, "calls": tuple(map(parse_call, row["calls"]))})
 
 
 def at_once(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     progress: Progress | None = None,
-    what: str = "index",
+    stage: str = "index",
 ) -> list[Result]:
     """`function` of each item in input order, as many at once as the run has workers.
 
-    `what` is told to `progress` as what is being made. The first error that comes is raised once
-    the items under way have come to their end; those not begun by then are left out.
+    `progress` is called with `stage`, the name of what is being built. The first error is raised
+    once the items under way have ended; those not begun by then are left out.
     """
     if not items:
         return []
@@ -122,7 +123,7 @@ def at_once(
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
                 if progress:
-                    progress(done, len(items), what)
+                    progress(done, len(items), stage)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -135,8 +136,8 @@ def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> byt
     for name, field in signature.output_fields.items():
         fields[name] = [str(field.annotation), field.json_schema_extra.get("desc", "")]
     model = str(getattr(dspy.settings.lm, "model", ""))
-    parts = [model, signature.__name__, signature.instructions, fields, inputs]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
+    key = [model, signature.__name__, signature.instructions, fields, inputs]
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).digest()
 
 
 def reply_tokens(inputs: Mapping[str, Any]) -> int:
@@ -159,11 +160,11 @@ def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexRep
             reply = _attempt(signature, inputs, times=2)
     values = dict(reply.values)
     if reply.loss == CUT and values:  # the last item or sentence may be half
-        name, last = list(values.items())[-1]
-        if isinstance(last, list):
-            values[name] = last[:-1]
-        elif isinstance(last, str):
-            values[name] = last[: last.rfind(".") + 1]
+        name, final = list(values.items())[-1]
+        if isinstance(final, list):
+            values[name] = final[:-1]
+        elif isinstance(final, str):
+            values[name] = final[: final.rfind(".") + 1]
     return replace(reply, values=values, calls=tuple(ledger.calls))
 
 

@@ -77,8 +77,8 @@ class SummaryTree(LMIndex):
 
     def scores(self, query: str) -> Vectors:
         """The cosine of `query` with each node, shape `(nodes,)`."""
-        parts = (self.passages, self.summary_vectors)
-        return np.concatenate([self.cosines(query, rows) for rows in parts])
+        matrices = (self.passages, self.summary_vectors)
+        return np.concatenate([self.cosines(query, rows) for rows in matrices])
 
     def layer_of(self, node: int) -> int:
         if node < len(self.corpus):
@@ -108,8 +108,8 @@ class SummaryTree(LMIndex):
 
         def summary(cluster: Sequence[str]) -> str:
             reply = lm.ask(Summarize, texts=list(cluster), max_words=words)
-            said = " ".join(str(reply.values.get("summary") or "").split())
-            return said or " ".join(" ".join(cluster).split()[:words])
+            summary_text = " ".join(str(reply.values.get("summary") or "").split())
+            return summary_text or " ".join(" ".join(cluster).split()[:words])
 
         summaries: list[Summary] = []
         texts = [str(passage) for passage in self.corpus]
@@ -120,13 +120,12 @@ class SummaryTree(LMIndex):
             clusters = group(vectors[-1], tokens, max_tokens=self.settings.cluster_tokens)
             if len(clusters) >= len(layer):
                 break
-            children = [tuple(layer[row] for row in rows) for rows in clusters]
-            shown = [[texts[child] for child in nodes] for nodes in children]
-            new = at_once(summary, shown, progress, f"summaries of layer {len(vectors)}")
-            summaries += [
-                Summary(text, nodes, len(vectors))
-                for text, nodes in zip(new, children, strict=True)
-            ]
+            texts_by_cluster = []
+            for rows in clusters:
+                texts_by_cluster.append([texts[layer[row]] for row in rows])
+            new = at_once(summary, texts_by_cluster, progress, f"summaries of layer {len(vectors)}")
+            for text, rows in zip(new, clusters, strict=True):
+                summaries.append(Summary(text, tuple(layer[row] for row in rows), len(vectors)))
             vectors.append(self._embedded(new))
             layer = range(len(texts), len(texts) + len(new))
             texts += new
@@ -161,24 +160,24 @@ class GistIndex(LMIndex):
         sizes = [estimate_tokens(gist) for gist in self.gists]
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:
-            kept = []
-            left = max_tokens
+            rows = []
+            room = max_tokens
             for row in best_first(self.cosines(question, self.gist_vectors), len(self.gists)):
-                if sizes[row] <= left:
-                    kept.append(row)
-                    left -= sizes[row]
-            rows = sorted(kept)
+                if sizes[row] <= room:
+                    rows.append(row)
+                    room -= sizes[row]
+            rows.sort()
         return [self.gists[row] for row in rows]
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[str]:
         texts = [str(passage) for passage in self.corpus]
 
         def gist(stretch: Sequence[int]) -> str:
-            told = [texts[place] for place in stretch]
+            stretch_texts = [texts[place] for place in stretch]
             words = self.settings.gist_words
-            reply = lm.ask(Summarize, texts=told, max_words=words)
+            reply = lm.ask(Summarize, texts=stretch_texts, max_words=words)
             written = str(reply.values.get("summary") or "").strip()
-            return written or first_tokens(" ".join(told), words)
+            return written or first_tokens(" ".join(stretch_texts), words)
 
         stretches = runs(list(map(estimate_tokens, texts)), self.settings.stretch_tokens)
         return at_once(gist, stretches, progress, "gists of passages")
@@ -203,11 +202,16 @@ def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[l
     def fitting(rows: list[int]) -> list[list[int]]:
         if len(rows) == 1 or sum(tokens[row] for row in rows) <= max_tokens:
             return [rows]
-        parts = [[rows[i] for i in part] for part in _soft(vectors[rows])]
-        if all(len(part) < len(rows) for part in parts):
-            return [fit for part in parts for fit in fitting(part)]
-        sizes = [tokens[row] for row in rows]
-        return [[rows[i] for i in run] for run in runs(sizes, max_tokens)]
+        divided = _soft(vectors[rows])
+        if all(len(places) < len(rows) for places in divided):
+            smaller = []
+            for places in divided:
+                smaller += fitting([rows[i] for i in places])
+            return smaller
+        in_order = []
+        for places in runs([tokens[row] for row in rows], max_tokens):
+            in_order.append([rows[i] for i in places])
+        return in_order
 
     clusters: dict[tuple[int, ...], None] = {}
     for members in _soft(vectors):
@@ -263,12 +267,12 @@ class Shape:
 def traversal(scores: Scores, shape: Shape, *, k: int) -> list[int]:
     """The `k` best of the top layer, then of the children of those, and so on, top first."""
     nodes = shape.layers[-1]
-    kept: dict[int, None] = {}
+    path: dict[int, None] = {}
     while nodes:
         chosen = _best(nodes, scores)[:k]
-        kept.update(dict.fromkeys(chosen))
+        path.update(dict.fromkeys(chosen))
         nodes = sorted({child for node in chosen for child in shape.children[node]})
-    return list(kept)
+    return list(path)
 
 
 def hiro(
@@ -281,7 +285,7 @@ def hiro(
     `keep_parent="any_fail"` also where only some are. Where no node of the top layer is above
     `selection`, the best one starts alone.
     """
-    kept: dict[int, None] = {}
+    chosen: dict[int, None] = {}
     visited: set[int] = set()
 
     def visit(node: int) -> None:
@@ -292,14 +296,14 @@ def hiro(
         better = [child for child in children if scores[child] - scores[node] > delta]
         good = [child for child in better if scores[child] > selection]
         if not good or (keep_parent == "any_fail" and len(good) < len(children)):
-            kept[node] = None
+            chosen[node] = None
         for child in good:
             visit(child)
 
     start = _best(shape.layers[-1], scores)
     for root in [node for node in start if scores[node] > selection] or start[:1]:
         visit(root)
-    return _best(kept, scores)
+    return _best(chosen, scores)
 
 
 def _best(nodes: Iterable[int], scores: Scores) -> list[int]:
