@@ -350,7 +350,7 @@ def recommend(
     As good is less than `worth` below it, the least gain that pays for a dearer program.
     """
     from ragbench.experiments.recommend import advise
-    from ragbench.experiments.report.tables import label_runs
+    from ragbench.experiments.report.names import label_runs
 
     evaluations = [open_run(run).evaluation for run in runs]
     labels = label_runs(evaluations)

@@ -70,7 +70,7 @@ def choose_command(
     """
     from ragbench.experiments.choose.rule import Rule
     from ragbench.experiments.choose.running import choose, replay as race_again
-    from ragbench.experiments.report.tables import label_runs
+    from ragbench.experiments.report.names import label_runs
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import reopen
 

@@ -18,6 +18,7 @@ from ragbench import metrics
 from ragbench.errors import ConfigError
 from ragbench.experiments.compare.family import Family, default_baseline, make_family
 from ragbench.experiments.compare.paired import columns, question, read_for, shared_questions
+from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, shows_method
 
 Floats = NDArray[np.float64]
@@ -173,7 +174,7 @@ def _two_figures(n: int) -> str:
 
 
 def advise(
-    runs: Sequence[Evaluation],
+    runs: Sequence[Evaluation | Sequence[Evaluation]],
     metric: str = "f1",
     *,
     labels: Sequence[str] = (),
@@ -182,9 +183,10 @@ def advise(
 ) -> Advice:
     """What `runs` say of which program to use; `labels` are their names, by default the folders'.
 
-    With `common` the questions that all runs have are enough. A run that shares less than half of
-    the questions of the largest is left out, whatever `common` is. `worth` is the least gain in the
-    mean that pays for a dearer program.
+    Runs that are given together are the seeds of one program, and are pooled. With `common` the
+    questions that all runs have are enough. A run that shares less than half of the questions of
+    the largest is left out, whatever `common` is. `worth` is the least gain in the mean that pays
+    for a dearer program.
 
     Raises:
         ConfigError: there are fewer than two runs, or `metric` is no measure of accuracy.
@@ -195,41 +197,48 @@ def advise(
         raise ConfigError(f"{metric} is no measure of accuracy; give --metric f1 or em")
     if not 0 < worth < kind.score_range[1] - kind.score_range[0]:
         raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
-    names = list(labels or [run.folder.name for run in runs])
-    for run in runs:
-        read_for(run, [metric, *SPENDING])
-    kept, left_out = _large_enough(runs, names)
+    groups = [[run] if isinstance(run, Evaluation) else list(run) for run in runs]
+    names = list(labels or [group[0].folder.name for group in groups])
+    for group in groups:
+        for run in group:
+            read_for(run, [metric, *SPENDING])
+    kept, left_out = _large_enough([group[0] for group in groups], names)
     if len(kept) < 2:
         raise ConfigError(
             "; ".join(["advice chooses between programs: give two runs or more", *left_out])
         )
-    kept.sort(key=lambda at: (names[at], str(runs[at].folder)))
+    kept.sort(key=lambda at: (names[at], str(groups[at][0].folder)))
     names = [names[at] for at in kept]
-    runs = [runs[at] for at in kept]
-    qids = set(runs[0].records)
-    for run in runs[1:]:
-        qids &= set(shared_questions(runs[0], run, common=common))
-    before, after = columns(runs[:1], runs[1:], metric, sorted(qids))
-    spending = [{name: _spent(run, list(before), name) for name in SPENDING} for run in runs]
+    groups = [groups[at] for at in kept]
+    every = [run for group in groups for run in group]
+    qids = set(every[0].records)
+    for run in every[1:]:
+        qids &= set(shared_questions(every[0], run, common=common))
+    before, after = columns(every[:1], every[1:], metric, sorted(qids))
+    spending = [{name: _spent(group, list(before), name) for name in SPENDING} for group in groups]
     cost = _measure_of_cost(spending)
-    evidence = [_without_evidence(run, list(before)) for run in runs]
+    evidence = [_without_evidence(group, list(before)) for group in groups]
     barred = [at for at, (without, right) in enumerate(evidence) if _mostly(without, right)]
+    firsts = [group[0] for group in groups]
     family = make_family(
-        [[run] for run in runs],
+        groups,
         metric,
-        baseline=default_baseline(runs),
+        baseline=default_baseline(firsts),
         common=True,
         prefer=[_known(spent[cost]) for spent in spending],
-        barred=barred if len(barred) < len(runs) else (),
+        barred=barred if len(barred) < len(groups) else (),
+        befores=compiled_from(firsts),
     )
+    scores = np.array([before[qid] + after[qid] for qid in before], dtype=np.float64)
     arms = []
+    first = 0
     for at, standing in enumerate(family.standings):
-        scores = [(before[qid] + after[qid])[at] for qid in before]
+        last = first + len(groups[at])
         without, right = evidence[at]
         arm = Arm(
             label=names[at],
-            run=runs[at],
-            scores=np.array(scores, dtype=np.float64),
+            run=groups[at][0],
+            scores=scores[:, first:last].mean(axis=1),
             mean=standing.mean,
             interval=standing.interval,
             spending=spending[at],
@@ -238,7 +247,8 @@ def advise(
             right=right,
         )
         arms.append(arm)
-    texts = runs[0].records.only(before).column(question)
+        first = last
+    texts = every[0].records.only(before).column(question)
     best = arms[family.best]
     judged = _with_worth(arms, best, worth, cost)
     best = judged[family.best]
@@ -359,18 +369,26 @@ def _known(amount: float | None) -> float:
     return math.inf if amount is None else amount
 
 
-def _spent(run: Evaluation, qids: Sequence[str], name: str) -> float | None:
-    column = run.records.only(qids).column(metrics.get_metric(name).score)
-    values = [value for qid in qids if (value := column[qid]) is not None]
-    return float(np.mean(values)) if len(values) == len(qids) else None
+def _spent(runs: Sequence[Evaluation], qids: Sequence[str], name: str) -> float | None:
+    values = []
+    for run in runs:
+        column = run.records.only(qids).column(metrics.get_metric(name).score)
+        for qid in qids:
+            value = column[qid]
+            if value is None:
+                return None
+            values.append(value)
+    return float(np.mean(values))
 
 
-def _without_evidence(run: Evaluation, qids: Sequence[str]) -> tuple[int, int]:
+def _without_evidence(runs: Sequence[Evaluation], qids: Sequence[str]) -> tuple[int, int]:
     """How many right answers (EM 1) lacked a gold passage, of those whose gold is known."""
-    records = run.records.only(qids)
-    correct = records.column(metrics.get_metric("em").score)
-    evidence = records.column(metrics.get_metric(EVIDENCE).score)
-    shares = [evidence[qid] for qid in qids if correct[qid] == 1 and evidence[qid] is not None]
+    shares = []
+    for run in runs:
+        records = run.records.only(qids)
+        correct = records.column(metrics.get_metric("em").score)
+        evidence = records.column(metrics.get_metric(EVIDENCE).score)
+        shares += [evidence[q] for q in qids if correct[q] == 1 and evidence[q] is not None]
     return sum(share != 1 for share in shares), len(shares)
 
 

@@ -23,7 +23,7 @@ from ragbench.experiments.config import (
     shipped_programs,
 )
 from ragbench.experiments.plans import folder_name
-from ragbench.experiments.report.tables import name_of_system
+from ragbench.experiments.report.names import name_of_system
 from ragbench.experiments.store import DataId, RunCard
 from ragbench.knobs import resolve
 from ragbench.programs import PROGRAMS, RAGProgram

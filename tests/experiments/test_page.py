@@ -17,10 +17,12 @@ import pandas as pd
 import pytest
 
 from ragbench.errors import RunError, UnknownNameError
-from ragbench.experiments.report.page.data import make_board, page_data
+from ragbench.experiments.report.page.board import make_board
+from ragbench.experiments.report.page.data import page_data
 from ragbench.experiments.report.page.html import make_server, page_of, write_page
 from ragbench.experiments.store import read_card, read_records
 from ragbench.metrics import compare_scores, mean_interval
+from tests.experiments import boards
 from tests.experiments.scored_runs import CARD, answered, make_run, study
 
 COMPILED = {**CARD["identity"], "compiled": "sha256:" + "ab" * 32}
@@ -44,7 +46,7 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
         # Answers are "Norway", which is right, or "Sweden".
         frame["em"] = frame["f1"] = (frame["answer"] == "Norway").astype(float)
         frames[path.as_posix()] = frame
-    for run in data["runs"]:
+    for run in data["programs"]:
         frame = frames[run["folder"]]
         for metric in ("f1", "em"):
             own, shown = mean_interval(list(frame[metric]), (0.0, 1.0)), run["means"][metric]
@@ -58,33 +60,40 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
         lost = (right["all_recall"] == 0).sum()
         assert (run["without_evidence"], run["right"]) == (lost, len(right))
     names = [run["folder"] for run in data["runs"]]
-    for a, others in data["contrasts"]["f1"].items():
-        for b, shown in others.items():
-            left, right = (frames[names[int(at)]]["f1"].to_dict() for at in (a, b))
-            found = compare_scores(left, right)
-            wanted = [found.difference, found.interval.low, found.interval.high]
-            made = [shown[f"difference{end}"] for end in ("", "_low", "_high")]
-            assert made == pytest.approx(wanted)
+    [family] = data["families"]["f1"]
+    for at, standing in family["standings"].items():
+        for to in ("best", "baseline"):
+            if shown := standing[to]:
+                left, right = (frames[names[int(n)]]["f1"].to_dict() for n in (family[to], at))
+                found = compare_scores(left, right)
+                wanted = [found.difference, found.interval.low, found.interval.high]
+                made = [shown[f"difference{end}"] for end in ("", "_low", "_high")]
+                assert made == pytest.approx(wanted)
+                apart = shown["corrected_low"] > 0 or shown["corrected_high"] < 0
+                assert apart == shown["verdict"].startswith(("better", "worse"))
     by_question = [frames[name]["f1"].sort_index() for name in names]
     assert [q["qid"] for q in data["questions"]] == list(by_question[0].index)
     for column, wanted in zip(data["scores"]["f1"], by_question, strict=True):
         assert column == pytest.approx(list(wanted), abs=1e-4)
 
 
-def test_advice_does_not_depend_on_the_order(runs: list[Path], tmp_path: Path) -> None:
-    def said(found: dict[str, Any]) -> list[Any]:
-        advice = found["advice"]["f1"]
-        assert advice["use"] is None
-        best = found["runs"][advice["best"]]["name"]
-        return [best, advice["sentences"], [q["qid"] for q in found["questions"]]]
+def test_the_page_says_what_recommend_says_and_in_any_order(
+    runs: list[Path], tmp_path: Path, command: Any
+) -> None:
+    def said(data: dict[str, Any]) -> list[Any]:
+        [family] = data["families"]["f1"]
+        names = [program["name"] for program in data["programs"]]
+        why = {names[int(at)]: words for at, words in family["advice"]["why"].items()}
+        places = [family["advice"][name] for name in ("best", "rival")]
+        assert family["advice"]["use"] is None
+        return [family["advice"]["sentences"], why, [names[at] for at in places]]
 
     data = data_of(runs)
-    names = [run["name"] for run in data["runs"]]
-    best = max(range(5), key=lambda at: data["runs"][at]["means"]["f1"]["f1"])
-    assert names[best] == "ircot compiled"  # by its mean, and that is luck
-    assert data["runs"][best]["before"] == names.index("ircot")
-    assert said(data)[0] == "ircot"
-    assert said(data)[1][0].startswith("undecided: ircot has the best mean, and vanilla, which is")
+    lines = command("recommend", *runs)[1].splitlines()
+    assert lines[: len(said(data)[0])] == said(data)[0]
+    assert said(data)[2] == ["ircot compiled", "vanilla"]
+    [compiled] = [program for program in data["programs"] if program["compiled"]]
+    assert data["programs"][compiled["before"]]["name"] == "ircot"
     turned = []
     for path in runs:
         records = list(read_records(path).values())[::-1]
@@ -118,9 +127,8 @@ def test_names_are_what_differs_and_any_number_of_runs_is_shown(
     for at, card in enumerate(cards):
         make_run(tmp_path / f"run-{at:02}", [answered("q1", "Norway")], **card)
     data = data_of([tmp_path])
-    assert [run["before"] for run in data["runs"]] == before
+    assert [program["before"] for program in data["programs"]] == before
     assert names is None or [run["name"] for run in data["runs"]] == names
-    assert len(data["baselines"]) <= 14
 
 
 def test_judged_scores_show_and_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
@@ -135,29 +143,55 @@ def test_judged_scores_show_and_a_metric_that_no_run_has_is_refused(tmp_path: Pa
         make_board([run], "nope")
 
 
-def test_verdicts_and_sweeps_are_taken_with_their_runs_and_what_is_no_run_left_out(
+def test_one_import_names_no_lm_on_others_and_nine_servers_are_one_lm(tmp_path: Path) -> None:
+    record = [answered("q1", "Norway")]
+    for at, program in enumerate(["vanilla", "ircot", "react", "direct"]):
+        identity = {**CARD["identity"], "program": program}
+        model = f"openai/m-small@127.0.0.1:{7000 + at}/v1"
+        make_run(tmp_path / program, record, identity=identity, model=model)
+    data = data_of([tmp_path])
+    assert [run["name"] for run in data["programs"]] == ["direct", "ircot", "react", "vanilla"]
+    assert data["groups"][0]["about"] == "hotpotqa, 1 questions, distractor · m-small · bm25"
+    assert [short for short, _ in data["lms"]] == ["m-small"]
+    make_run(tmp_path / "x", record, model="anthropic/other@https://example.org/v1")
+    data = data_of([tmp_path])
+    names = ["direct", "ircot", "react", "vanilla", "vanilla, other"]
+    assert [run["name"] for run in data["programs"]] == names
+    assert data["groups"][0]["about"].endswith("· m-small · bm25")
+
+
+def test_a_verdict_opens_with_its_sentence_its_seeds_are_one_program_and_what_is_no_run_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    study(tmp_path / "verdicts" / "x", questions=3)
-    conclusions = {"f1": "compiling is not shown to help"}
-    shown = {"n": 3, "mean_b": 0.5, "difference": 0.25, "interval": None, "verdict": "better"}
-    contrast = {"a": "zero-shot", "b": "compiled", "metric": "f1", **shown}
-    made = {"conclusions": conclusions, "contrasts": [contrast]}
-    (tmp_path / "verdicts" / "x" / "verdict.json").write_text(json.dumps(made))
-    study(tmp_path / "sweeps" / "y" / "cells", questions=3)
-    swept = {"contrasts": [{"cell": "k=5", "baseline": "k=2", "scores": {"em": shown}}]}
-    (tmp_path / "sweeps" / "y" / "sweep.json").write_text(json.dumps(swept))
+    verdict = boards.verdict(tmp_path / "verdicts")
+    boards.sweep(tmp_path / "sweeps", n=8)
     for folder, name, text in (("bad", "sweep.json", '{"contrasts": 7}'), ("begun", "run.db", "{")):
         (tmp_path / "sweeps" / folder).mkdir()
         (tmp_path / "sweeps" / folder / name).write_text(text)
-    data = data_of([tmp_path / "verdicts" / "x", tmp_path / "sweeps"])
-    assert len(data["runs"]) == 10
+    data = data_of([tmp_path / "verdicts", tmp_path / "sweeps"])
     assert "begun is left out" in caplog.text
-    assert [one["kind"] for one in data["artefacts"]] == ["verdict", "sweep"]
-    assert data["artefacts"][0]["conclusions"] == conclusions
-    rows = [one["table"][1] for one in data["artefacts"]]
-    assert rows == [["compiled - zero-shot", "f1", "3", "0.500", "+0.250", "better"],
-                    ["k=5 - k=2", "em", "3", "0.500", "+0.250", "better"]]  # fmt: skip
+    told = {artefact["kind"]: artefact for artefact in data["artefacts"]}
+    assert set(told) == {"verdict", "sweep"}
+    headline = told["verdict"]["headlines"]["f1"]
+    assert re.match(
+        r"Compiling ircot \(bootstrap, 50 questions, 3 seeds\) HELPS: f1 0\.\d+ -> 0\.\d+, "
+        r"\+0\.\d+ \[\+0\.\d+, \+0\.\d+\], p < 0\.001, 80 questions$",
+        headline,
+    )
+    pooled = [program for program in data["programs"] if len(program["runs"]) > 1]
+    assert [program["name"] for program in pooled] == [
+        "ircot compiled", "ircot compiled, form repaired"
+    ]  # fmt: skip
+    runs = [data["runs"][at]["folder"] for at in pooled[0]["runs"]]
+    assert runs == [(verdict / f"compiled-{seed}").as_posix() for seed in range(3)]
+    means = []
+    for folder in runs:
+        with contextlib.closing(sqlite3.connect(Path(folder) / "run.db")) as db:
+            means += db.execute("SELECT avg(answer = 'Norway') FROM answers").fetchone()
+    assert pooled[0]["means"]["em"]["em"] == pytest.approx(np.mean(means), abs=1e-6)
+    assert len(told["sweep"]["cells"]) == 24
+    folders = {program["folder"] for program in data["programs"]}
+    assert all(cell["folder"] in folders for cell in told["sweep"]["cells"])
     with pytest.raises(RunError, match="no run in"):
         make_board([tmp_path / "nowhere"])
 
@@ -181,7 +215,8 @@ def test_the_command_writes_the_whole_page_or_none_and_it_asks_for_nothing_outsi
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy[1]
-    assert re.findall(r"(?:src|href)=\"?([^\" >]+)", page.partition("<script>")[0]) == []
+    links = re.findall(r"(?:src|href)=\"?([^\" >]+)", page.partition("<script>")[0])
+    assert links == ["#questions"]
     assert "</title><script>bad" not in page
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ragbench.experiments.report.page import make_board, make_server, page_of
@@ -87,7 +88,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("request", lambda r: r.url.startswith(path.as_uri()) or trouble.append(r.url))
         page.goto(path.as_uri() + address)
-        page.locator("#list tbody tr").first.wait_for()
+        page.locator("#list tbody tr").first.wait_for(state="attached")
         return page
 
     yield opened
@@ -101,58 +102,111 @@ def shown(page: Any) -> int:
 
 def test_what_a_person_must_see_is_in_the_first_screen(show: Open, runs: list[Path]) -> None:
     page = show(runs)
-    advice = page.locator("#advice").inner_text()
-    assert "UNDECIDED ircot has the best mean, and vanilla, which is cheaper, is neither" in advice
-    assert re.search(r"to tell ircot from vanilla: about [\d,]+ questions would tell", advice)
-    assert "COMPILING ircot compiled: not shown to help, +.0" in advice
+    tiles = page.locator("#tiles").inner_text()
+    assert "UNDECIDED\nircot compiled or vanilla" in tiles
+    assert re.search(r"to tell ircot compiled from vanilla: about [\d,]+ questions would", tiles)
+    assert re.search(r"COMPILING ircot: not shown to help, \+\.\d+ \[.*\] over 60 shared", tiles)
+    assert "$ FOR 1,000 QUESTIONS\n$0.56" in tiles
+    assert page.locator(".forest tbody tr").count() == 6
     assert page.locator("#programs tbody tr").count() == 5
-    bottom = page.locator("#chart svg.chart").bounding_box()
-    assert bottom["y"] + bottom["height"] < 900
+    for part in ("#forest .ticks", "#chart svg.chart"):
+        bottom = page.locator(part).bounding_box()
+        assert bottom["y"] + bottom["height"] < 900
 
 
 def test_every_control_works_and_the_address_keeps_it(show: Open, runs: list[Path]) -> None:
     page = show(runs)
-    head = page.locator("#programs thead")
     page.select_option("#metric", "em")
-    assert "em" in head.inner_text().split()
-    page.select_option("#baseline", label="ircot")
-    assert "vs ircot" in head.inner_text()
+    assert "em ▾" in page.locator("#programs thead").inner_text()
+    page.select_option("#against", "best")
+    assert page.locator("#forest-caption").inner_text() == "em less that of ircot compiled"
     page.select_option("#axis", "calls")
-    assert "calls per question" in page.locator("#chart").inner_text()
-    assert page.locator("#count").inner_text() == "60 of 60 questions"
-    page.check("#differ")
+    assert "calls a question" in page.locator("#chart").inner_text()
+    page.locator("#programs thead button", has_text="tokens").click()
+    assert page.locator("#programs tbody th").first.inner_text().strip() == "direct"
+    page.locator("#programs tbody th button").first.click()
+    assert "k=5" in page.locator("#programs tr.more").inner_text()
+    assert page.locator("#count").inner_text().startswith("60 of 60 questions")
+    page.select_option("#show", "differ")
     differing = shown(page)
     assert 0 < differing < 60
     page.select_option("#cause", "retrieval/never_in_reach")
     assert shown(page) <= differing
     page.fill("#find", "Q00003")
     page.select_option("#cause", "")
-    page.uncheck("#differ")
+    page.select_option("#show", "")
     assert shown(page) == 1
     page.select_option("#right", label="react")
     page.locator("#list tbody button").first.click()
     page.wait_for_selector(".sides")
+    assert not page.locator("#overview").is_visible()
     assert page.locator(".side").first.locator("ol li").count() == 6
-    assert page.locator(".side").last.locator("svg.chart g[aria-label=bar] rect").count() == 4
+    assert page.locator(".side").last.locator(".times rect").count() == 4
     stray = "side => [...side.childNodes].filter((each) => each.nodeType === 3).length"
     assert page.locator(".side").last.evaluate(stray) == 0, "a call without a prompt says nothing"
     asked = page.url.partition("#")[2]
-    for part in ("metric=em", "ircot&", "find=Q00003", "react&", "q=q00003"):
+    for part in ("metric=em", "find=Q00003", "react&", "q=q00003", "sort=tokens"):
         assert part in asked
     again = show(runs, address=f"#{asked}")
     again.wait_for_selector(".sides")
-    assert "vs ircot" in again.locator("#programs thead").inner_text()
-    assert again.input_value("#find") == "Q00003"
     assert again.locator(".side h4").all_inner_texts()[-1].strip() == "react"
-    again.fill("#find", "")
-    cell = again.locator("#causes button", has_text=re.compile(r"^\s*\d+$")).last
-    cell.click()  # a failure filters the questions
-    assert shown(again) >= int(cell.inner_text())
-    assert "cause=" in again.url
+    again.keyboard.press("Escape")
+    assert again.locator("#overview").is_visible()
+    assert again.input_value("#find") == "Q00003"
+
+
+def test_a_count_shows_exactly_its_questions(show: Open, runs: list[Path]) -> None:
+    page = show(runs)
+    page.locator("#causes summary").click()
+    for button in page.locator("#causes button").all():
+        count = int(button.inner_text().split()[-1])
+        button.click()
+        assert shown(page) == count
+    page.select_option("#cause", "")
+    won, lost = page.locator("#count button").all_inner_texts()
+    for kind, text in (("won", won), ("lost", lost)):
+        page.select_option("#show", kind)
+        assert shown(page) == int(text.rpartition(": ")[2])
+
+
+def test_keys_go_from_question_to_question_and_back_to_the_list(
+    show: Open, runs: list[Path]
+) -> None:
+    page = show(runs)
+    stops = 0
+    reached = False
+    while not reached:
+        page.keyboard.press("Tab")
+        stops += 1
+        if page.evaluate("document.activeElement.closest('.skip') !== null"):
+            page.keyboard.press("Enter")
+        reached = page.evaluate("document.activeElement.closest('#list tbody') !== null")
+        assert stops < 20
+    page.evaluate("scrollTo(0, 500)")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".sides")
+    first = page.locator("#question h2").inner_text()
+    assert page.evaluate("scrollY") == 0
+    page.keyboard.press("j")
+    page.locator("#question .bar", has_text="2 of 60").wait_for()
+    assert page.locator("#question h2").inner_text() != first
+    page.keyboard.press("k")
+    page.locator("#question .bar", has_text="1 of 60").wait_for()
+    assert page.locator("#question h2").inner_text() == first
+    scales = page.locator(".times .ticks").all_text_contents()
+    assert len(scales) == 2
+    assert scales[0] == scales[1]
+    assert scales[0].startswith("0")
+    page.keyboard.press("Escape")
+    page.locator("#overview").wait_for()
+    assert page.evaluate("scrollY") == 500
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_can_be_read_and_has_a_name(show: Open, runs: list[Path], scheme: str) -> None:
+    page = show(runs, color_scheme=scheme)
+    page.locator("#causes summary").click()
+    assert page.evaluate(UNREADABLE) == []
     page = show(runs, address="#q=q00001", color_scheme=scheme)
     page.wait_for_selector(".sides")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -180,21 +234,56 @@ def test_nothing_is_wider_than_the_window_and_paper_keeps_all_columns(
         assert page.evaluate("document.documentElement.scrollWidth") <= 703
 
 
-def test_thirty_programs_stay_apart(show: Open, tmp_path: Path) -> None:
+def test_thirty_programs_stay_apart_and_every_one_is_named(show: Open, tmp_path: Path) -> None:
     for n in range(30):
         made = [answered(f"q{i}", "Norway" if (i * n) % 7 else "Chad") for i in range(4)]
         identity = {**CARD["identity"], "program": f"program{n}"}
         make_run(tmp_path / str(n), made, identity=identity)
     page = show([tmp_path])
     marks = page.locator("#programs th[scope=row] path").evaluate_all(
-        "paths => paths.map((path) => path.getAttribute('d') + path.getAttribute('fill'))"
+        "paths => paths.map((path) => path.getAttribute('d') + path.getAttribute('stroke'))"
     )
     assert len(set(marks)) == len(marks) == 30
-    boxes = [each.bounding_box() for each in page.locator("#chart svg.chart > text").all()]
-    assert len(boxes) > 3
+    boxes = [each.bounding_box() for each in page.locator("#chart svg.chart > text.name").all()]
+    assert len(boxes) == 30
+    right = page.locator("#chart").bounding_box()
     for a, b in itertools.permutations(boxes, 2):
-        apart = (b["x"] - a["x"]) >= a["width"] - 1 or (a["x"] - b["x"]) >= b["width"] - 1
-        assert apart or abs(a["y"] - b["y"]) >= min(a["height"], b["height"]) - 3
+        assert abs(a["y"] - b["y"]) >= min(a["height"], b["height"]) - 3
+        assert a["x"] + a["width"] <= right["x"] + right["width"] + 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colour_blind_eyes_tell_the_colours_apart(
+    show: Open, runs: list[Path], scheme: str
+) -> None:
+    page = show(runs, color_scheme=scheme)
+    read = "names => names.map((name) => getComputedStyle(document.body).getPropertyValue(name))"
+    colours = page.evaluate(read, [f"--s{n}" for n in range(6)])
+    linear = [_linear(colour.strip()) for colour in colours]
+    for eyes in (np.eye(3), PROTANOPIA, DEUTERANOPIA):
+        seen = [_lab(eyes @ colour) for colour in linear]
+        for a, b in itertools.combinations(seen, 2):
+            assert np.linalg.norm(a - b) > 15  # CIE76
+
+
+#: What colour-blind eyes see, in linear RGB: Machado, Oliveira, Fernandes (2009), severity 1.
+PROTANOPIA = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                       [-0.003882, -0.048116, 1.051998]])  # fmt: skip
+DEUTERANOPIA = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                         [-0.011820, 0.042940, 0.968881]])  # fmt: skip
+TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750],
+                   [0.0193339, 0.1191920, 0.9503041]])  # fmt: skip
+
+
+def _linear(colour: str) -> Any:
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def _lab(linear: Any) -> Any:
+    xyz = np.clip(TO_XYZ @ np.clip(linear, 0, 1), 0, None) / [0.95047, 1, 1.08883]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
 def test_a_swept_knob_is_a_curve_in_its_order(show: Open, tmp_path: Path) -> None:
@@ -220,9 +309,9 @@ def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:
     page = show([run], "em")
     for number in range(len(HOSTILE)):
         page.locator(f"#list tr[data-q=q{number}] button").evaluate("button => button.click()")
-        page.locator("#trace > .quiet", has_text=re.compile(f"^q{number}\\b")).first.wait_for()
+        page.locator("#asked", has_text=re.compile(f"^q{number}\\b")).wait_for()
     assert page.evaluate("window.hacked") is None
-    assert page.locator("#trace script, #list script, main img").count() == 0
+    assert page.locator("#question script, #list script, main img").count() == 0
 
 
 def test_a_trace_shows_prompts_their_difference_and_the_tree(show: Open, tmp_path: Path) -> None:
@@ -254,7 +343,10 @@ def test_a_trace_shows_prompts_their_difference_and_the_tree(show: Open, tmp_pat
     assert texts[:2] == [
         "system:\nAnswer.\nThink of <b>Oslo</b> first.\nBe brief.", "assistant:\nThe reply itself"
     ]  # fmt: skip
-    assert last.locator("pre .good").all_text_contents() == ["+ Think of <b>Oslo</b> first.\n"]
+    last.locator("details details > summary").first.evaluate("node => node.click()")
+    last.locator("pre .good").first.wait_for(state="attached")
+    words = last.locator("pre .good").all_text_contents()
+    assert "".join(words).split() == ["Think", "of", "<b>Oslo</b>", "first."]
     inner = last.locator("> ul > li > ul > li")
     assert inner.evaluate("node => node.firstChild.textContent") == "Who?"
     assert inner.locator("> .quiet").inner_text().strip() == "(call 2, 3)"
@@ -273,14 +365,15 @@ def test_new_records_change_the_page_in_place(browser: Any, tmp_path: Path) -> N
         page.fill("#find", "red sky")
         page.locator("#list tbody button").first.click()
         page.wait_for_selector(".sides")
-        assert "3/6" in page.locator("#programs tbody").inner_text()
+        assert "3/6" in page.locator("#programs tbody").text_content()
         more = [*first, *(answered(f"r{n}", "Oslo") for n in range(2))]
         make_run(tmp_path / "vanilla", more, questions=6)
-        page.locator("#programs tbody", has_text="5/6").wait_for(timeout=10_000)
+        page.locator("#programs tbody", has_text="5/6").wait_for(state="attached", timeout=10_000)
         assert page.evaluate("window.same")  # no reload
         assert page.input_value("#find") == "red sky"
-        assert page.locator("#count").inner_text() == "5 of 5 questions"
         assert page.locator(".sides").count() == 1
+        page.keyboard.press("Escape")
+        assert page.locator("#count").inner_text() == "5 of 5 questions"
         assert "left" in page.locator("#programs tbody").inner_text()
     finally:
         page.close()

@@ -1,8 +1,9 @@
 """All tests of one metric over several runs, made once and corrected together.
 
 Tables, advice, `compare` of many and the page speak from one family, so that no word contradicts
-another. Every arm is compared with the best and, where there is one, with the baseline; all of
-these tests are one family for Holm's correction (1979).
+another. Every arm is compared with the best and, where there is one, with the baseline; a compiled
+one also with what it was compiled from. All of these tests are one family for Holm's correction
+(1979).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,11 +23,12 @@ class Standing:
     """One arm of a family.
 
     `mean` is over the questions of the family that the arm has a score of, seeds pooled, and
-    `interval` its 95 % interval, by clusters. `to_best` and `to_baseline` are this arm minus the
-    best, and minus the baseline: None for that arm itself, and where there is no baseline. Of such
-    a comparison the words are in `verdict` (of this arm: better, worse, equivalent, no difference
-    shown), `p_adjusted` is Holm's over the family, `interval` is at 95 % and `corrected_interval`
-    at the level that the correction leaves it: it excludes 0 just where the verdict says so.
+    `interval` its 95 % interval, by clusters. `to_best`, `to_baseline` and `to_before` are this arm
+    minus the best, minus the baseline, and minus what it was compiled from: None for that arm
+    itself, and where there is no such arm. Of such a comparison the words are in `verdict` (of
+    this arm: better, worse, equivalent, no difference shown), `p_adjusted` is Holm's over the
+    family, `interval` is at 95 % and `corrected_interval` at the level that the correction leaves
+    it: it excludes 0 just where the verdict says so.
     """
 
     runs: Arm
@@ -34,6 +36,7 @@ class Standing:
     interval: Interval | None
     to_best: Comparison | None
     to_baseline: Comparison | None
+    to_before: Comparison | None
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,13 @@ def make_family(
     prefer: Sequence[float] = (),
     barred: Collection[int] = (),
     margin: float | None = None,
+    befores: Mapping[int, int] | None = None,
 ) -> Family:
     """The family of `arms`, each the runs of one program (seeds), for `metric`.
 
-    `common` leaves out questions that some run has not. Of arms with equal means that with the
-    least of `prefer` (such as its cost) is the best; then the first. The arms at the places
-    `barred` cannot be the best.
+    `befores` has the place of what a compiled arm was compiled from, by its own. `common` leaves
+    out questions that some run has not. Of arms with equal means that with the least of `prefer`
+    (such as its cost) is the best; then the first. The arms at the places `barred` cannot be it.
 
     Raises:
         CompareError: the runs are over other data or questions, share none with a score, or were
@@ -96,31 +100,55 @@ def make_family(
     places = [at for at in range(len(arms)) if at not in barred]
     best = _best(places, means, prefer, higher=kind.higher_is_better)
     method = Method(clusters=clusters, margin=margin)
+    befores = befores or {}
     pairs = [(best, at) for at in range(len(arms)) if at != best]
     if baseline is not None and baseline != best:
         pairs += [(baseline, at) for at in range(len(arms)) if at not in (baseline, best)]
+    for after, before in befores.items():
+        if (before, after) not in pairs and (after, before) not in pairs:
+            pairs.append((before, after))
     tests = correct([compare_arms(arms[a], arms[b], metric, qids, method) for a, b in pairs])
     of_pair = dict(zip(pairs, tests, strict=True))
+
+    def compared(before: int | None, after: int) -> Comparison | None:
+        """One test, looked at from the end that is wanted."""
+        if before is None:
+            return None
+        if (after, before) in of_pair:
+            return of_pair[after, before].reversed()
+        return of_pair.get((before, after))
+
     standings = []
     for at, arm in enumerate(arms):
-        to_baseline = None
-        if baseline is not None and at != baseline:
-            to_baseline = of_pair.get((baseline, at))
-            if at == best:  # one test, looked at from its other end
-                to_baseline = of_pair[best, baseline].reversed()
         standings.append(
-            Standing(arm, means[at], intervals[at], of_pair.get((best, at)), to_baseline)
+            Standing(
+                runs=arm,
+                mean=means[at],
+                interval=intervals[at],
+                to_best=compared(best, at),
+                to_baseline=compared(baseline, at),
+                to_before=compared(befores.get(at), at),
+            )
         )
     return Family(metric, qids, clusters, tuple(standings), best, baseline, len(tests))
 
 
 def default_baseline(runs: Sequence[Evaluation]) -> int | None:
-    """The place of the run that others are set against: the one run of plain `vanilla`, or None."""
+    """The place of the run that others are set against, or None.
+
+    It is the one run of plain `vanilla`, else the only run of a program as it is: not compiled,
+    and without votes.
+    """
     plain = []
     for at, run in enumerate(runs):
-        if run.card.program == "vanilla" and not run.card.identity.get("compiled"):
+        identity = run.card.identity
+        if not identity.get("compiled") and identity.get("votes", 1) == 1:
             plain.append(at)
-    return plain[0] if len(plain) == 1 else None
+    vanilla = [at for at in plain if runs[at].card.program == "vanilla"]
+    for places in (vanilla, plain):
+        if len(places) == 1:
+            return places[0]
+    return None
 
 
 def _pooled(arm: Arm, metric: str, qids: Sequence[str]) -> dict[str, float]:

@@ -145,7 +145,7 @@ def cost_difference(
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
     """Ids of the questions that both runs have; all of both, unless `common`."""
-    if _origin(a) != _origin(b):  # a file may have another name
+    if origin(a) != origin(b):  # a file may have another name
         key = "name" if a.card.data.name != b.card.data.name else "digest"
         length = None if key == "name" else 16
         theirs, ours = (getattr(run.card.data, key)[:length] for run in (a, b))
@@ -165,7 +165,7 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
     return shared
 
 
-def _origin(run: Evaluation) -> str:
+def origin(run: Evaluation) -> str:
     """The digest of the data; of a twin, whose questions have the same ids, of the original."""
     return str(run.card.data_card.get("twin_of") or run.card.data.digest)
 

@@ -13,7 +13,7 @@ votes-V/           not compiled, V votes a question: what the compiled arm's tok
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ _GROWTH = 1.5
 ZERO_SHOT, FORM = "zero-shot", "form"
 COMPILED, COMPILED_FORM = "compiled", "compiled-form"
 VOTES = "votes"
+#: Gives the run in a folder.
+Opener = Callable[[Path], Evaluation]
 #: Arm A and arm B; a difference is B minus A.
 Pair = tuple[str, str]
 
@@ -275,7 +277,7 @@ class Verdict:
         }
 
 
-def reread(folder: Path) -> Verdict:
+def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
     """The verdict in `folder`, computed again from its records; asks nothing."""
     path = folder / VERDICT
     if not path.is_file():
@@ -287,7 +289,7 @@ def reread(folder: Path) -> Verdict:
         looks = looks_of(stored)
     except (TypeError, KeyError):
         raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
-    return assemble(folder, design, looks)
+    return assemble(folder, design, looks, reopen)
 
 
 def schedule(first: int, most: int) -> list[int]:
@@ -303,8 +305,12 @@ def looks_of(stored: Mapping[str, Any]) -> list[Look]:
     return [Look(**look) for look in stored.get("looks", ())]
 
 
-def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdict:
+def assemble(
+    folder: Path, design: Design, looks: Sequence[Look] = (), reopen: Opener = reopen
+) -> Verdict:
     """The verdict on the finished runs in `folder`, by `design`, after `looks`.
+
+    `reopen` gives the run in a folder, such as one that is open already.
 
     CompareError where the arms are over different questions, RunError where one is missing.
     """

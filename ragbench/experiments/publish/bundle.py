@@ -18,7 +18,8 @@ from typing import Any
 import ragbench
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.publish.archive import pack
-from ragbench.experiments.report.tables import label_runs, row_of_run
+from ragbench.experiments.report.names import label_runs
+from ragbench.experiments.report.tables import row_of_run
 from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import write_whole
 from ragbench.experiments.store.schema import CARD, DATABASE

@@ -7,10 +7,19 @@ from typing import Any
 
 from ragbench.experiments.compare.paired import EVIDENCE, RunComparison
 from ragbench.experiments.compare.spending import per_question
-from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Look, Verdict
+from ragbench.experiments.compare.verdicts import (
+    COMPILED,
+    COMPILED_FORM,
+    FORM,
+    VOTES,
+    ZERO_SHOT,
+    Look,
+    Verdict,
+)
 from ragbench.experiments.recommend import Advice
+from ragbench.experiments.report.names import label_runs, name_of_system
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
-from ragbench.experiments.report.tables import evidence_lines, label_runs, measured, money
+from ragbench.experiments.report.tables import evidence_lines, measured, money
 from ragbench.experiments.routers import RouterAdvice
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison, PriceOfLooking
@@ -30,6 +39,8 @@ COMPARED = (
 #: What machines get beside them; people read it as a sentence.
 FOR_MACHINES = (
     Column("verdict", for_machines=True),
+    Column("corrected_low", for_machines=True),
+    Column("corrected_high", for_machines=True),
     Column("n_needed", for_machines=True),
     Column("n_least", for_machines=True),
     Column("seeds_needed", for_machines=True),
@@ -84,7 +95,11 @@ def memory_lines(result: RunComparison) -> list[str]:
 
 
 def compared(c: Comparison) -> dict[str, Any]:
-    """The row of a comparison under `COMPARED` and `FOR_MACHINES`."""
+    """The row of a comparison under `COMPARED` and `FOR_MACHINES`.
+
+    The corrected interval excludes 0 just where the verdict says better or worse.
+    """
+    corrected = c.corrected_interval
     return {
         "n": c.n,
         **with_interval("a", c.mean_a, c.interval_a),
@@ -93,6 +108,8 @@ def compared(c: Comparison) -> dict[str, Any]:
         "p": c.p_adjusted,
         "detectable": c.minimum_detectable,
         "verdict": c.verdict,
+        "corrected_low": corrected.low if corrected else None,
+        "corrected_high": corrected.high if corrected else None,
         "n_needed": c.n_needed,
         "n_least": c.n_least,
         "seeds_needed": c.seeds_needed,
@@ -175,15 +192,13 @@ def advice_table(advice: Advice) -> Table:
             "evidence": evidence,
             "why": arm.why,
         }
-        if arm.spending["cost_usd"] is not None:
-            row["cost_usd"] = 1000 * arm.spending["cost_usd"]
         rows.append(row)
     columns = (
         Column("program"),
         Column(advice.metric, kind="score", interval=True),
         Column("below_best", "below the best", "gain", interval=True),
         Column("p", "p (Holm)", "score", drop=2),
-        Column("cost_usd", "$/1,000", "usd", drop=3),
+        Column("cost_usd", "$/1,000", "usd_1000", drop=3),
         Column("tokens", kind="amount", drop=4),
         Column("calls", kind="amount", drop=5),
         Column("evidence", "right with evidence", "share", drop=1),
@@ -194,10 +209,14 @@ def advice_table(advice: Advice) -> Table:
 
 def verdict_report(verdict: Verdict) -> Report:
     """Conclusions and what a reader must know beside them; then every number."""
+    for metric in verdict.design.metrics:
+        yield headline_of(verdict, metric)
+        yield from (f"  {line}" for line in control_lines(verdict, metric))
+    yield price_line(verdict)
     yield from summary_lines(verdict)
     rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
     yield Table("conclusions", (Column("metric"), Column("conclusion")), rows, for_machines=True)
-    yield _arms(verdict)
+    yield arms_table(verdict)
     by_seed = list(zip(verdict.design.seeds, verdict.arms[COMPILED], strict=True))
     for metric in verdict.design.metrics if len(by_seed) > 1 else ():
         cells = (f"{seed}: {_mean(run, metric) or 0.0:.3f}" for seed, run in by_seed)
@@ -235,6 +254,77 @@ def verdict_report(verdict: Verdict) -> Report:
     yield f"verdict: {verdict.folder}"
 
 
+#: First word of what the contrast with zero-shot shows -> the headline's.
+_HEADLINE = {"better": "HELPS", "worse": "HURTS", "equivalent": "CHANGES NOTHING THAT MATTERS"}
+
+
+def headline_of(verdict: Verdict, metric: str) -> str:
+    """The verdict in one sentence with its numbers.
+
+    Such as "Compiling ircot (bootstrap, 50 questions, 3 seeds) HELPS: f1 .430 -> .688, +.258
+    [+.140, +.362], p 0.001, 80 questions".
+    """
+    c = verdict.contrasts[ZERO_SHOT, COMPILED][metric]
+    card = verdict.sidecars[0]
+    n = len(verdict.sidecars)
+    program = name_of_system(verdict.arms[ZERO_SHOT][0].card)
+    seeds = "1 seed" if n == 1 else f"{n} seeds"
+    how = f"({card.optimizer.get('name')}, {len(card.data.train.ids)} questions, {seeds})"
+    word = _HEADLINE.get(c.verdict.replace(",", " ").split()[0], "IS NOT SHOWN TO HELP")
+    if "usually" in verdict.conclusion(metric):
+        word = f"USUALLY {word}"
+    alone = ""
+    if not verdict.design.of_optimizer(verdict.distinct_programs):
+        alone = f"; said of {verdict.subject} alone"
+    p = "p < 0.001" if (c.p_adjusted or 0.0) < 0.001 else f"p {c.p_adjusted:.3f}"
+    return (
+        f"Compiling {program} {how} {word}: {metric} {c.mean_a:.3f} -> {c.mean_b:.3f}, "
+        f"{gain_words(c)}, {p}, {c.n} questions{alone}"
+    )
+
+
+def gain_words(c: Comparison) -> str:
+    """A difference with its 95 % interval."""
+    ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]" if c.interval else ""
+    return f"{c.difference:+.3f}{ends}"
+
+
+def control_lines(verdict: Verdict, metric: str) -> list[str]:
+    """Whether it is more than the answer's form, and more than tokens; and what the seeds gave."""
+    lines = []
+    for pair, good, other in (
+        ((FORM, COMPILED_FORM), "not only the form", "with the form repaired"),
+        ((VOTES, COMPILED), "not only more tokens", "against votes for as many tokens"),
+    ):
+        if pair in verdict.contrasts:
+            c = verdict.contrasts[pair][metric]
+            words = good if c.verdict.startswith("better") else f"{other}: {c.verdict}"
+            lines.append(f"{words}, {gain_words(c)} against {pair[0]}")
+    runs = verdict.arms[COMPILED]
+    means = " ".join(_shown_mean(run, metric) for run in runs)
+    failed = sum(run.summary.failed for arm in verdict.arms.values() for run in arm)
+    changed = f"fixed {len(verdict.fixed)}, broke {len(verdict.broken)}; failed {failed}, scored 0"
+    lines.append(f"seeds {means}; {changed}" if len(runs) > 1 else changed)
+    return lines
+
+
+def _shown_mean(run: Evaluation, metric: str) -> str:
+    mean = _mean(run, metric)
+    return "unknown" if mean is None else f"{mean:.3f}"
+
+
+def price_line(verdict: Verdict) -> str:
+    """What compiling costs, a question and once, and when that pays for itself."""
+    spent = verdict.spending
+    usd = spent.usd
+    times = "unknown" if spent.ratio is None else f"{spent.ratio:.2f} times"
+    line = f"price: {times} the tokens a question"
+    if usd.before is not None and usd.after is not None:
+        line += f" (${1000 * usd.after:.2f} against ${1000 * usd.before:.2f} for 1,000)"
+    once = "of unknown price" if usd.once is None else f"${usd.once:.4f}"
+    return f"{line}; one compile {once}; in $: {usd.words()}"
+
+
 def summary_lines(verdict: Verdict) -> list[str]:
     """The verdict in words, with what a reader must know beside it."""
     lines = []
@@ -269,13 +359,14 @@ def summary_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _arms(verdict: Verdict) -> Table:
+def arms_table(verdict: Verdict) -> Table:
+    """A row for each arm, its seeds pooled."""
     columns = (
         Column("arm"), Column("runs", kind="count", drop=3), Column("n", kind="count", drop=2),
         *(Column(metric, kind="mean", interval=True) for metric in verdict.design.metrics),
         Column(EVIDENCE, "evidence", "score", drop=1),
         Column("failed", kind="count"), Column("calls", kind="amount", drop=4),
-        Column("tokens", kind="amount"), Column("cost_usd", "cost $", "usd"),
+        Column("tokens", kind="amount"), Column("cost_usd", "$/1,000", "usd_1000"),
         Column("seconds", "s", "seconds", drop=6),
     )  # fmt: skip
     return Table("arms", columns, [_arm(verdict, name) for name in verdict.arms])

@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("asked", kind="count", drop=6),
     Column("em", "EM", "score", interval=True, drop=1),
     Column("f1", "F1", "score", interval=True, drop=1),
-    Column("cost_usd", "cost $", "usd", drop=5),
+    Column("cost_usd", "$/1,000", "usd_1000", drop=3),
 )
 
 
@@ -38,7 +38,7 @@ def run_list_report(folder: Path) -> Report:
         except (RunError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             broken.append(path)
     if rows:
-        yield Table("runs", _COLUMNS, rows, notes=["cost is per question"])
+        yield Table("runs", _COLUMNS, rows)
     else:
         yield f"no runs under {folder}"
     for path in broken:

@@ -21,7 +21,8 @@ from ragbench.errors import needs_extra
 Format = Literal["table", "json", "csv", "markdown", "latex", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
 Kind = Literal[
-    "text", "count", "score", "mean", "gain", "amount", "usd", "seconds", "share", "number"
+    "text", "count", "score", "mean", "gain", "amount", "usd", "usd_1000", "seconds", "share",
+    "number",
 ]
 Row = Mapping[str, Any]
 
@@ -33,6 +34,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "gain": lambda x: f"{x:+.3f}",
     "amount": lambda x: f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}",
     "usd": lambda x: f"{x:,.{2 if abs(x) >= 100 else 6 if 0 < abs(x) < 0.001 else 4}f}",
+    "usd_1000": lambda x: usd_of_1000(x),
     "seconds": lambda x: f"{x:.1f}",
     "share": lambda x: f"{x:.0%}",
     "number": lambda x: f"{x:.4g}",
@@ -55,7 +57,8 @@ class Column:
     them there. None is shown as "-", a sum of dollars that is None as "unknown". `most` is how many
     characters of a text people see. On a narrow terminal the columns with the largest `drop` are
     left out first, those with 0 never; what is the same in all rows goes before what differs. One
-    that is `for_machines` is in every format but that of a terminal.
+    that is `for_machines` is in every format but that of a terminal. `usd_1000` is the kind of
+    dollars a question, which people see for 1,000.
     """
 
     name: str
@@ -79,7 +82,7 @@ class Column:
         """The value as people read it, such as "0.412 [0.351, 0.473]"."""
         value = row.get(self.name)
         if value is None or value == "":
-            return "unknown" if self.kind == "usd" and self.name in row else "-"
+            return "unknown" if self.kind.startswith("usd") and self.name in row else "-"
         if self.kind == "text" or isinstance(value, str):
             text = printable(str(value))
             cut = self.most and len(text) > self.most
@@ -129,6 +132,12 @@ class Table:
 
 #: Lines of prose and tables, in the order in which they are read.
 Report = Iterable[str | Table]
+
+
+def usd_of_1000(usd: float) -> str:
+    """What a question costs, as dollars for 1,000 questions; two figures below 10 cents."""
+    amount = 1000 * usd
+    return f"{amount:.2g}" if 0 < abs(amount) < 0.1 else f"{amount:,.2f}"
 
 
 def ends_of(name: str) -> tuple[str, str]:

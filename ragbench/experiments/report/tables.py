@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
+from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import (
@@ -21,7 +20,7 @@ from ragbench.experiments.runs.summary import (
     stop_lines,
     summarize,
 )
-from ragbench.experiments.store import RunCard, RunFolder, StoredRecords
+from ragbench.experiments.store import RunFolder, StoredRecords
 from ragbench.metrics import GROUPINGS, get_metric, mean_interval
 from ragbench.metrics.retrieval import shown as shown_pids
 from ragbench.record import Record
@@ -29,13 +28,6 @@ from ragbench.record import Record
 if TYPE_CHECKING:
     from ragbench.experiments.runs.summary import Evaluation, Summary
 
-#: Settings that are named at the most where runs of one name differ.
-SETTINGS = 4
-#: Fields of an identity that the card has in another form.
-_SHOWN = frozenset({"k", "lm", "api_base", "dataset"})
-#: Settings that are named where any two runs differ in them, of whatever programs these are.
-_ALWAYS = ("LM", "retriever")
-_HASH = re.compile(r"(?:\w+:)?[0-9a-f]{16,}")
 #: Share of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
 #: Share of right answers without their evidence above which a line says what that means.
@@ -52,7 +44,7 @@ _COLUMNS = (
     Column("path", kind="amount", drop=9),
     Column("searches", kind="amount", drop=8),
     Column("tokens", kind="amount", drop=4),
-    Column("cost_usd", "cost $", "usd", drop=2),
+    Column("cost_usd", "$/1,000", "usd_1000", drop=2),
     Column("index_usd", "index $", "usd", drop=3),
     Column("p50_s", "p50 s", "seconds", drop=5),
     Column("p95_s", "p95 s", "seconds", drop=7),
@@ -68,8 +60,8 @@ _QUESTION = (
 )
 #: What stands below a table of runs.
 LEGEND = (
-    "calls, path (longest chain of calls), searches, tokens and cost are per question, as if "
-    "nothing were cached"
+    "calls, path (longest chain of calls), searches and tokens are per question, $ for 1,000, as "
+    "if nothing were cached"
 )
 LEGEND_OF_MARK = (
     "\u2020: in most questions the first search can give every passage, or the index has no "
@@ -192,80 +184,6 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     if not index:
         left_out.add("index_usd")
     return [column for column in _COLUMNS if column.name not in left_out]
-
-
-def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
-    """A name for each run: its program, and the settings that tell it from others of that program.
-
-    Where runs of any programs had different LMs or retrievers, these are named too.
-    Runs that no setting tells apart have their folder's name, too.
-    """
-    cards = [evaluation.card for evaluation in evaluations]
-    settings, names = list(map(settings_of, cards)), list(map(name_of_system, cards))
-    labels = []
-    for card, mine, name in zip(cards, settings, names, strict=True):
-        like = [theirs for theirs, other in zip(settings, names, strict=True) if other == name]
-        differing = [
-            key for key in mine
-            if any(mine[key] != each.get(key) for each in like)
-            or (key in _ALWAYS and any(mine[key] != each.get(key, mine[key]) for each in settings))
-        ]  # fmt: skip
-        if "retriever" in differing:  # another one has other settings
-            differing = [key for key in differing if not key.startswith("retriever.")]
-        words = filter(None, (_setting(card, key, mine[key]) for key in differing))
-        labels.append(", ".join([name, *list(words)[:SETTINGS]]))
-    twice = {label for label, n in Counter(labels).items() if n > 1}
-    return [
-        f"{label}, {evaluation.folder.name}" if label in twice else label
-        for label, evaluation in zip(labels, evaluations, strict=True)
-    ]
-
-
-def _setting(card: RunCard, key: str, value: Any) -> str:
-    """A setting in words; empty where there are none for it.
-
-    A hash stands as the name of what was given for it.
-    """
-    if value in (None, "", False):
-        return ""
-    if not _HASH.fullmatch(str(value)):
-        return f"{key}={value}"
-    given = (card.config or {}).get(key)
-    if not isinstance(given, str):
-        return ""
-    if key != "compiled":
-        return f"{key}={Path(given).name}"
-    return Path(given).name  # what a card names is never opened: it may be anywhere
-
-
-def settings_of(card: RunCard) -> dict[str, Any]:
-    """Setting -> value of all that can change a record, knobs first."""
-    identity, of_retriever = card.identity, card.identity.get("retriever_set") or {}
-    return {
-        **card.knobs, "data": card.data.name, "LM": card.model,
-        **{name: value for name, value in identity.items()
-           if name not in _SHOWN and not isinstance(value, dict)},
-        **{f"retriever.{name}": value for name, value in of_retriever.items()},
-    }  # fmt: skip
-
-
-def name_of_system(card: RunCard) -> str:
-    """The program, its variant, the knobs that differ from it, and what else was done to it.
-
-    Two runs of one name have one set of knobs.
-    """
-    variant, identity = card.knobs.get("variant", ""), card.identity
-    votes = identity.get("votes", 1)
-    words = [] if variant in ("", "default") else [str(variant)]
-    for knob, value in card.changed_knobs.items():
-        words.append(f"{knob}={value}")
-    return (
-        card.system
-        + (f" ({', '.join(words)})" if words else "")
-        + (" compiled" if identity.get("compiled") else "")
-        + (", form repaired" if identity.get("form") else "")
-        + (f", {votes} votes" if votes > 1 else "")
-    )
 
 
 def group_table(evaluations: Sequence[Evaluation]) -> Table:

@@ -1,286 +1,266 @@
-"""What the page shows of runs, read once from their folders: JSON for the browser to draw.
+"""The JSON that the browser draws: programs, one family of tests a metric, questions, traces.
 
 Every question is taken in the order of its id, so that nothing depends on the order of records.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from ragbench.errors import CompareError, ConfigError, RunError
-from ragbench.experiments import store
-from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.compare import paired
-from ragbench.experiments.recommend import SPENDING, advise
+from ragbench.errors import CompareError, ConfigError
+from ragbench.experiments.compare.family import Family, Standing, default_baseline, make_family
+from ragbench.experiments.compare.paired import compare_arms, shared_questions
+from ragbench.experiments.recommend import Advice, advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
-from ragbench.experiments.report.sweep import validated
-from ragbench.experiments.report.table import Column, Table, with_interval
+from ragbench.experiments.report.names import in_common, lm_aliases
+from ragbench.experiments.report.page.board import Board, Json, Program, cell, scores_of
+from ragbench.experiments.report.table import with_interval
 from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.settings import lm_name, plain_settings
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.logs import get
-from ragbench.metrics import JUDGED, Method, cause_of, correct, get_metric
-from ragbench.record import Record
+from ragbench.metrics import GROUPINGS, Comparison, Method, correct
 
-Json = dict[str, Any]
-
-#: Metrics that the page offers where a run has them.
-METRICS = ("f1", "em", "recall", tables.EVIDENCE, *JUDGED)
 #: Questions of a run whose traces the page unpacks together.
 PIECE = 40
-#: With more runs than these, only some can be chosen as baseline.
-BASELINES = 12
-#: Settings in which a compiled program differs from what it was compiled from.
-_OF_COMPILING = frozenset({"compiled", "compiled_files"})
 #: What of a record its trace leaves out: the page has it elsewhere, or not at all.
 _ELSEWHERE = frozenset({"question", "counts", "extra", "decomposition"})
-#: The table of a verdict, a sweep or a tune.
-_COLUMNS = (
-    Column("name", "contrast or program"), Column("metric"), Column("n", kind="count"),
-    Column("score", kind="score", interval=True),
-    Column("difference", kind="gain", interval=True), Column("verdict", "verdict or knobs"),
-)  # fmt: skip
-
-_log = get(__name__)
-
-
-@dataclass
-class Board:
-    """The runs of a page, what each is called, and the metrics that any of them has."""
-
-    runs: Sequence[Evaluation]
-    names: Sequence[str]
-    metrics: Sequence[str]
-    metric: str
-    artefacts: Sequence[Json] = ()
-
-    @property
-    def qids(self) -> list[str]:
-        return sorted({qid for run in self.runs for qid in run.records})
-
-
-def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
-    """The run folders that `paths` are or hold, and the verdicts, sweeps and tunes among them."""
-    folders: dict[Path, None] = {}
-    artefacts = []
-    for path in paths:
-        folders |= dict.fromkeys([path] if store.is_run(path) else store.runs_under(path))
-        for kind in ("verdict", "sweep", "tune"):
-            for file in sorted({*path.glob(f"{kind}.json"), *path.glob(f"*/{kind}.json")}):
-                try:
-                    artefacts.append(_artefact(kind, file))
-                except (RunError, AttributeError, KeyError, TypeError, ValueError) as error:
-                    _log.warning("%s is left out: %s", file, error)
-    if not folders:
-        raise RunError(
-            f"no run in {', '.join(map(str, paths))}: give folders of runs, verdicts, sweeps, tunes"
-        )
-    return list(folders), artefacts
-
-
-def _artefact(kind: str, file: Path) -> Json:
-    """The contrasts of a verdict or a sweep, or the front of a tune, as cells to read."""
-    found, rows = store.read_object(file), []
-    for c in found.get("contrasts", ()):
-        name = f"{c['cell']} - {c['baseline']}" if kind == "sweep" else f"{c['b']} - {c['a']}"
-        for metric, scores in (c["scores"] if kind == "sweep" else {c["metric"]: c}).items():
-            gain = with_interval("difference", scores["difference"], scores["interval"])
-            rows.append(
-                {"name": name, "metric": metric, "score": scores["mean_b"], **scores, **gain}
-            )
-    for path in sorted((file.parent / "front").glob("*")) if kind == "tune" else ():
-        card = read_sidecar(path)
-        knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
-        rows.append({"name": path.name, **validated(card), "verdict": knobs})
-    table = [[column.heading for column in _COLUMNS], *Table(kind, _COLUMNS, rows).cells()]
-    said = {str(metric): str(words) for metric, words in found.get("conclusions", {}).items()}
-    return {"kind": kind, "folder": file.parent.as_posix(), "conclusions": said, "table": table}
-
-
-def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
-    """The page of the runs in `paths`."""
-    get_metric(metric)
-    folders, artefacts = find_runs(paths)
-    scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
-    spending = [get_metric(name).score for name in SPENDING]
-    runs = []
-    for folder in folders:
-        try:
-            run = Evaluation.of(store.RunFolder(folder))
-        except RunError as error:
-            _log.warning("%s is left out: %s", folder, error)
-            continue
-        if run.records:
-            taken = [*spending, *paired.MEASURES.values()]
-            run.read([*scores.values(), *taken, _cell, paired.question])
-            runs.append(run)
-        else:
-            _log.warning("%s is left out: it has no records", folder)
-    if not runs:
-        raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
-    known = [name for name in scores if any(_scores(run, name) for run in runs)]
-    if metric not in known:
-        raise RunError(
-            f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "
-            "`ragbench score`"
-        )
-    return Board(runs, tables.label_runs(runs), known, metric, artefacts)
-
-
-def _scores(run: Evaluation, metric: str) -> dict[str, float]:
-    """The scores of the questions that have one; four decimals, as few characters as can be."""
-    column = run.records.column(get_metric(metric).score)
-    return {q: int(x) if x == int(x) else round(x, 4) for q, x in column.items() if x is not None}
-
-
-def _cell(record: Record) -> Json:
-    """What the list of questions shows of a record, and its question."""
-    cause = cause_of(record)
-    return {
-        "answer": None if record.failed else (record.answer or "")[:200],
-        "cause": cause.name if cause else "",
-        "titles": {passage.title or passage.pid for passage in record.passages},
-        "question": {"question": record.question, "gold": record.answers[0], "type": record.qtype},
-    }
 
 
 def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     """All that the page shows but for the traces of its questions."""
-    qids, cells = board.qids, [run.records.column(_cell) for run in board.runs]
-    causes = sorted({cell["cause"] for column in cells for cell in column.values()} - {""})
+    qids = board.qids
+    cells = [run.records.column(cell) for run in board.runs]
+    causes = sorted({each["cause"] for column in cells for each in column.values()} - {""})
     number = {cause: at for at, cause in enumerate(causes)}
-    baselines = _baselines(board)
-    contrasts = {m: _contrasts(board, m, baselines) for m in board.metrics}
     questions = []
+    answers: list[list[Any]] = [[] for _ in cells]
+    asked: list[list[int]] = [[] for _ in cells]
+    why: list[list[int]] = [[] for _ in cells]
     for qid in qids:
-        asked = [column[qid] for column in cells if qid in column]
-        titles = sorted(set().union(*(cell["titles"] for cell in asked)))
-        questions.append({**asked[0]["question"], "qid": qid, "titles": titles})
+        titles = set[str]()
+        question: Json = {}
+        for at, column in enumerate(cells):
+            shown = column.get(qid, {})
+            answers[at].append(shown.get("answer"))
+            asked[at].append(int(bool(shown)))
+            why[at].append(number.get(shown.get("cause"), -1))
+            titles |= shown.get("titles", set())
+            question = question or shown.get("question", {})
+        questions.append({**question, "qid": qid, "titles": sorted(titles)})
+    scores = {}
+    for name in board.metrics:
+        scores[name] = [list(map(scores_of(run, name).get, qids)) for run in board.runs]
+    groups = []
+    for places in board.groups:
+        runs = [board.runs[at] for place in places for at in board.programs[place].runs]
+        groups.append({"about": in_common(runs, len({qid for run in runs for qid in run.records}))})
     return {
         "title": title,
         "live": live,
         "piece": PIECE,
-        "about": _about(board, len(qids)),
         "metric": board.metric,
         "metrics": list(board.metrics),
-        "baselines": baselines,
+        "groups": groups,
+        "programs": [_program(board, program) for program in board.programs],
         "runs": [_run(board, at) for at in range(len(board.runs))],
+        "lms": _lms(board.runs),
         "causes": causes,
         "questions": questions,
-        "answers": [[column.get(q, {}).get("answer") for q in qids] for column in cells],
-        "asked": [[int(q in column) for q in qids] for column in cells],
-        "why": [[number.get(column.get(q, {}).get("cause"), -1) for q in qids] for column in cells],
-        "scores": {name: [list(map(_scores(run, name).get, qids)) for run in board.runs]
-                   for name in board.metrics},
-        "contrasts": contrasts,
-        "advice": {name: _advice(board, name, contrasts[name]) for name in board.metrics},
+        "answers": answers,
+        "asked": asked,
+        "why": why,
+        "scores": scores,
+        "families": {name: [_family(board, name, places) for places in board.groups]
+                     for name in board.metrics},
         "artefacts": list(board.artefacts),
     }  # fmt: skip
 
 
-def _about(board: Board, questions: int) -> str:
-    """What the runs have in common: data, number of questions, LM and retriever."""
-    cards = [run.card for run in board.runs]
-    parts = [
-        {card.data.name for card in cards},
-        {f"{questions:,} questions"},
-        {card.model for card in cards},
-        {str(card.identity.get("retriever", "")) for card in cards},
-    ]
-    return " · ".join(next(iter(part)) for part in parts if len(part) == 1 and any(part))
+def _lms(runs: Sequence[Evaluation]) -> list[list[str]]:
+    """The short name of each LM, and its whole names with the addresses that it was asked at."""
+    aliases = lm_aliases([run.card for run in runs])
+    whole: dict[str, dict[str, None]] = {}
+    for run in runs:
+        whole.setdefault(aliases[lm_name(run.card.model)], {})[run.card.model] = None
+    return [[alias, ", ".join(names)] for alias, names in whole.items()]
 
 
 def _run(board: Board, at: int) -> Json:
     run = board.runs[at]
-    without, right = tables.without_evidence(run.records)
-    causes = Counter(cell["cause"] for cell in run.records.column(_cell).values())
+    [place] = [n for n, program in enumerate(board.programs) if at in program.runs]
+    program = board.programs[place]
+    seed = f", {run.folder.name}" if len(program.runs) > 1 else ""
     return {
-        **tables.row_of_run(run),
-        "name": board.names[at],
+        "name": program.name + seed,
+        "program": place,
         "folder": run.folder.as_posix(),
-        "program": run.card.program,
-        "before": _before(board, at),
-        "asked": run.card.questions or run.summary.n,
-        "done": run.progress.complete,
-        "means": {name: tables.measured(run.records, name) | {"n": len(scores)}
-                  for name in board.metrics if (scores := _scores(run, name))},
+        "card": run.card.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def _program(board: Board, program: Program) -> Json:
+    """The row of a program; what a question takes is the mean over its runs."""
+    runs = [board.runs[at] for at in program.runs]
+    first = runs[0]
+    rows = [tables.row_of_run(run) for run in runs]
+    row: Json = {}
+    for name in rows[0]:
+        values = [each[name] for each in rows]
+        row[name] = None if None in values else fmean(values)
+    without = 0
+    right = 0
+    for run in runs:
+        lacking, correct_answers = tables.without_evidence(run.records)
+        without += lacking
+        right += correct_answers
+    causes: Counter[str] = Counter()
+    for run in runs:
+        causes.update(each["cause"] for each in run.records.column(cell).values())
+    del causes[""]
+    settings = plain_settings(first.card)
+    return {
+        **row,
+        "n": rows[0]["n"],
+        "failed": sum(each["failed"] for each in rows),
+        "name": program.name,
+        "runs": program.runs,
+        "group": program.group,
+        "before": program.before,
+        "system": first.card.system,
+        "compiled": bool(first.card.identity.get("compiled")),
+        "model": ", ".join(dict.fromkeys(run.card.model for run in runs)),
+        "folder": first.folder.as_posix(),
+        "asked": first.card.questions or first.summary.n,
+        "done": all(run.progress.complete for run in runs),
+        "means": {name: _mean(runs, name) for name in board.metrics},
+        "by": _by_group(first, board.metrics),
         "without_evidence": without,
         "right": right,
-        "billed_usd": run.summary.billed.cost_usd,
-        "causes": {cause: n for cause, n in causes.items() if cause},
-        "settings": {k: v for k, v in _settings(run).items() if isinstance(v, int | float | str)},
-        "card": run.card.model_dump(mode="json", exclude_defaults=True),
+        "billed_usd": _billed(runs),
+        "causes": dict(causes),
+        "settings": {k: v for k, v in settings.items() if isinstance(v, int | float | str)},
     }  # fmt: skip
 
 
-def _settings(run: Evaluation) -> Json:
-    """All that can change a record, but for what compiling made of it."""
-    return {k: v for k, v in tables.settings_of(run.card).items() if k not in _OF_COMPILING}
+def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
+    """The mean of all questions of the runs; its interval where there is one run."""
+    rows = [tables.measured(run.records, metric) for run in runs]
+    values = [value for row in rows if (value := row[metric]) is not None]
+    n = len(scores_of(runs[0], metric))
+    if len(rows) == 1:
+        return {**rows[0], "n": n}
+    mean = fmean(values) if len(values) == len(rows) else None
+    return {**with_interval(metric, mean, None), "n": n}
 
 
-def _before(board: Board, at: int) -> int | None:
-    """The run of the same settings, data and LM that was not compiled, for a compiled one."""
-    mine = board.runs[at]
-    for number, other in enumerate(board.runs if mine.card.identity.get("compiled") else ()):
-        same_data = other.card.data.digest == mine.card.data.digest
-        plain = not other.card.identity.get("compiled")
-        if same_data and plain and _settings(other) == _settings(mine):
-            return number
-    return None
+def _billed(runs: Sequence[Evaluation]) -> float | None:
+    paid = [run.summary.billed.cost_usd for run in runs]
+    known = [usd for usd in paid if usd is not None]
+    return sum(known) if len(known) == len(paid) else None
 
 
-def _baselines(board: Board) -> list[int]:
-    """The runs that others may be set against: vanilla first, compiled programs last."""
-    numbers = sorted(
-        range(len(board.runs)),
-        key=lambda at: (bool(board.runs[at].card.identity.get("compiled")),
-                        board.runs[at].card.program != "vanilla", at),
-    )  # fmt: skip
-    befores = [before for at in numbers if (before := _before(board, at)) is not None]
-    return list(dict.fromkeys([*numbers[:BASELINES], *befores]))
+def _by_group(run: Evaluation, metrics: Sequence[str]) -> list[Json]:
+    """Mean and n of each kind of question, by hops and type."""
+    rows = []
+    for name, column in GROUPINGS.items():
+        members: dict[str, list[str]] = {}
+        for qid, key in run.records.column(column).items():
+            if key is not None:
+                members.setdefault(str(key), []).append(qid)
+        for key in sorted(members) if len(members) > 1 else ():
+            row: Json = {"by": name, "group": key, "n": len(members[key])}
+            for metric in metrics:
+                scores = scores_of(run, metric)
+                values = [scores[qid] for qid in members[key] if qid in scores]
+                row[metric] = fmean(values) if values else None
+            rows.append(row)
+    return rows
 
 
-def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int, dict[int, Json]]:
-    """Baseline -> run -> the paired difference from it; p-values by Holm over the baseline's runs.
+def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
+    """The tests of a metric over the finished programs at `places`, and what they advise.
 
-    Runs over other data, of other judges, or that share no question with the metric, have none.
+    Runs whose answer's form was repaired are controls of a verdict, which has their tests.
     """
-    shown: dict[int, dict[int, Json]] = {}
-    for a in baselines:
-        family, left = {}, board.runs[a]
-        for b, other in enumerate(board.runs):
-            with suppress(CompareError):
-                if a != b:
-                    qids = sorted(paired.shared_questions(left, other, common=True))
-                    method = Method(clusters=clusters_of(left.records.only(qids)))
-                    family[b] = paired.compare_arms([left], [other], metric, qids, method)
-        corrected = correct(list(family.values()))
-        shown[a] = {b: compared(c) for b, c in zip(family, corrected, strict=True)}
+    finished = []
+    for at in places:
+        arm = [board.runs[run] for run in board.programs[at].runs]
+        control = arm[0].card.identity.get("form")
+        if not control and all(run.progress.complete for run in arm):
+            finished.append(at)
+    arms = {at: [board.runs[run] for run in board.programs[at].runs] for at in finished}
+    names = [board.programs[at].name for at in finished]
+    shown: Json = {"baseline": None, "best": None, "standings": {}, "n": 0, "tests": 0}
+    place_of = {id(arm[0]): at for at, arm in arms.items()}
+    family: Family | None = None
+    try:
+        advice = advise(list(arms.values()), metric, labels=names, common=True)
+        family = advice.family
+        shown["advice"] = _advice(advice, place_of)
+    except (CompareError, ConfigError):  # one program, or no measure of accuracy
+        family = _without_advice(list(arms.values()), metric)
+    if family is not None:
+        places_of_family = [place_of[id(each.runs[0])] for each in family.standings]
+        baseline = family.baseline
+        for at, standing in zip(places_of_family, family.standings, strict=True):
+            shown["standings"][at] = _standing(standing, metric)
+        shown["n"] = len(family.questions)
+        shown["clusters"] = len(set(family.clusters.values()))
+        shown["tests"] = family.tests
+        shown["best"] = places_of_family[family.best]
+        shown["baseline"] = None if baseline is None else places_of_family[baseline]
+    for at, arm in arms.items():
+        before = board.programs[at].before
+        standing = shown["standings"].get(at, {})
+        if before in arms and not standing.get("before"):
+            alone = _alone(arms[before], arm, metric)
+            if alone is not None:
+                shown["standings"].setdefault(at, {})["before"] = compared(alone)
     return shown
 
 
-def _advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) -> Json:
-    """What `recommend` says of the finished runs; empty where it cannot choose.
-
-    A compiled program counts where it is shown better than what it was compiled from.
-    """
-    some = []
-    for at, run in enumerate(board.runs):
-        before = _before(board, at)
-        gain = None if before is None else contrasts.get(before, {}).get(at)
-        if run.progress.complete and (gain is None or gain["verdict"].startswith("better")):
-            some.append(at)
-    names = [board.names[at] for at in some]
+def _without_advice(arms: Sequence[Sequence[Evaluation]], metric: str) -> Family | None:
+    if len(arms) < 2:
+        return None
     try:
-        found = advise([board.runs[at] for at in some], metric, labels=names, common=True)
-    except (CompareError, ConfigError):  # one run, other data, or no measure of accuracy
-        return {}
-    best = some[names.index(found.best.label)]
-    use = None if found.use is None else some[names.index(found.use.label)]
-    return {"use": use, "best": best, "sentences": found.sentences()}
+        baseline = default_baseline([arm[0] for arm in arms])
+        return make_family(arms, metric, common=True, baseline=baseline)
+    except CompareError:
+        return None
+
+
+def _alone(
+    before: Sequence[Evaluation], after: Sequence[Evaluation], metric: str
+) -> Comparison | None:
+    """A compiled program against what it was compiled from, where the family has not both."""
+    try:
+        qids = sorted(shared_questions(before[0], after[0], common=True))
+        method = Method(clusters=clusters_of(before[0].records.only(qids)))
+        return correct([compare_arms(before, after, metric, qids, method)])[0]
+    except CompareError:
+        return None
+
+
+def _standing(standing: Standing, metric: str) -> Json:
+    shown: Json = with_interval(metric, standing.mean, standing.interval)
+    for name in ("best", "baseline", "before"):
+        comparison = getattr(standing, f"to_{name}")
+        shown[name] = compared(comparison) if comparison else None
+    return shown
+
+
+def _advice(advice: Advice, place_of: dict[int, int]) -> Json:
+    """What `recommend` says, with the places of the programs that it speaks of."""
+    use, rival = advice.use, advice.rival
+    return {
+        "use": None if use is None else place_of[id(use.run)],
+        "best": place_of[id(advice.best.run)],
+        "rival": None if rival is None else place_of[id(rival.run)],
+        "sentences": advice.sentences(),
+        "why": {place_of[id(arm.run)]: arm.why for arm in advice.arms},
+    }
 
 
 def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Iterator[Json]:

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import RagbenchError, RunError
-from ragbench.experiments.report.page.data import Board, find_runs, make_board, page_data, pieces
+from ragbench.experiments.report.page.board import Board, find_runs, make_board
+from ragbench.experiments.report.page.data import page_data, pieces
+from ragbench.experiments.report.table import written
+from ragbench.experiments.report.tables import run_table
 from ragbench.experiments.store import DATABASE, state_of, write_whole
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
@@ -54,10 +57,20 @@ def page_of(board: Board, *, title: str = "ragbench report") -> str:
             packed = base64.b64encode(gzip.compress(text, compresslevel=6, mtime=0)).decode()
             kind = f'type="application/octet-stream" id="piece-{at}-{number}"'
             traces.append(f"<script {kind}>{packed}</script>")
-    return _page(page_data(board, title=title), traces, "")
+    return _page(page_data(board, title=title), traces, "", _plain(board))
 
 
-def _page(data: Any, traces: list[str], also_allowed: str) -> str:
+def _plain(board: Board) -> str:
+    """The table and the sentences for a browser that runs no script."""
+    firsts = [board.runs[program.runs[0]] for program in board.programs]
+    table = written(run_table(firsts, [program.name for program in board.programs]), "html")
+    sentences = []
+    for artefact in board.artefacts:
+        sentences += artefact.get("headlines", {}).values()
+    return table + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
+
+
+def _page(data: Any, traces: list[str], also_allowed: str, plain: str = "") -> str:
     assets = resources.files("ragbench.experiments.report.page") / "assets"
     names = ("page.html", "page.css", "vendor/d3.min.js", "vendor/plot.min.js", "page.js")
     page, style, *scripts = (assets.joinpath(name).read_text("utf-8") for name in names)
@@ -71,6 +84,7 @@ def _page(data: Any, traces: list[str], also_allowed: str) -> str:
     parts = {
         "POLICY": policy + also_allowed,
         "TITLE": html.escape(data["title"]),
+        "PLAIN": plain,
         "STYLE": style,
         "DATA": text,
         "TRACES": "\n".join(traces),
@@ -92,6 +106,7 @@ class LiveServer(ThreadingHTTPServer):
         self.folder, self.metric = folder, metric
         self._lock = threading.Lock()
         self._made: tuple[str, Board, Any] | None = None
+        self._runs: dict[Path, Any] = {}
         super().__init__(("127.0.0.1", port), _Handler)
 
     def version(self) -> str:
@@ -103,7 +118,7 @@ class LiveServer(ThreadingHTTPServer):
         with self._lock:
             version = self.version()
             if self._made is None or self._made[0] != version:
-                board = make_board([self.folder], self.metric)
+                board = make_board([self.folder], self.metric, self._runs)
                 data = page_data(board, title=f"ragbench: {self.folder}", live=True)
                 self._made = (version, board, {**data, "version": version})
             return self._made[1:]

@@ -1,0 +1,138 @@
+"""What runs are called: the program, and what tells it from others; what they share is said once.
+
+A person sees short names: an LM without provider and address, a retriever or data set alone. Where
+most runs have one LM or retriever, only the others name theirs.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragbench.experiments.runs.settings import lm_name, settings_of
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import RunCard
+
+#: Settings that are named at the most where runs of one name differ.
+SETTINGS = 4
+#: Settings that are named where any two runs differ in them, of whatever programs these are.
+_ALWAYS = ("LM", "retriever")
+#: Settings whose value says what it is.
+_BARE = ("LM", "retriever", "data")
+_HASH = re.compile(r"(?:\w+:)?[0-9a-f]{16,}")
+
+
+def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
+    """A name for each run: its program, and the settings that tell it from others of that program.
+
+    Runs that no setting tells apart have their folder's name, too.
+    """
+    cards = [evaluation.card for evaluation in evaluations]
+    settings = list(map(settings_of, cards))
+    names = list(map(name_of_system, cards))
+    usual = {key: usual_value(settings, key) for key in _ALWAYS}
+    aliases = lm_aliases(cards)
+    labels = []
+    for card, own, name in zip(cards, settings, names, strict=True):
+        alike = [other for other, called in zip(settings, names, strict=True) if called == name]
+        words = []
+        for key in _differing(own, alike, usual):
+            value = aliases[own[key]] if key == "LM" else own[key]
+            word = _setting(card, key, value)
+            if word:
+                words.append(word)
+        labels.append(", ".join([name, *words[:SETTINGS]]))
+    twice = {label for label, n in Counter(labels).items() if n > 1}
+    distinct = []
+    for label, evaluation in zip(labels, evaluations, strict=True):
+        distinct.append(f"{label}, {evaluation.folder.name}" if label in twice else label)
+    return distinct
+
+
+def usual_value(settings: Sequence[Mapping[str, Any]], key: str) -> Any:
+    """The value of `key` that more than half of the runs have; None where there is none."""
+    counts = Counter(str(each[key]) for each in settings if key in each)
+    for value, n in counts.most_common(1):
+        if 2 * n > len(settings):
+            return value
+    return None
+
+
+def lm_aliases(cards: Sequence[RunCard]) -> dict[str, str]:
+    """LM -> its name without the provider, or with it where two would have one name."""
+    models = dict.fromkeys(lm_name(card.model) for card in cards)
+    short = {model: model.rpartition("/")[2] or model for model in models}
+    counts = Counter(short.values())
+    return {model: alias if counts[alias] == 1 else model for model, alias in short.items()}
+
+
+def _differing(
+    own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]], usual: Mapping[str, Any]
+) -> list[str]:
+    """The settings to name of a run, whose namesakes have the settings `alike`."""
+    keys = []
+    for key, value in own.items():
+        if key in usual:
+            named = str(value) != usual[key]
+        else:
+            named = any(value != other.get(key) for other in alike)
+        if named:
+            keys.append(key)
+    if "retriever" in keys:  # another one has other settings
+        keys = [key for key in keys if not key.startswith("retriever.")]
+    return keys
+
+
+def _setting(card: RunCard, key: str, value: Any) -> str:
+    """A setting in words; empty where there are none for it.
+
+    A hash stands as the name of what was given for it.
+    """
+    if value in (None, "", False):
+        return ""
+    if not _HASH.fullmatch(str(value)):
+        return str(value) if key in _BARE else f"{key}={value}"
+    given = (card.config or {}).get(key)
+    if not isinstance(given, str):
+        return ""
+    if key != "compiled":
+        return f"{key}={Path(given).name}"
+    return Path(given).name  # what a card names is never opened: it may be anywhere
+
+
+def name_of_system(card: RunCard) -> str:
+    """The program, its variant, the knobs that differ from it, and what else was done to it.
+
+    Two runs of one name have one set of knobs.
+    """
+    variant, identity = card.knobs.get("variant", ""), card.identity
+    votes = identity.get("votes", 1)
+    words = [] if variant in ("", "default") else [str(variant)]
+    for knob, value in card.changed_knobs.items():
+        words.append(f"{knob}={value}")
+    return (
+        card.system
+        + (f" ({', '.join(words)})" if words else "")
+        + (" compiled" if identity.get("compiled") else "")
+        + (", form repaired" if identity.get("form") else "")
+        + (f", {votes} votes" if votes > 1 else "")
+    )
+
+
+def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
+    """What runs share, such as "hotpotqa, 100 questions, distractor · m-small · bm25"."""
+    cards = [evaluation.card for evaluation in evaluations]
+    settings = list(map(settings_of, cards))
+    aliases = lm_aliases(cards)
+    data = {card.data.name for card in cards}
+    words = [*data, f"{questions:,} questions"] if len(data) == 1 else [f"{questions:,} questions"]
+    kinds = {card.data.setting for card in cards}
+    if len(kinds) == 1:
+        words += filter(None, kinds)
+    parts = [", ".join(words)]
+    for key in _ALWAYS:
+        value = usual_value(settings, key)
+        if value not in (None, "", "None"):
+            parts.append(aliases.get(value, value) if key == "LM" else value)
+    return " · ".join(parts)

@@ -1,0 +1,130 @@
+"""What verdicts, sweeps, tunes and races say, as the page opens with it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ragbench.experiments import store
+from ragbench.experiments.artifacts import read_sidecar
+from ragbench.experiments.compare.verdicts import Verdict, reread
+from ragbench.experiments.report.comparison import (
+    arms_table,
+    compared,
+    control_lines,
+    headline_of,
+    price_line,
+)
+from ragbench.experiments.report.sweep import validated
+from ragbench.experiments.report.table import Column, Table, with_interval
+from ragbench.experiments.runs.summary import Evaluation
+
+Json = dict[str, Any]
+Opener = Callable[[Path], Evaluation]
+#: Kind of artefact -> the file that it leaves.
+FILES = {"verdict": "verdict.json", "sweep": "sweep.json", "tune": "tune.json",
+         "race": "choose.json"}  # fmt: skip
+_FRONT = (
+    Column("name", "program"), Column("metric"), Column("n", kind="count"),
+    Column("score", kind="score", interval=True),
+    Column("difference", kind="gain", interval=True), Column("knobs"),
+)  # fmt: skip
+
+
+def read_artefact(kind: str, file: Path, reopen: Opener) -> tuple[Json, list[list[Path]]]:
+    """The artefact that left `file`, and the folders of runs that are seeds of one program."""
+    stored = store.read_object(file)
+    artefact: Json = {"kind": kind, "folder": file.parent.as_posix()}
+    seeds: list[list[Path]] = []
+    if kind == "verdict":
+        verdict = reread(file.parent, reopen)
+        artefact |= _verdict(verdict)
+        seeds = [[run.folder for run in runs] for runs in verdict.arms.values()]
+    elif kind == "sweep":
+        artefact |= _sweep(stored, file.parent)
+    elif kind == "race":
+        artefact |= _race(stored)
+    else:
+        artefact["table"] = _front(file.parent)
+    return artefact, seeds
+
+
+def _verdict(verdict: Verdict) -> Json:
+    contrasts = []
+    for (a, b), by_metric in verdict.contrasts.items():
+        for metric, comparison in by_metric.items():
+            contrasts.append({"name": f"{b} - {a}", "metric": metric, **compared(comparison)})
+    return {
+        "headlines": {metric: headline_of(verdict, metric) for metric in verdict.design.metrics},
+        "controls": {metric: control_lines(verdict, metric) for metric in verdict.design.metrics},
+        "price": price_line(verdict),
+        "contrasts": contrasts,
+        "table": _cells(arms_table(verdict)),
+        "compiled": verdict.arms["compiled"][0].folder.as_posix(),
+    }
+
+
+def _sweep(stored: Mapping[str, Any], folder: Path) -> Json:
+    contrasts = []
+    for contrast in stored["contrasts"]:
+        for metric, scores in contrast["scores"].items():
+            corrected = scores.get("corrected_interval") or {}
+            contrasts.append(
+                {
+                    "cell": contrast["cell"],
+                    "baseline": contrast["baseline"],
+                    "metric": metric,
+                    "n": scores["n"],
+                    "verdict": scores["verdict"],
+                    **with_interval("difference", scores["difference"], scores["interval"]),
+                    "corrected_low": corrected.get("low"),
+                    "corrected_high": corrected.get("high"),
+                }
+            )
+    cells = []
+    for cell in stored["cells"]:
+        cells.append(
+            {
+                "label": cell["cell"],
+                "folder": _cell_folder(folder, cell["folder"]),
+                "state": cell["state"],
+                "reason": cell["reason"],
+            }
+        )
+    return {"cells": cells, "contrasts": contrasts}
+
+
+def _cell_folder(folder: Path, name: str) -> str:
+    return (folder / "cells" / name).as_posix()
+
+
+def _race(stored: Mapping[str, Any]) -> Json:
+    exits = {left["program"]: left for left in stored["exits"]}
+    runners = []
+    for runner in stored["programs"]:
+        left = exits.get(runner["name"])
+        usd = runner["usd"]
+        runners.append(
+            {
+                "name": runner["name"],
+                "questions": runner["questions"],
+                "score": runner["score"],
+                "usd_1k": None if usd is None else 1000 * usd,
+                "why": f"{left['reason']}, {left['winner']}".rstrip(", ") if left else "",
+            }
+        )
+    saved = f"{1 - stored['share']:.0%} of the questions of the full table were not asked"
+    return {"sentence": stored["advice"], "saved": saved, "runners": runners,
+            "metric": stored["metric"], "stream": stored["stream"]}  # fmt: skip
+
+
+def _front(folder: Path) -> list[list[str]]:
+    rows = []
+    for path in sorted((folder / "front").glob("*")):
+        card = read_sidecar(path)
+        knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
+        rows.append({"name": path.name, **validated(card), "knobs": knobs})
+    return _cells(Table("tune", _FRONT, rows))
+
+
+def _cells(table: Table) -> list[list[str]]:
+    return [[column.heading for column in table.columns], *table.cells()]

@@ -1,0 +1,197 @@
+"""What a page is of: runs, opened once, the programs that they are runs of, and artefacts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import CompareError, RunError
+from ragbench.experiments import store
+from ragbench.experiments.compare import paired
+from ragbench.experiments.recommend import SPENDING
+from ragbench.experiments.report import tables
+from ragbench.experiments.report.names import label_runs
+from ragbench.experiments.report.page.artefacts import FILES, read_artefact
+from ragbench.experiments.runs.clusters import varies_with
+from ragbench.experiments.runs.settings import compiled_from
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.logs import get
+from ragbench.metrics import GROUPINGS, JUDGED, cause_of, get_metric
+from ragbench.record import Record
+
+Json = dict[str, Any]
+#: Metrics that the page offers where a run has them.
+METRICS = ("f1", "em", "recall", tables.EVIDENCE, *JUDGED)
+_log = get(__name__)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A row of the page: one program, with the places of its runs (seeds), and of its data.
+
+    `before` is the place of the program that it was compiled from, None where there is none.
+    """
+
+    name: str
+    runs: tuple[int, ...]
+    group: int
+    before: int | None = None
+
+
+@dataclass
+class Board:
+    """The runs of a page, the programs that they are of, and the metrics that any of them has.
+
+    Runs over one data set are of one group; programs are compared within a group.
+    """
+
+    runs: Sequence[Evaluation]
+    programs: Sequence[Program]
+    metrics: Sequence[str]
+    metric: str
+    artefacts: Sequence[Json] = field(default_factory=list)
+
+    @property
+    def qids(self) -> list[str]:
+        return sorted({qid for run in self.runs for qid in run.records})
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The places of the programs of each group."""
+        groups: list[list[int]] = []
+        for at, program in enumerate(self.programs):
+            while len(groups) <= program.group:
+                groups.append([])
+            groups[program.group].append(at)
+        return groups
+
+
+def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]]:
+    """The run folders that `paths` are or hold; kind and file of each artefact among them."""
+    folders: dict[Path, None] = {}
+    files = []
+    for path in paths:
+        folders |= dict.fromkeys([path] if store.is_run(path) else store.runs_under(path))
+        for kind, name in FILES.items():
+            for file in sorted({*path.glob(name), *path.glob(f"*/{name}")}):
+                files.append((kind, file))
+    if not folders:
+        raise RunError(
+            f"no run in {', '.join(map(str, paths))}: give folders of runs, verdicts, sweeps, tunes"
+        )
+    return list(folders), files
+
+
+def make_board(
+    paths: Sequence[Path], metric: str = "f1", kept: dict[Path, Any] | None = None
+) -> Board:
+    """The page of the runs in `paths`; runs in `kept` that have not changed are not read again.
+
+    Raises:
+        RunError: there is no run with a record, or none has the metric.
+    """
+    get_metric(metric)
+    folders, files = find_runs(paths)
+    scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
+    spending = [get_metric(name).score for name in SPENDING]
+    columns = [*scores.values(), *spending, *paired.MEASURES.values(), cell, paired.question,
+               varies_with, *GROUPINGS.values()]  # fmt: skip
+    runs = {}
+    for folder in folders:
+        try:
+            run = _opened(folder, columns, {} if kept is None else kept)
+        except RunError as error:
+            _log.warning("%s is left out: %s", folder, error)
+            continue
+        if run.records:
+            runs[folder] = run
+        else:
+            _log.warning("%s is left out: it has no records", folder)
+    if not runs:
+        raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
+    known = [name for name in scores if any(scores_of(run, name) for run in runs.values())]
+    if metric not in known:
+        raise RunError(
+            f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "
+            "`ragbench score`"
+        )
+    artefacts, seeds = _artefacts(files, runs)
+    every = list(runs.values())
+    return Board(every, _programs(every, seeds), known, metric, artefacts)
+
+
+def _opened(
+    folder: Path, columns: Sequence[Callable[[Record], Any]], kept: dict[Path, Any]
+) -> Evaluation:
+    state = store.state_of(folder / store.DATABASE)
+    if folder in kept and kept[folder][0] == state:
+        unchanged: Evaluation = kept[folder][1]
+        return unchanged
+    run = Evaluation.of(store.RunFolder(folder))
+    run.read(columns)
+    kept[folder] = (state, run)
+    return run
+
+
+def _artefacts(
+    files: Sequence[tuple[str, Path]], runs: dict[Path, Evaluation]
+) -> tuple[list[Json], list[list[Path]]]:
+    """The artefacts that can be read, and the folders of runs that are seeds of one program."""
+
+    def reopen(folder: Path) -> Evaluation:
+        return runs[folder]
+
+    artefacts = []
+    seeds = []
+    for kind, file in files:
+        try:
+            artefact, together = read_artefact(kind, file, reopen)
+        except (RunError, CompareError, AttributeError, KeyError, TypeError, ValueError) as error:
+            _log.warning("%s is left out: %s", file, error)
+            continue
+        artefacts.append(artefact)
+        seeds += together
+    return artefacts, seeds
+
+
+def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> list[Program]:
+    """A program for the runs of each of `seeds`, and for each other run."""
+    place = {run.folder: at for at, run in enumerate(runs)}
+    arms: list[tuple[int, ...]] = []
+    pooled = set[int]()
+    for folders in seeds:
+        if len(folders) > 1 and all(folder in place for folder in folders):
+            arms.append(tuple(place[folder] for folder in folders))
+            pooled |= set(arms[-1])
+    arms += [(at,) for at in range(len(runs)) if at not in pooled]
+    arms.sort()
+    firsts = [runs[arm[0]] for arm in arms]
+    befores = compiled_from(firsts)
+    names = label_runs(firsts)
+    data: dict[str, int] = {}
+    programs = []
+    for at, arm in enumerate(arms):
+        group = data.setdefault(paired.origin(firsts[at]), len(data))
+        programs.append(Program(names[at], arm, group, befores.get(at)))
+    return programs
+
+
+def scores_of(run: Evaluation, metric: str) -> dict[str, float]:
+    """The scores of the questions that have one; four decimals, as few characters as can be."""
+    column = run.records.column(get_metric(metric).score)
+    scores: dict[str, float] = {}
+    for qid, score in column.items():
+        if score is not None:
+            scores[qid] = int(score) if score == int(score) else round(score, 4)
+    return scores
+
+
+def cell(record: Record) -> Json:
+    """What the list of questions shows of a record, and its question."""
+    cause = cause_of(record)
+    return {
+        "answer": None if record.failed else (record.answer or "")[:200],
+        "cause": cause.name if cause else "",
+        "titles": {passage.title or passage.pid for passage in record.passages},
+        "question": {"question": record.question, "gold": record.answers[0], "type": record.qtype},
+    }

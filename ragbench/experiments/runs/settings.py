@@ -1,0 +1,49 @@
+"""What was set in a run that can change a record, and which run a compiled one began as."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import RunCard
+
+#: Fields of an identity that the card has in another form.
+_SHOWN = frozenset({"k", "lm", "api_base", "dataset"})
+#: Settings in which a compiled program differs from what it was compiled from.
+_OF_COMPILING = frozenset({"compiled", "compiled_files"})
+
+
+def lm_name(model: str) -> str:
+    """The name of a model without its address: one model at nine servers is one LM."""
+    return model.partition("@")[0]
+
+
+def settings_of(card: RunCard) -> dict[str, Any]:
+    """Setting -> value of all that can change a record, knobs first."""
+    settings = {**card.knobs, "data": card.data.name, "LM": lm_name(card.model)}
+    for name, value in card.identity.items():
+        if name not in _SHOWN and not isinstance(value, dict):
+            settings[name] = value
+    for name, value in (card.identity.get("retriever_set") or {}).items():
+        settings[f"retriever.{name}"] = value
+    return settings
+
+
+def plain_settings(card: RunCard) -> dict[str, Any]:
+    """`settings_of` but for what compiling made of them."""
+    settings = settings_of(card)
+    return {name: value for name, value in settings.items() if name not in _OF_COMPILING}
+
+
+def compiled_from(runs: Sequence[Evaluation]) -> dict[int, int]:
+    """The place of each compiled run -> that of the run of its settings, data and LM before it."""
+    befores = {}
+    for at, run in enumerate(runs):
+        if not run.card.identity.get("compiled"):
+            continue
+        for place, other in enumerate(runs):
+            same_data = other.card.data.digest == run.card.data.digest
+            plain = not other.card.identity.get("compiled")
+            if plain and same_data and plain_settings(other.card) == plain_settings(run.card):
+                befores[at] = place
+                break
+    return befores
