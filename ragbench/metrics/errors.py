@@ -255,11 +255,9 @@ _JOINED = re.compile(r"(?<=\d),(?=\d{3})|['\u2019]s?\b")
 _ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
 _LOOSE_WORD = re.compile(r"[^\W_]+")
 _DIGITS = {
-    word: str(number)
-    for number, word in enumerate(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    )
-}
+    "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6",
+    "seven": "7", "eight": "8", "nine": "9", "ten": "10",
+}  # fmt: skip
 
 
 def _holds(words: tuple[str, ...], phrase: tuple[str, ...]) -> bool:

@@ -138,12 +138,14 @@ def predicted_pids(record: Record) -> set[str] | None:
         return None
     pids: dict[Any, str] = {p.title: p.pid for p in reversed(record.passages)}
     pids |= {number: p.pid for number, p in enumerate(record.passages, start=1)}
-    titles = [item[0] if _is_fact(item) else item for item in items]
-    points = [isinstance(item, int) or _is_fact(item) for item in items]
-    return {
-        pids.get(name, f"no passage {name}") if pointing else str(name)
-        for name, pointing in zip(titles, points, strict=True)
-    }
+    cited = set()
+    for item in items:
+        name = item[0] if _is_fact(item) else item
+        if isinstance(item, int) or _is_fact(item):
+            cited.add(pids.get(name, f"no passage {name}"))
+        else:
+            cited.add(str(name))
+    return cited
 
 
 @once

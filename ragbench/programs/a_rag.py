@@ -239,18 +239,20 @@ class ChunkTools(tools.Toolbox):
 
         self.trace.search_by(found, query, k=k)
         if not matches:
-            if self.knobs.semantic_search:
-                alternative = ", or semantic_search"
-            else:
-                alternative = ""
-            advice = f"No chunk matches. Try one name or word alone{alternative}."
-            return tools.Seen("Nothing found." if similar else advice, (), (), empty=True)
-        entries = [self._show(match, similar=similar) for match in matches]
-        return tools.Seen(
-            "\n".join(line for line, _ in entries),
-            tuple(match.passage.pid for match in matches),
-            tuple(text for _, texts in entries for text in texts),
-        )
+            advice = "No chunk matches. Try one name or word alone"
+            if similar:
+                advice = "Nothing found"
+            elif self.knobs.semantic_search:
+                advice += ", or semantic_search"
+            return tools.Seen(f"{advice}.", (), (), empty=True)
+        lines: list[str] = []
+        texts: list[str] = []
+        for match in matches:
+            line, shown_texts = self._show(match, similar=similar)
+            lines.append(line)
+            texts += shown_texts
+        pids = tuple(match.passage.pid for match in matches)
+        return tools.Seen("\n".join(lines), pids, tuple(texts))
 
     def _show(self, match: Match, *, similar: bool) -> tuple[str, Sequence[str]]:
         passage = match.passage
@@ -296,9 +298,10 @@ def listed(value: Any, *, split: bool) -> list[str]:
         items = [] if value is None else [value]
     texts = [str(item) for item in items]
     if split:
-        texts = [piece for text in texts for piece in re.split(r"[,;\n]", text.strip("[] "))]
+        joined = "\n".join(text.strip("[] ") for text in texts)
+        texts = re.split(r"[,;\n]", joined)
     texts = [" ".join(text.split()).rstrip(" .").strip("\"'") for text in texts]
-    return [text for text in texts if text]
+    return list(filter(None, texts))
 
 
 def _number(text: str) -> int | None:

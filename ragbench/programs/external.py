@@ -199,11 +199,15 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     """The passages that the module says it used; texts stand for themselves."""
     output = prediction.get("passages") or prediction.get("context") or ()
     by_text = {str(passage): passage for passage in trace.passages}
-    return [
-        item if isinstance(item, Passage) else by_text.get(item) or Passage(f"text-{n}", "", item)
-        for n, item in enumerate([output] if isinstance(output, str) else output)
-        if isinstance(item, Passage | str)
-    ]
+    if isinstance(output, str):
+        output = [output]
+    passages = []
+    for number, item in enumerate(output):
+        if isinstance(item, Passage):
+            passages.append(item)
+        elif isinstance(item, str):
+            passages.append(by_text.get(item) or Passage(f"text-{number}", "", item))
+    return passages
 
 
 def keep_module(module: dspy.Module | type[dspy.Module], *, stands_for: str = "") -> str:

@@ -17,6 +17,7 @@ from pydantic import Field
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
 from ragbench.programs.core.indexed import IndexProgram
 from ragbench.programs.core.program import Reader, reading
+from ragbench.programs.core.text import numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
@@ -82,7 +83,7 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         texts = {fact: in_words(index.facts_read[fact]) for fact in facts}
         selected = facts
         if knobs.use_filter and facts:  # none is kept where the reply cannot be read
-            lines = [f"[{number}] {text}" for number, text in enumerate(texts.values(), start=1)]
+            lines = numbered(texts.values())
             reply = trace.ask(self.select, otherwise={"keep": []}, question=question, facts=lines)
             numbers = dict.fromkeys(reply.keep or [])
             selected = []

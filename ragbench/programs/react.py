@@ -10,6 +10,7 @@ paths, so the first sample of each stands before the second of any.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -205,11 +206,11 @@ def matching(passage: Passage, text: str, *, title_too: bool = False) -> list[tu
     """
     sought = text.lower()
     title_matches = title_too and sought in passage.title.lower()
-    return [
-        (i, sentence.strip())
-        for i, sentence in enumerate(core.sentences_of(passage))
-        if sought in sentence.lower() or (title_matches and i == 0)
-    ]
+    sentences = []
+    for index, sentence in enumerate(core.sentences_of(passage)):
+        if sought in sentence.lower() or (title_matches and index == 0):
+            sentences.append((index, sentence.strip()))
+    return sentences
 
 
 @dataclass(frozen=True)
@@ -271,19 +272,19 @@ class StepTree:
     def _taken(self, paths: Sequence[Path], steps_left: int) -> list[Path]:
         """The open paths after one more step each; finished ones leave their answers."""
         # The first sample of all paths comes before the second of any.
-        jobs = [(path, n) for n in range(len(self.loops)) for path in paths]
+        jobs = list(itertools.product(range(len(self.loops)), paths))
         turns = self.trace.fan_out(
-            lambda job: self.loops[job[1]].turn(job[0].done, steps_left), jobs
+            lambda job: self.loops[job[0]].turn(job[1].done, steps_left), jobs
         )
         turns_kept: list[tuple[Path, str, tools.Turn]] = []
-        for (path, n), turn in zip(jobs, turns, strict=False):
-            name = f"{path.name}.{n + 1}".lstrip(".")
+        for (sample, path), turn in zip(jobs, turns, strict=False):
+            name = f"{path.name}.{sample + 1}".lstrip(".")
             if turn.uses:
-                use = turn.uses[0]
-                uses = [step.use for step in path.done]
-                uses += [turn_kept.uses[0] for parent, _, turn_kept in turns_kept if parent is path]
-                likeness = (core.jaccard(use.shown, o.shown) for o in uses if o.tool == use.tool)
-                if max(likeness, default=0.0) >= ALIKE:
+                earlier = [step.use for step in path.done]
+                for parent, _, sibling in turns_kept:
+                    if parent is path:
+                        earlier.append(sibling.uses[0])
+                if any(_alike(turn.uses[0], use) for use in earlier):
                     self.trace.count("pruned_similar")
                 else:
                     turns_kept.append((path, name, turn))
@@ -312,3 +313,8 @@ class StepTree:
     def _note(self, action: str, name: str, turn: tools.Turn, **seen: Any) -> None:
         self.thoughts += filter(None, [turn.thought])
         self.trace.step(action, thought=turn.thought, notes={"path": name}, **seen)
+
+
+def _alike(a: tools.ToolUse, b: tools.ToolUse) -> bool:
+    """Whether `a` and `b` use the same tool with nearly the same words."""
+    return a.tool == b.tool and core.jaccard(a.shown, b.shown) >= ALIKE

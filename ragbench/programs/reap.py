@@ -416,12 +416,15 @@ def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
 
 
 def _listed(plan: Sequence[signatures.SubTask]) -> list[str]:
-    return [
-        f"{task.id}: {task.question}"
-        + (f" (after {', '.join(task.depends_on)})" if task.depends_on else "")
-        + (f" ({task.status})" if task.status != "open" else "")
-        for task in plan
-    ]
+    lines = []
+    for task in plan:
+        line = f"{task.id}: {task.question}"
+        if task.depends_on:
+            line += f" (after {', '.join(task.depends_on)})"
+        if task.status != "open":
+            line += f" ({task.status})"
+        lines.append(line)
+    return lines
 
 
 def _sampling(sample: int) -> dict[str, Any]:

@@ -220,10 +220,10 @@ class RLM(RAGProgram[RLMKnobs]):
             return list(solved.values())
         share = calls_left // len(questions)
         # Each child has a memo of its own, for else it would matter which is faster.
-        jobs = [
-            (branch.child(n, with_answers(text, questions, {}, trace.count), share), dict(memo))
-            for n, text in questions.items()
-        ]
+        jobs = []
+        for n, text in questions.items():
+            child = branch.child(n, with_answers(text, questions, {}, trace.count), share)
+            jobs.append((child, dict(memo)))
         at_once = trace.fan_out(lambda job: self._resolved(trace, *job), jobs, calls_each=0)
         for _, own in jobs:
             for key, answer in own.items():

@@ -80,15 +80,15 @@ class Grades:
 
     @property
     def likely(self) -> dict[str, Label]:
-        return {
-            name: max(grade, key=lambda label: grade[label]) for name, grade in vars(self).items()
-        }
+        return {name: max(grade, key=grade.__getitem__) for name, grade in vars(self).items()}
 
     def score(self, knobs: SelfRAGKnobs) -> float:
-        use = sum(
-            p * ((int(u) - 3) / 2 if knobs.signed_utility else int(u))
-            for u, p in self.utility.items()
-        )
+        use = 0.0
+        for label, share in self.utility.items():
+            rating: float = int(label)
+            if knobs.signed_utility:
+                rating = (rating - 3) / 2
+            use += share * rating
         backed = self.support.get("full", 0.0) + 0.5 * self.support.get("partial", 0.0)
         relevant = self.relevance.get("relevant", 0.0)
         return knobs.w_utility * use + knobs.w_support * backed + knobs.w_relevance * relevant

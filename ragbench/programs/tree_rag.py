@@ -18,6 +18,7 @@ from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
 from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.text import numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import SummaryTree, TreeSettings, fitting, tree as tree_search
 from ragbench.retrievers.lm_index.base import best_first
@@ -71,7 +72,7 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
         scores = tree.scores(trace.question)
         nodes = self._chosen(trace, scores, tree.shape)
         passages = [tree.passage(node, float(scores[node])) for node in nodes]
-        lines = [f"[{number}] {passage}" for number, passage in enumerate(passages, start=1)]
+        lines = numbered(passages)
         fit = len(fitting(lines, self.knobs.context_tokens)) or 1
         layers += [tree.layer_of(node) for node in nodes[:fit]]
         return passages[:fit]

@@ -48,8 +48,10 @@ class IndexProgram(RAGProgram[K]):
             return
         corpus = retriever.corpus
         questions = list(dict.fromkeys(questions))
-        places = [own for text in questions for own in corpus.contexts_of(text)]
-        rows = dict.fromkeys(row for own in places for row in own)
+        rows: dict[int, None] = {}
+        for text in questions:
+            for context in corpus.contexts_of(text):
+                rows.update(dict.fromkeys(context))
         with dspy.context(lm=self._index_lm()):
             self.index_kind.read_ahead(corpus.subset(list(rows)), progress, **self._settings())
         indexes = at_once(

@@ -139,12 +139,10 @@ def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
             cap = share
             break
         room -= size
-    cut = {
-        name: _cut(inputs[name], cap, newest=name in _GROWING)
-        for name, size in sizes.items()
-        if size > cap
-    }
-    shorter = {**inputs, **cut}
+    shorter = dict(inputs)
+    for name, size in sizes.items():
+        if size > cap:
+            shorter[name] = _cut(inputs[name], cap, newest=name in _GROWING)
     if sum(_size(shorter[name]) for name in sizes) < total:
         return shorter
     return None

@@ -39,6 +39,11 @@ def distinct(texts: Iterable[str]) -> list[str]:
     return [text for key, text in unlike.items() if key]
 
 
+def numbered(items: Iterable[object]) -> list[str]:
+    """Returns the text of each item after its number, as in `[1] first`."""
+    return [f"[{number}] {item}" for number, item in enumerate(items, start=1)]
+
+
 def answers_used(text: str) -> list[int]:
     """The numbers of the sub-questions whose answers `text` uses, in order."""
     return [int(braced or bare) for braced, bare in _PLACEHOLDER.findall(text)]

@@ -59,18 +59,24 @@ def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> 
     ]
 
 
+def _reference(line: str) -> str:
+    """Returns what stands for a line that was shown before: of a passage, its pid alone."""
+    if " | " in line:
+        return f"{line.partition(' | ')[0]} (shown above)"
+    return line
+
+
 def _marked(done: Sequence[Done]) -> list[Done]:
-    pids: set[str] = set()
+    seen: set[str] = set()
     steps = []
     for index, step in enumerate(done):
         lines = step.observation.split("\n")
-        text = "\n".join(
-            f"{line.partition(' | ')[0]} (shown above)" if line in pids and " | " in line else line
-            for line in lines
-        )
-        pids.update(lines)
-        repeated = step.repeats_one_of(done[:index])
-        steps.append(replace(step, observation=REPEATED if repeated else text))
+        if step.repeats_one_of(done[:index]):
+            text = REPEATED
+        else:
+            text = "\n".join(_reference(line) if line in seen else line for line in lines)
+        seen.update(lines)
+        steps.append(replace(step, observation=text))
     return steps
 
 

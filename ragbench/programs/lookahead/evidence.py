@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ragbench.programs.core import jaccard, render
+from ragbench.programs.core import jaccard
 from ragbench.programs.core.prompts import Line
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.retrievers import Passage, words_of
@@ -131,21 +131,26 @@ def reformulations(
     ones: the names of the weakest look-up, the question's keywords; the other look-ups.
     """
     weakest = sorted(looked_up, key=lambda item: (bool(item.passages), item.node.confidence))
-    first_queries = [query for item in weakest for query in item.queries[:1]]
+    first_queries: list[str] = []
+    for item in weakest:
+        first_queries += item.queries[:1]
     plain = [_without_question_words(query) for query in first_queries]
     bridges = [item for item in looked_up if item.node.op == "bridge"][:1] or looked_up[:1]
     after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
     pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
-    joined = {_without_question_words(query): 1 for item in pair for query in item.queries[:1]}
-    keywords = words_of(_without_question_words(question))
-    queries = [
-        *(_SYNONYM.sub(lambda m: SYNONYMS[m[1].lower()], query) for query in first_queries[:1]),
-        *plain[:1],
-        " ".join(joined) if len(joined) > 1 else "",
-        *(" ".join(_NAMES.findall(query)) for query in plain[:1]),
-        " ".join(keywords[:KEYWORDS]),
-        *plain[1:],
-    ]
+    joined: dict[str, None] = {}
+    for item in pair:
+        joined.update(dict.fromkeys(map(_without_question_words, item.queries[:1])))
+    queries: list[str] = []
+    for query in first_queries[:1]:
+        queries.append(_SYNONYM.sub(lambda match: SYNONYMS[match[1].lower()], query))
+        queries.append(plain[0])
+    if len(joined) > 1:
+        queries.append(" ".join(joined))
+    for query in plain[:1]:
+        queries.append(" ".join(_NAMES.findall(query)))
+    queries.append(" ".join(words_of(_without_question_words(question))[:KEYWORDS]))
+    queries += plain[1:]
     seen = {question_key(query) for query in (*tried, "")}
     fresh: dict[str, str] = {}
     for query in queries:
@@ -204,16 +209,3 @@ def _without_middle(line: str, max_tokens: int) -> str:
     room = max(max_tokens * CHARACTERS_PER_TOKEN - 5, 2)
     head = int(room * _HEAD)
     return line[:head].rsplit(" ", 1)[0] + " ... " + line[head - room :].split(" ", 1)[-1]
-
-
-def in_order(looked_up: Sequence[LookedUp], *, max_tokens: int) -> list[Evidence]:
-    """The evidence in the order found, each passage once, as far as it fits: nothing assembled."""
-    labelled: dict[str, tuple[str, Passage]] = {}
-    for item in looked_up:
-        for rank, passage in enumerate(item.passages, start=1):
-            labelled.setdefault(passage.pid, (f"{item.node.id}.{rank}", passage))
-    lines = render([passage for _, passage in labelled.values()], max_tokens=max_tokens)
-    return [
-        Evidence(label, passage, Line(f"[{label}] {line.partition('] ')[2]}", passage.pid))
-        for (label, passage), line in zip(labelled.values(), lines, strict=False)  # what fits
-    ]

@@ -140,12 +140,15 @@ class PlanGraph:
         return tuple(variables)
 
     def lines(self) -> list[str]:
-        return [
-            f"{node.id}: {node.query}"
-            + (f" (after {', '.join(node.depends_on)})" if node.depends_on else "")
-            + (f" -> {', '.join(node.produces)}" if node.produces else "")
-            for node in self
-        ]
+        lines = []
+        for node in self:
+            line = f"{node.id}: {node.query}"
+            if node.depends_on:
+                line += f" (after {', '.join(node.depends_on)})"
+            if node.produces:
+                line += f" -> {', '.join(node.produces)}"
+            lines.append(line)
+        return lines
 
 
 def single(question: str) -> PlanGraph:

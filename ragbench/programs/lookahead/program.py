@@ -4,8 +4,8 @@ After the open-source project of that name, whose code and description differ. `
 intended behaviour, which its engine never calls: what a look-up finds out is read off its passages
 and put into the queries that wait for it. `engine` is its engine as it runs, two calls whatever the
 number of hops: a query with a variable goes to the retriever as it stands. In `rewrite` the planner
-writes queries that make sense by themselves. Seven parts can be switched: `samples`, `prune`,
-`parallel`, `rerank`, `fallback`, `assemble`, `cite`; docs/programs.md has the departures.
+writes queries that make sense by themselves. Five parts can be switched: `samples`, `prune`,
+`parallel`, `rerank`, `fallback`; docs/programs.md has the departures.
 """
 
 from collections.abc import Sequence
@@ -50,8 +50,6 @@ class LookaheadKnobs(ProgramKnobs):
     rerank_min: float = Field(0.0, description="lower scores are left out, unless all are lower")
     fallback: bool = Field(True, description="one round of further searches where a trigger fires")
     max_fallback_queries: int = Field(2, ge=1, le=10, description="searches of the fallback")
-    assemble: bool = Field(True, description="context without near-duplicates, in shares")
-    cite: bool = Field(True, description="show the plan and ask for citations")
 
 
 @dataclass
@@ -93,13 +91,14 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        none = self.knobs.variables == "none"
-        self.draft = predict(signatures.DraftQueryGraph if none else signatures.DraftPlanGraph)
+        if self.knobs.variables == "none":
+            self.draft = predict(signatures.DraftQueryGraph)
+        else:
+            self.draft = predict(signatures.DraftPlanGraph)
         if self.knobs.variables == "bind":
             self.bind = predict(signatures.BindVariables)
-        make_reranker(self.knobs.rerank)  # a wrong one is told at once
-        cite = self.knobs.cite
-        self.answer = predict(signatures.AnswerFromPlan if cite else signatures.AnswerFromContext)
+        make_reranker(self.knobs.rerank)  # an unknown one is refused before the first question
+        self.answer = predict(signatures.AnswerFromPlan)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         run = Run(trace)
@@ -116,7 +115,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         if self.knobs.fallback:
             self._fall_back(run, graph)
         evidence = self._evidence(run)
-        answer, cited = self._answer(run, evidence)
+        answer, citations = self._answer(run, evidence)
         read = {item.passage.pid: item.passage for item in evidence}
         unread = []
         for passage in trace.passages:
@@ -128,13 +127,12 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             "budget" if run.spent else "answered",
             passages=[*read.values(), *unread],
             plan=[by_id[node.id].to_dict() for node in graph],
-            **cited,
+            citations=citations,
         )
 
     def force(self, trace: Trace) -> str:
         context = self.shown(trace.passages)
-        plan: dict[str, Any] = {"plan": []} if self.knobs.cite else {}
-        return trace.answer(self.answer, last=True, context=context, **plan)
+        return trace.answer(self.answer, last=True, context=context, plan=[])
 
     def _planned(self, run: Run) -> PlanGraph:
         trace = run.trace
@@ -326,21 +324,15 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
     def _evidence(self, run: Run) -> list[Evidence]:
         most = self.knobs.context_tokens
-        if self.knobs.assemble:
-            evidence, duplicates = evidences.assemble(run.looked_up, max_tokens=most)
-        else:
-            evidence = evidences.in_order(run.looked_up, max_tokens=most)
-            duplicates = 0
+        evidence, duplicates = evidences.assemble(run.looked_up, max_tokens=most)
         notes = {"labels": [item.label for item in evidence], "duplicates": duplicates}
         run.trace.step("context", of=[item.passage for item in evidence], notes=notes)
         return evidence
 
-    def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, dict[str, list[int]]]:
-        """The answer, and the numbers of the passages that it cites; unknown labels go."""
+    def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, list[int]]:
+        """Returns the answer, and the numbers of the passages it cites without unknown ones."""
         trace = run.trace
         context = [item.line for item in evidence]
-        if not self.knobs.cite:
-            return trace.answer(self.answer, last=True, context=context), {}
         labels = {item.passage.pid: item.label for item in evidence}
         plan = []
         for item in run.looked_up:
@@ -359,7 +351,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         proofs = [evidence[n - 1] for n in numbers_cited]
         notes = {"citations": [proof.label for proof in proofs]}
         trace.step("answer", observation=answer, of=[p.passage for p in proofs], notes=notes)
-        return answer, {"citations": numbers_cited}
+        return answer, numbers_cited
 
 
 def read_bindings(

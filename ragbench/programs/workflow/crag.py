@@ -25,6 +25,7 @@ from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
+from ragbench.programs.core.text import numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerank import make_reranker
 from ragbench.signatures import (
@@ -187,7 +188,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         reply = trace.ask(
             self.select,
             otherwise={"keep": list(range(1, len(strips) + 1))},
-            candidates=[f"[{n}] {strip}" for n, strip in enumerate(titled, start=1)],
+            candidates=numbered(titled),
             **beside,
         )
         selected = []

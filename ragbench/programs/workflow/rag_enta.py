@@ -27,6 +27,7 @@ from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.prompts import render_one
+from ragbench.programs.core.text import numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.words import question_key
 
@@ -226,7 +227,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             self.audit,
             otherwise={"drop": [], "unanswered": [], "follow_ups": []},
             context=self.shown(draft.proofs() or context),
-            claims=[f"[{n}] {claim}" for n, claim in enumerate(draft.lines(), start=1)],
+            claims=numbered(draft.lines()),
             answer=draft.answer,
         )
         dropped = sorted({n for n in reply.drop if 0 < n <= len(draft.claims)})
