@@ -69,7 +69,7 @@ def questions_command(
     # Passages get the ids that they have where the questions are asked.
     options |= {"dataset": "jsonl", "corpus_file": docs, "setting": "pooled"}
     config = shared.to_config(program="direct", **options)
-    request = Request(questions, lengths, config.seed, workers)
+    request = Request(questions, lengths, config.seed, workers, config.adapter)
     passages = list(read_corpus(config.data_spec()))
     if dry_run:
         say(*_estimate(request, len(passages)))
@@ -81,7 +81,13 @@ def questions_command(
         lm = lm_of(config, config.lm, main=True)
         lm.check()
         written = write_questions(passages, lm, request, output, progress)
-    say(*written.lines(), f"{output}: ask them with --data-file {output} --corpus-file {docs}")
+    say(*written.lines())
+    if not written.rows:
+        say(
+            "no question held; another --lm, or documents that share more names, may help", err=True
+        )
+        raise click.exceptions.Exit(1)
+    say(f"{output}: ask them with --data-file {output} --corpus-file {docs}")
     if page is not None:
         write_page(written.rows, page)
         say(f"{page}: open it in a browser to keep, drop and edit")

@@ -46,6 +46,7 @@ class Request:
     hops: tuple[int, ...] = (2, 2, 3, 2, 4, 1)
     seed: int = 42
     workers: int = 4
+    adapter: str = "auto"
 
 
 @dataclass
@@ -79,7 +80,7 @@ def write_questions(
     work = out.with_name(f"{out.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     written = Written()
-    with locked(work), use(current(), lm=lm, adapter=make_adapter("auto", lm)):
+    with locked(work), use(current(), lm=lm, adapter=make_adapter(request.adapter, lm)):
         earlier = _earlier(work / DRAFTS)
         chains = find_chains(passages, request.hops, seed=request.seed)
         writer = _Writer()
