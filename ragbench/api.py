@@ -283,7 +283,7 @@ def compile(
             raise ConfigError("give trainset=[...] and valset=[...] together, without data")
         data = _own({"train": trainset, "validation": valset}, corpus)
         corpus = None
-    config = _config_of(program, data, lm, retriever, corpus, options)
+    config = _config_of(program, data, lm, retriever, corpus, options, settings)
     compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, metric, settings))
     folder = compile_folder(config, compile_config)
     with limited(limits, folder):
@@ -335,7 +335,7 @@ def verdict(
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
 
     limits = limits or _take_limits(options)
-    config = _config_of(program, data, lm, retriever, corpus, options)
+    config = _config_of(program, data, lm, retriever, corpus, options, settings)
     compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, None, settings))
     request = VerdictRequest(seeds, equal_cost, tuple(metrics), margin, max_questions)
     with limited(limits, verdict_folder(config, compile_config)):
@@ -382,8 +382,9 @@ def _config_of(
     retriever: AnyRetriever,
     corpus: Iterable[Passage | str] | None,
     options: Mapping[str, Any],
+    settings: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The config that these objects and options come to."""
+    """The config that these objects and options come to; `settings` are of a compile."""
     if lm is None:
         lm = dspy.settings.lm or "local"
         _log.warning("no lm was given: it is %s", getattr(lm, "model", "the local model"))
@@ -404,11 +405,37 @@ def _config_of(
     if not isinstance(program, str):
         program = keep_module(program, stands_for=stands_for)
     if not isinstance(lm, str):
+        others = fields.get("lm_for") or {"teacher", "prompt_lm"} & set(settings or {})
+        _check_of_object(lm, fields, alone=not others)
         lm = keep_lm(lm, stands_for=stands_for)
     if not isinstance(retriever, str):
         retriever = keep_retriever(retriever, stands_for=stands_for)
     fields |= {"program": program, "lm": lm, "retriever": retriever}
     return make_config(fields)
+
+
+def _check_of_object(lm: dspy.BaseLM, fields: Mapping[str, Any], *, alone: bool) -> None:
+    """Check that `fields` set nothing of an LM that the object `lm` keeps for itself.
+
+    Sampling is of other LMs too, where it is not `alone`.
+
+    Raises:
+        ConfigError: one does; the message has its value and the cure.
+    """
+    kept = ["api_base", "header", "rpm", "tpm"]
+    if alone:
+        kept += ["temperature", "reply_tokens", "timeout"]
+    taken = "cache, price, price_for and patience"
+    if isinstance(lm, RagbenchLM):
+        kept += ["cache", "price", "patience"]
+        taken = "none"
+    for name in kept:
+        if fields.get(name) is not None:
+            raise ConfigError(
+                f"nothing reads {name}={fields[name]!r}: lm is the object {lm.model}, which keeps "
+                "its own; set it where the object is made, or give lm as a spec such as "
+                f"openai/gpt-4o-mini; settings of an LM that such an object takes: {taken}"
+            )
 
 
 def _take_limits(options: dict[str, Any]) -> Limits:

@@ -60,6 +60,8 @@ def resolve(
         KnobError: an unknown knob, a wrong type or a value outside its bounds.
     """
     for name in given:
+        if not model.model_fields:
+            raise KnobError(f"{owner} has no settings, so nothing reads {name}; leave it out")
         if name not in model.model_fields:
             near = difflib.get_close_matches(name, model.model_fields, n=1)
             hint = f"did you mean {near[0]}? " if near else ""

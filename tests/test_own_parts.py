@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import ragbench as rb
 from ragbench import user_code
 from ragbench.cli.main import COMMANDS, cli
-from ragbench.errors import ConfigError, LMSetupError
+from ragbench.errors import ConfigError, LMSetupError, RagbenchError
 from ragbench.lms.factory import make_lm
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers import Corpus, Passage, make_retriever
@@ -167,6 +167,60 @@ def test_what_cannot_be_asked_is_refused_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
+class Searching(dspy.Module):
+    """A module whose constructor takes a retriever and the passages that it searches for."""
+
+    def __init__(self, retriever: Any, k: int = 2) -> None:
+        super().__init__()
+        self.retriever, self.k = retriever, k
+
+    def forward(self, question: str) -> dspy.Prediction:
+        found = self.retriever.search(question, k=self.k)
+        return dspy.Prediction(answer=str(len(found)))
+
+
+AN_LM = dspy.LM("openai/mine", api_key="none", temperature=0.5)
+OF_RAGBENCH = make_lm("openai/mine", api_base="http://127.0.0.1:9")
+#: Program, options, and what is said.
+UNREAD: list[tuple[Any, dict[str, Any], str]] = [
+    (Echo, {"k": 3}, "reads k=3; the module itself .* takes k or retriever; knobs that are read"),
+    (Echo, {"set": {"answer_style": "long"}}, "reads answer_style='long'; the module's own code"),
+    (Echo, {"set": {"max_calls": 3}}, "reads max_calls=3; .* read: variant, max_retrievals, init"),
+    (Echo(), {"set": {"init": {"times": 2}}}, "reads init=.*made already: hand over its class"),
+    (Searching, {"k": 3, "set": {"init": {"k": 4}}}, "k is given twice, as k=3 and as init k=4"),
+    ("vanilla", {"retriever": Found([]), "retriever_set": {"init": {}}}, "reads init; leave it"),
+    ("vanilla", {"retriever": Found([]), "retriever_set": {"k1": 1}}, "reads k1; leave it out"),
+    ("vanilla", {"lm": AN_LM, "temperature": 0.9}, "reads temperature=0.9: lm is the object"),
+    ("vanilla", {"lm": AN_LM, "reply_tokens": 9}, "reads reply_tokens=9: .* takes: cache, price"),
+    ("vanilla", {"lm": AN_LM, "lm_for": {"x": "openai/x"}, "rpm": 9}, "reads rpm=9: lm is the"),
+    ("vanilla", {"lm": OF_RAGBENCH, "cache": False}, "reads cache=False: .* takes: none"),
+    ("vanilla", {"lm": "openai/o3", "temperature": 0.7}, "temperature=0.7: .* takes none"),
+    ("vanilla", {"lm": "local", "header": {"x": "1"}}, "runs here and is sent no header; .* x"),
+]
+
+
+@pytest.mark.parametrize(("program", "options", "message"), UNREAD)
+def test_a_setting_that_nothing_reads_is_refused_in_one_line(
+    program: Any,
+    options: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with pytest.raises(RagbenchError, match=message) as caught:
+        rb.evaluate(program, **{"lm": "openai/x", "limit": 1, "size": 100, "out": "run", **options})
+    assert "\n" not in str(caught.value)
+    assert not Path("run").exists()
+
+
+def test_k_is_that_of_a_constructor_that_takes_it(server: FakeServer) -> None:
+    for options, found in (({}, "2"), ({"k": 3}, "3"), ({"set": {"init": {"k": 4}}}, "4")):
+        run = evaluated(Searching, server, **options)
+        assert {record.answer for record in run.records} == {found}
+
+
 MODULE = """
 import dspy
 
@@ -194,12 +248,12 @@ def test_an_edited_module_or_file_that_it_imports_is_another_program(
 
 #: Commands that are given run folders, and those that are not.
 READERS = {
-    "compare", "compiled", "doctor", "errors", "export", "recommend", "report", "runs", "score",
-    "show", "summarize",
+    "choose", "compare", "compiled", "doctor", "errors", "export", "publish", "recommend",
+    "report", "runs", "score", "show", "summarize",
 }  # fmt: skip
 OTHERS = {
-    "ask", "compile", "data", "demo", "eval", "import", "index", "list", "models", "retrieve",
-    "search", "sweep", "tune", "verdict", "view",
+    "ask", "compile", "data", "demo", "eval", "import", "index", "list", "models",
+    "questions", "retrieve", "search", "sweep", "tune", "verdict", "verify", "view",
 }  # fmt: skip
 
 
@@ -220,7 +274,9 @@ def test_no_command_over_folders_runs_the_code_that_they_name(
     monkeypatch.setattr(user_code, "_allowed", set())
     for name in sorted(READERS & set(COMMANDS)):
         for folders in (["run"], ["run", "run"], ["compiled"], ["."]):
-            given = ["run", *folders] if name == "show" else folders
+            needed = {"show": ["run", *folders], "publish": [*folders, "-o", "p.zip"]}
+            needed["choose"] = [f"--replay={folder}" for folder in folders]
+            given = needed.get(name, folders)
             result = CliRunner().invoke(cli, [name, *given])
             assert not marker.exists(), (name, given)
             assert not isinstance(result.exception, AttributeError), (name, given)

@@ -93,7 +93,7 @@ def make_lm(
     if ca_file is not None:
         trust(ca_file)
     if spec.startswith(handed_over.PREFIX):
-        return _of_object(spec, cache, given, retries, seed)
+        return _of_object(spec, cache, given, retries, seed, patience)
     parsed = parse_spec(spec, api_base=api_base)
     if isinstance(parsed, LocalSpec):
         identity = _local_identity(parsed)
@@ -105,6 +105,9 @@ def make_lm(
     if isinstance(parsed, LocalSpec):
         if rpm or tpm:
             raise LMSetupError(f"{spec!r} runs here and takes no limits; leave out rpm and tpm")
+        if headers:
+            names = ", ".join(headers)
+            raise LMSetupError(f"{spec!r} runs here and is sent no header; leave out {names}")
         server = shared_server(parsed, slots=slots, context=context)
         own = LocalClient(server, timeout=timeout or LOCAL_TIMEOUT_S)
         engine = MeteredEngine(
@@ -154,7 +157,12 @@ def _sampling(temperature: float | None, limit: int | None) -> dict[str, Any]:
 
 
 def _of_object(
-    spec: str, cache: bool, price: Pricing | None, retries: int, seed: int | None
+    spec: str,
+    cache: bool,
+    price: Pricing | None,
+    retries: int,
+    seed: int | None,
+    patience: float,
 ) -> RagbenchLM:
     """A metered LM whose every call the object that `spec` names answers."""
     try:
@@ -167,7 +175,7 @@ def _of_object(
     own_server = any(lm.kwargs.get(name) for name in ("api_base", "base_url"))
     engine = MeteredEngine(
         GivenClient(lm),
-        Caller(spec, retries=retries, seed=seed or 0, breaker=Breaker(spec)),
+        Caller(spec, retries=retries, seed=seed or 0, breaker=Breaker(spec, patience=patience)),
         pricing=price or Pricing({} if own_server else map_entry(provider, model)),
         capabilities=_capabilities(lm),
     )

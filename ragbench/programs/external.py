@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import dspy
-from pydantic import Field
+from pydantic import Field, create_model
 
 from ragbench import handed_over
 from ragbench.context import current, use
@@ -28,6 +28,8 @@ from ragbench.user_code import contained, load_object
 
 #: Calls that an LM and each module remember while a module of a person's own runs.
 MOST_HISTORY = 1_000
+#: The largest `k`, as of every program.
+MOST_K = 100
 
 
 #: Fields of an example that no program is shown.
@@ -73,7 +75,7 @@ class TracedRetriever:
 
 
 class ModuleKnobs(ProgramKnobs):
-    """Knobs of a wrapped module; what its constructor takes is given as `init`."""
+    """Knobs of a wrapped module; what its constructor takes is given as `init`, and `k` as `k`."""
 
     init: dict[str, Any] = Field({}, description="arguments of the module's constructor")
 
@@ -86,6 +88,8 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
     make: type[dspy.Module]
     #: The module that was handed over as an object.
     given: dspy.Module | None = None
+    #: Whether its constructor takes the knob `k`.
+    takes_k = False
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__(retriever, **knobs)
@@ -95,6 +99,14 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         follow_threads()
         self.traced = TracedRetriever(self.knobs.k)
         arguments = dict(self.knobs.init)
+        if self.takes_k:
+            k = arguments.setdefault("k", self.knobs.k)
+            default = self.Knobs.model_fields["k"].default
+            if self.knobs.k not in (k, default):
+                raise ConfigError(
+                    f"{self.name}: k is given twice, as k={self.knobs.k} and as init k={k!r}; "
+                    "leave one out"
+                )
         if "retriever" in inspect.signature(self.make.__init__).parameters:
             arguments.setdefault("retriever", self.traced)
         try:
@@ -253,12 +265,64 @@ def load_program(spec: str) -> type[RAGProgram]:
         raise ConfigError(f"{spec} is no subclass of dspy.Module")
     if issubclass(kind, RAGProgram):
         return kind
+    own_k = None if module is not None else _own_k(kind)
+    knobs = ModuleKnobs
+    if own_k is not None:
+        about = Field(own_k, ge=1, le=MOST_K, description="the k of the module's constructor")
+        knobs = create_model("ModuleKnobs", __base__=ModuleKnobs, k=(int, about))
     members = {
         "name": handed_over.label_of(spec),
         "make": kind,
         "given": module,
+        "Knobs": knobs,
+        "takes_k": own_k is not None,
+        "unread": _unread(kind, is_object=module is not None, takes_k=own_k is not None),
         # An instruction optimizer reads the docstring of the program: it is the module's own.
         "__doc__": kind.__doc__,
         "__module__": __name__,
     }
     return type(f"{kind.__name__}Program", (ModuleProgram,), members)
+
+
+def _own_k(kind: type[dspy.Module]) -> int | None:
+    """The default of the parameter `k` of a constructor; None where it takes no number as `k`."""
+    parameter = _parameters(kind).get("k")
+    if parameter is None:
+        return None
+    if parameter.default is parameter.empty:
+        return int(ModuleKnobs.model_fields["k"].default)
+    k = parameter.default
+    if isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= MOST_K:
+        return k
+    return None
+
+
+def _unread(kind: type[dspy.Module], *, is_object: bool, takes_k: bool) -> dict[str, str]:
+    """Knobs of every program that nothing in the module `kind` reads -> what to do instead."""
+    own = "the module's own code decides that"
+    unread = {"context_tokens": own, "answer_style": own, "on_missing": own, "max_calls": own}
+    if is_object:
+        unread["init"] = "the object is made already: hand over its class, or make it so"
+    searches_by_k = "retriever" in _parameters(kind) and not is_object
+    if not (takes_k or searches_by_k or _names_rm(kind)):
+        unread["k"] = (
+            "the module itself says how much it searches for; k is for a class whose constructor "
+            "takes k or retriever"
+        )
+    return unread
+
+
+def _parameters(kind: type[dspy.Module]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(kind.__init__).parameters
+
+
+def _names_rm(kind: type[dspy.Module]) -> bool:
+    """Whether a method names `rm`, as in `dspy.settings.rm(query)`."""
+    for base in kind.__mro__:
+        if base is dspy.Module:
+            return False
+        for method in vars(base).values():
+            code = getattr(method, "__code__", None)
+            if code is not None and "rm" in code.co_names:
+                return True
+    return False

@@ -33,6 +33,10 @@ class OwnSettings(Knobs):
     init: dict[str, Any] = Field({}, description="arguments of its constructor")
 
 
+class NoSettings(Knobs):
+    """Settings of an object, which is made already."""
+
+
 class OwnRetriever(Retriever):
     """Search by an object that was handed over, or that a class of one's own makes."""
 
@@ -127,8 +131,10 @@ def load_retriever(spec: str) -> type[Retriever]:
         retriever = load_object(spec, "--retriever")
         if isinstance(retriever, type) and issubclass(retriever, Retriever):
             return type(retriever.__name__, (retriever,), {"name": spec})
-    make = retriever if isinstance(retriever, type) else staticmethod(retriever)
-    return type("Own", (OwnRetriever,), {"name": spec, "make": make})
+    if isinstance(retriever, type):
+        return type("Own", (OwnRetriever,), {"name": spec, "make": retriever})
+    members = {"name": spec, "make": staticmethod(retriever), "Settings": NoSettings}
+    return type("Own", (OwnRetriever,), members)
 
 
 def keep_retriever(retriever: Any, *, stands_for: str = "") -> str:

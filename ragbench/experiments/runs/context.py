@@ -12,6 +12,7 @@ from typing import Any
 import dspy
 
 import ragbench
+from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
 from ragbench.errors import ConfigError, DataError, RunError, StoppedError, UnknownNameError
@@ -230,7 +231,8 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
 
     Raises:
         LMSetupError: a malformed spec or price, or an unknown provider.
-        ConfigError: a limit on cost is to be kept and no price is known.
+        ConfigError: a limit on cost is to be kept and no price is known, or the main LM takes no
+            temperature and one is given.
     """
     lm = make_lm(
         spec,
@@ -247,6 +249,12 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
         tpm=config.tpm if main else None,
         patience=config.patience,
     )
+    sent = handed_over.is_kept(spec) or lm.kwargs.get("temperature") is not None
+    if main and config.temperature not in ("none", 0) and not sent:
+        raise ConfigError(
+            f"nothing reads temperature={config.temperature}: {lm.model} takes none; leave it out, "
+            "or give none"
+        )
     check_price(
         lm.model,
         known=lm.pricing.known,

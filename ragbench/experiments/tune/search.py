@@ -157,7 +157,10 @@ def make_space(
         if name in given:
             raise ConfigError(f"knob {name} is fixed by --set {name}={given[name]}; leave one out")
         program.resolve_knobs({**given, name: getattr(defaults, name, None)})  # names the near ones
-    wanted = {*(only or fields.keys() - LEFT_OUT), *narrowed} - given.keys()
+        if name in program.unread:
+            raise program.unread_error(name, narrowed.get(name, getattr(defaults, name)))
+    searched = fields.keys() - LEFT_OUT - program.unread.keys()
+    wanted = {*(only or searched), *narrowed} - given.keys()
     space: Space = {}
     for name in (name for name in fields if name in wanted):
         if name in narrowed:

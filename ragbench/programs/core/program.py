@@ -18,7 +18,7 @@ from pydantic import Field
 from typing_extensions import TypeVar
 
 from ragbench.context import current, use
-from ragbench.errors import UnknownNameError
+from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording
@@ -127,6 +127,8 @@ class RAGProgram(dspy.Module, Generic[K]):
     #: The class of `knobs`; `RAGProgram[MyKnobs]` sets it.
     Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
     knobs: K
+    #: Knobs that nothing of this program reads -> what to do instead.
+    unread: ClassVar[Mapping[str, str]] = {}
     #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
@@ -148,7 +150,22 @@ class RAGProgram(dspy.Module, Generic[K]):
         variant = str(knobs.get("variant") or next(iter(cls.variants)))
         if variant not in cls.variants:
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
-        return resolve(cls.Knobs, cls.name, {**knobs, "variant": variant}, cls.variants[variant])
+        fields = {**knobs, "variant": variant}
+        resolved = resolve(cls.Knobs, cls.name, fields, cls.variants[variant])
+        for name in cls.unread:
+            value = getattr(resolved, name)
+            if value != cls.Knobs.model_fields[name].default:
+                raise cls.unread_error(name, value)
+        return resolved
+
+    @classmethod
+    def unread_error(cls, name: str, value: Any) -> KnobError:
+        """The error for a `value` of the knob `name`, which nothing reads."""
+        read = ", ".join(knob for knob in cls.Knobs.model_fields if knob not in cls.unread)
+        return KnobError(
+            f"nothing in {cls.name} reads {name}={value!r}; {cls.unread[name]}; knobs that are "
+            f"read: {read}"
+        )
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason."""
