@@ -15,7 +15,7 @@ from ragbench.metrics.support import evidence_kind, support_kind
 from ragbench.metrics.text import answer_kind
 from ragbench.record import Record
 
-#: What a summary shows unless told otherwise.
+#: Metrics of a summary by default.
 DEFAULT_METRICS = (
     *("em", "f1", "contain", "answer_length", "sp_f1", "joint_f1", "evidence_f1", "support_f1"),
     *("recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),

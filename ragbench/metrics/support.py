@@ -37,11 +37,14 @@ def set_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScor
     """HotpotQA's score of a predicted set; of two empty sets EM is 1 and F1 is 0, as there."""
     hits = sum(item in gold for item in pred)
     missed = sum(item not in pred for item in gold)
-    precision = hits / len(pred) if pred else 0.0
-    recall = hits / (hits + missed) if hits + missed else 0.0
-    return SetScore(
-        float(hits == len(pred) and not missed), precision, recall, harmonic(precision, recall)
-    )
+    return _of_counts(hits, len(pred), hits + missed)
+
+
+def _of_counts(hits: int, predicted: int, gold: int) -> SetScore:
+    precision = hits / max(predicted, 1)
+    recall = hits / max(gold, 1)
+    exact = hits == predicted == gold
+    return SetScore(float(exact), precision, recall, harmonic(precision, recall))
 
 
 def musique_support_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScore:
@@ -65,11 +68,7 @@ def evidence_score(
     gold_forms: set[tuple[str, ...]] = set()
     for forms in gold:
         gold_forms.update(map(_fold_triple, forms))
-    hits = len(triples & gold_forms)
-    precision = hits / len(triples) if triples else 0.0
-    recall = hits / len(gold) if gold else 0.0
-    exact = hits == len(triples) == len(gold)
-    return SetScore(float(exact), precision, recall, harmonic(precision, recall))
+    return _of_counts(len(triples & gold_forms), len(triples), len(gold))
 
 
 def joint(*scores: SetScore) -> SetScore:
@@ -104,7 +103,7 @@ def support_kind(record: Record) -> Kind | None:
 
 @once
 def predicted_facts(record: Record) -> set[Fact] | None:
-    """The sentences said to prove the answer; None where the program names none.
+    """Returns the sentences named as proof of the answer; None where the program names none.
 
     A cited passage is not a claim about each of its sentences, so citations of whole passages give
     no facts.
@@ -123,7 +122,7 @@ def predicted_facts(record: Record) -> set[Fact] | None:
 
 @once
 def predicted_pids(record: Record) -> set[str] | None:
-    """The passages said to prove the answer; None where the program names none.
+    """Returns the passages named as proof of the answer; None where the program names none.
 
     A citation is a number (from 1, into the record's passages), a pid, or a fact. One that points
     at no passage stays in the set, so that it costs precision.

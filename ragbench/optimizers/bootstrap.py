@@ -193,7 +193,7 @@ class Optuna(Optimizer):
 
 
 def shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
-    """What DSPy's few-shot optimizers are told."""
+    """Returns the arguments of DSPy's few-shot optimizers."""
     return {
         "metric": task.metric,
         "teacher_settings": task.teacher_settings,

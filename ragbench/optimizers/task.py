@@ -45,7 +45,7 @@ class Budget:
 
     @property
     def runs(self) -> Range:
-        """Runs of the whole program, for whatever they are."""
+        """Runs of the program, by teacher and student."""
         return self.teacher_runs + self.student_runs
 
     def plus(self, budget: "Budget") -> "Budget":

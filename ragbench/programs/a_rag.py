@@ -31,7 +31,7 @@ MAX_TOP_K = 20
 
 _SHORT = 4  # letters; shorter words of a question are no keywords
 
-#: What the agent is told beside its task, and the tools that must be in use for it.
+#: Rules of the agent's instruction, each with the tools that it needs.
 _RULES: tuple[tuple[str, set[str]], ...] = (
     ("Split the question into the facts that it needs, and find them one by one.", set()),
     ("Give keyword_search short exact terms: names and rare words.", {"keyword_search"}),

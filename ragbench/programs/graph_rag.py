@@ -20,7 +20,7 @@ from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext
 
-#: The published code takes so many times the entities it is told to, and keeps them all.
+#: The published code retrieves this many times the number of entities set, and keeps them all.
 _OVERSAMPLED = 2
 #: Relations per entity that lead to others; lowest level of reports, of which 0 is the top.
 _RELATIONS_EACH = 10

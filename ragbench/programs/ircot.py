@@ -149,7 +149,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 trace.step("think", thought=thought, observation=answer)
                 return answer, "answered"
             if repeated or not thought:
-                return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
+                return "", core.stalled(step)
             chain.thoughts.append(thought)
             if sentences_left == 1 and not knobs.last_search:
                 trace.step("think", thought=thought)

@@ -123,7 +123,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
 
 class ReActTools(tools.Toolbox):
-    """What both forms share. The docstring of a tool is what the model is told of it."""
+    """Tools of both forms. The docstring of a tool is its description in the prompt."""
 
     def __init__(self, trace: Trace, knobs: ReActKnobs) -> None:
         super().__init__(trace, knobs.names)

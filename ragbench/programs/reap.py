@@ -252,7 +252,7 @@ class REAP(RAGProgram[REAPKnobs]):
     # -- paper
 
     def _by_plan(self, done: Progress) -> core.StopReason:
-        """Plan and look up until the facts are said to suffice, nothing is left, or the limit."""
+        """Plan and look up until the planner ends it, no look-up is new, or the limit."""
         done.plan = self._drafted(done.trace)
         newest: list[Known] = []
         rounds = malformed = 0

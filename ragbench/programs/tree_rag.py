@@ -68,7 +68,7 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def _nodes(self, trace: Trace, tree: SummaryTree, layers: list[int]) -> list[Passage]:
-        """The chosen nodes that fit the context whole, one at least; `layers` gets theirs."""
+        """Returns the nodes that fit the context uncut, one at least; adds their `layers`."""
         scores = tree.scores(trace.question)
         nodes = self._chosen(trace, scores, tree.shape)
         passages = [tree.passage(node, float(scores[node])) for node in nodes]

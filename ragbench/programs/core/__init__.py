@@ -66,4 +66,4 @@ from ragbench.programs.core.text import (
     jaccard,
     sentences_of,
 )
-from ragbench.programs.core.trace import BudgetSpentError, Rehearsal, StopReason, Trace
+from ragbench.programs.core.trace import BudgetSpentError, Rehearsal, StopReason, Trace, stalled

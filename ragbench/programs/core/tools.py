@@ -88,7 +88,7 @@ class Toolbox:
             choices = ", ".join(self.tools)
             return Seen(f"There is no tool {use.tool}. Use one of {choices}.", empty=True)
         name, *optional = tool.args
-        # Or the first one, whatever a model called it.
+        # Small models rename arguments: the first one counts where none has the tool's name.
         values = (value for key, value in use.arguments.items() if key != "top_k")
         if name in use.arguments:
             value = use.arguments[name]

@@ -79,6 +79,13 @@ class Budget:
         return self.max_retrievals - self.retrievals
 
 
+def stalled(reply: dspy.Prediction) -> StopReason:
+    """Returns why a loop ends with `reply`, which adds nothing to those before it."""
+    if reply.get("parse_fallback"):
+        return "parse_fallback"
+    return "no_progress"
+
+
 class Wording(NamedTuple):
     """How the final answer is asked for."""
 
@@ -228,7 +235,7 @@ class Trace:
                     self.count("parse_fallback")
                     break
                 except ContextWindowExceededError:
-                    with self._lock:  # nothing was said or billed
+                    with self._lock:  # a refused prompt has no reply and no cost
                         self.budget.calls -= 1
                     if (cut := halved(inputs)) is None:
                         if last or otherwise is None:

@@ -33,8 +33,8 @@ SUB = CallKind("llm_query", "llm_query", "sub")
 #: Turns in a row without new code, after which the loop is given up.
 _PATIENCE = 3
 _SNIPPET_CHARS = 200
-#: Characters of a prompt of `llm_query`, as its authors tell their model of the sub-LM's room. A
-#: model with less of it refuses, which the code is told.
+#: Longest prompt of `llm_query`, in characters, as the authors' prompt states it. An LM with a
+#: shorter context refuses such a prompt, and the code gets its error.
 _PROMPT_CHARS = 500_000
 _FENCED = re.compile(r"```(?:\w+)?\n(.*?)```", re.DOTALL)
 
@@ -129,7 +129,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             idle = 0 if code not in ("", previous) else idle + 1
             previous = code
             if idle == _PATIENCE:
-                return "", "parse_fallback" if reply.get("parse_fallback") else "no_progress"
+                return "", core.stalled(reply)
             try:
                 if code:
                     result = sandbox.execute(code, {"context": context})
@@ -137,7 +137,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                     result = "no code was given"
             except (CodeExecutionError, SyntaxError) as error:
                 result = f"Error: {error}"
-            if calls.provider_error is not None:  # whatever the code made of it
+            if calls.provider_error is not None:  # also where the code caught it
                 raise calls.provider_error
             if isinstance(result, FinalOutput):
                 submitted = result.output
@@ -161,7 +161,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         return "", "max_steps"
 
     def _variable(self, trace: Trace) -> tuple[list[Passage], list[str], str]:
-        """The passages that the code sees, as it sees them, and what is said of them."""
+        """Returns the passages, the strings that the code sees, and their description."""
         corpus = trace.retriever.corpus
         knobs = self.knobs
         tools = knobs.variant == "tools"

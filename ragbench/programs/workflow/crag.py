@@ -213,10 +213,11 @@ def strips_of(passage: Passage, unit: str) -> list[str]:
     """The text of `passage` in strips, in order."""
     if unit == "passage":
         return [passage.text]
-    size = 3 if unit == "sentences" else 50
     if unit == "sentences":
+        size = 3
         units = list(core.sentences_of(passage))
     else:
+        size = 50
         units = passage.text.split()
     strips = [" ".join(units[start : start + size]) for start in range(0, len(units), size)]
     return [strip for strip in strips if strip] or [passage.text]

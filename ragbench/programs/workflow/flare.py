@@ -98,7 +98,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
             sentences_seen = map(normalise_answer, [*written, trace.question])
             repeated = not sentence or normalise_answer(sentence) in sentences_seen
             if repeated and draft.next_step != "answer":
-                return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
+                return "", core.stalled(draft)
             written.append(sentence)
             trace.step("think", thought=sentence, input=query, of=context if query else ())
             if draft.next_step == "answer":

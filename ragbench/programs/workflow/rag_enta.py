@@ -235,7 +235,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         for n, claim in enumerate(draft.claims, start=1):
             if n not in dropped:
                 open_gaps.append(claim)
-        # Only where a part is unanswered; one without a question of its own is asked as it stands.
+        # A part without an answer is asked for by its follow-up question, or else by its own text.
         if reply.unanswered:
             gaps = core.distinct(reply.follow_ups or reply.unanswered)
         else:
