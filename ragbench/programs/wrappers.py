@@ -146,7 +146,7 @@ class Voting(Around):
         self.votes = votes
 
     def forward(self, question: str) -> dspy.Prediction:
-        cast = fan_out(lambda number: self._vote(question, number), range(self.votes))
+        cast = fan_out(lambda number: ask_again(self.inner, question, number), range(self.votes))
         answers = [normalise_answer(prediction.answer) for prediction in cast]
         tally = Counter(answer for answer in answers if answer != normalise_answer(NO_ANSWER))
         winner = cast[0]
@@ -170,15 +170,28 @@ class Voting(Around):
             **{**fields, "passages": list(passages.values()), "shown": list(shown)}
         )
 
-    def _vote(self, question: str, number: int) -> dspy.Prediction:
-        if not number:
-            return self.inner(question=question)
 
-        def sampling(lm: dspy.LM) -> dspy.LM:
-            # The rollout gives a vote a seed and a place in the cache of its own.
-            return lm.copy(rollout_id=number, temperature=TEMPERATURE)
+class Sampled(Around):
+    """Ask another program for a sample, by its number; number 0 is its answer as it is."""
 
-        context = current()
-        roles = {role: sampling(lm) for role, lm in context.role_lms.items()}
-        with use(replace(context, role_lms=roles), lm=sampling(dspy.settings.lm)):
-            return self.inner(question=question)
+    def __init__(self, inner: RAGProgram, number: int) -> None:
+        super().__init__(inner)
+        self.number = number
+
+    def forward(self, question: str) -> dspy.Prediction:
+        return ask_again(self.inner, question, self.number)
+
+
+def ask_again(program: RAGProgram, question: str, number: int) -> dspy.Prediction:
+    """The sample `number` of the answers of `program`; number 0 is at the run's own temperature."""
+    if not number:
+        return program(question=question)
+
+    def sampling(lm: dspy.LM) -> dspy.LM:
+        # The rollout gives a sample a seed and a place in the cache of its own.
+        return lm.copy(rollout_id=number, temperature=TEMPERATURE)
+
+    context = current()
+    roles = {role: sampling(lm) for role, lm in context.role_lms.items()}
+    with use(replace(context, role_lms=roles), lm=sampling(dspy.settings.lm)):
+        return program(question=question)
