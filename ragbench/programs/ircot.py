@@ -84,7 +84,13 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             "last_search": False,
             "tell_left": False,
         },
-        "flash": {"k": 5, "max_passages": 1000, "keep": "best", "tell_left": False},
+        "flash": {
+            "k": 5,
+            "max_passages": 1000,
+            "keep": "best",
+            "tell_left": False,
+            "last_search": False,
+        },
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:

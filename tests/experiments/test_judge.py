@@ -134,9 +134,12 @@ def test_the_command_asks_a_real_server_and_ends_with_1_where_no_reply_is_of_use
         assert "3 correct, 0 incorrect, 1 failed, 0 unscored" in out
         assert "LLM-Acc: 0.750" in out
         assert "differs: data: hotpotqa, not arag" in out
-        server.script = lambda hit: Fault("405")
+        server.script = lambda hit: "hm"
         run = str(folder())
         code, out, err = command("score", run, *asking)
+        server.script = lambda hit: Fault("405")
+        refused = command("score", folder(), *asking)
+    assert (refused[0], "in the same words" in refused[2]) == (2, True)
     assert (code, "3 unscored" in out, "judge: no reply could be used" in err) == (1, True, True)
     assert command("score", run)[0] == 0  # nothing is asked
 
