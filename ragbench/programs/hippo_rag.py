@@ -17,7 +17,7 @@ from pydantic import Field
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
 from ragbench.programs.core.indexed import IndexProgram
 from ragbench.programs.core.program import Reader, reading
-from ragbench.programs.core.text import numbered
+from ragbench.programs.core.text import by_number, numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
@@ -85,11 +85,7 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         if knobs.use_filter and facts:  # none is kept where the reply cannot be read
             lines = numbered(texts.values())
             reply = trace.ask(self.select, otherwise={"keep": []}, question=question, facts=lines)
-            numbers = dict.fromkeys(reply.keep or [])
-            selected = []
-            for number in numbers:
-                if 1 <= number <= len(facts):
-                    selected.append(facts[number - 1])
+            selected = by_number(facts, reply.keep or [])
         scored = {texts[fact]: round(float(scores[fact]), 4) for fact in facts}
         observation = "; ".join(texts[fact] for fact in selected)
         trace.step("link", input=question, observation=observation, notes={"facts": scored})

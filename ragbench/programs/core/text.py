@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from ragbench.metrics import is_refusal, tokens
 from ragbench.passages import Passage
@@ -14,6 +14,7 @@ from ragbench.words import question_key
 _PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_ ]*(\d+)\s*\}|(?<!\w)#(\d+)\b")
 
 Fusion = Literal["rrf", "max_score"]
+Item = TypeVar("Item")
 
 
 def sentences_of(passage: Passage) -> Sequence[str]:
@@ -42,6 +43,18 @@ def distinct(texts: Iterable[str]) -> list[str]:
 def numbered(items: Iterable[object]) -> list[str]:
     """Returns the text of each item after its number, as in `[1] first`."""
     return [f"[{number}] {item}" for number, item in enumerate(items, start=1)]
+
+
+def by_number(items: Sequence[Item], numbers: Iterable[int]) -> list[Item]:
+    """Returns the items of `numbers`, from 1 and each once, in the order of `numbers`.
+
+    A model also gives numbers that no item has, which are left out.
+    """
+    chosen = []
+    for number in dict.fromkeys(numbers):
+        if 0 < number <= len(items):
+            chosen.append(items[number - 1])
+    return chosen
 
 
 def answers_used(text: str) -> list[int]:

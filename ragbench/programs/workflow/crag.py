@@ -25,7 +25,7 @@ from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
-from ragbench.programs.core.text import numbered
+from ragbench.programs.core.text import by_number, numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerank import make_reranker
 from ragbench.signatures import (
@@ -123,8 +123,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
                 otherwise={"keep": [], "enough": False},
                 context=self.shown(passages),
             )
-            numbers = sorted({n for n in reply.keep if 0 < n <= len(passages)})
-            good = [passages[n - 1] for n in numbers]
+            good = by_number(passages, sorted(reply.keep))
             action = "correct" if reply.enough else "ambiguous"
             if not good:
                 action = "incorrect"
@@ -191,10 +190,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
             candidates=numbered(titled),
             **beside,
         )
-        selected = []
-        for n in sorted(set(reply.keep)):
-            if 0 < n <= len(strips):
-                selected.append(strips[n - 1])
+        selected = by_number(strips, sorted(reply.keep))
         trace.step("refine", observation="\n".join(selected), pids=(passage.pid,))
         return selected
 

@@ -27,7 +27,7 @@ from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.prompts import render_one
-from ragbench.programs.core.text import numbered
+from ragbench.programs.core.text import by_number, numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.words import question_key
 
@@ -172,17 +172,13 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         context = self.shown(passages)
         nothing = {"answer": "", "claims": []}
         reply = trace.ask(predictor, otherwise=nothing, context=context, question=question)
+        read = passages[: len(context)]
         claims = []
         for claim in reply.claims:
-            numbers = []
-            for n in dict.fromkeys(claim.evidence):
-                if 0 < n <= len(context):
-                    numbers.append(n)
             if statement := claim.statement.strip():
-                claims.append(Claim(statement, tuple(passages[n - 1] for n in numbers)))
+                claims.append(Claim(statement, tuple(by_number(read, claim.evidence))))
         answer = str(reply.answer or "").strip()
         notes = {"claims": [claim.text for claim in claims]}
-        read = passages[: len(context)]
         trace.step("cite", input=question, observation=answer, of=read, notes=notes)
         return answer, claims
 
