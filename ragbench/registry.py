@@ -22,13 +22,15 @@ class Registry(Generic[T]):
     """Names of one `kind`; `package` is imported at first use, so that its modules register.
 
     `outside` is a function, as `package.module:function`, that gives the object of a name with a
-    colon in it, such as `mypackage.module:Class`; without it there are no such names.
+    colon in it, such as `mypackage.module:Class`; without it there are no such names. `also` is a
+    module of a higher layer that registers more.
     """
 
-    def __init__(self, kind: str, *, package: str, outside: str = "") -> None:
+    def __init__(self, kind: str, *, package: str, outside: str = "", also: str = "") -> None:
         self.kind = kind
         self._package = package
         self._outside = outside
+        self._also = also
         self._entries: dict[str, T] = {}
         self._unlisted: set[str] = set()
         self._loaded = False
@@ -73,6 +75,8 @@ class Registry(Generic[T]):
             return
         self._loaded = True
         import_module(self._package)
+        if self._also:
+            import_module(self._also)
         for point in entry_points(group="ragbench"):
             try:
                 with contained(point.name):

@@ -24,6 +24,7 @@ from ragbench.experiments.runs.context import RunContext, asks_servers, stop_if_
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.ledger import Side
 from ragbench.lms.adapters import make_adapter
+from ragbench.programs.core.indexed import prepare_all
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
@@ -71,7 +72,7 @@ def compile_program(
                     plan.run_context.retriever.build(IndexStore(), watch.prepare)
                     questions = (*plan.train, *plan.val)
                     ahead = [example.question for example in questions]
-                    plan.run_context.program.prepare(ahead, watch.prepare)
+                    prepare_all(plan.run_context.program, ahead, watch.prepare)
                 outcome = _search(plan, budget, on_message, watch)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
             if ledger is not None:

@@ -15,7 +15,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
-from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.programs.core.program import Reader, reading
 from ragbench.programs.core.text import by_number, numbered
 from ragbench.retrievers import Passage, Retriever
@@ -29,11 +29,9 @@ from ragbench.signatures import AnswerFromContext, ExtractEntities, SelectFacts
 DAMPING = 0.5
 
 
-class HippoRAGKnobs(HippoSettings, ProgramKnobs):
-    """Knobs of `hippo_rag`."""
+class HippoSearch(HippoSettings):
+    """What decides a search by the facts of the index."""
 
-    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
-    reader: Reader = Field("cot", description="reason before the answer?")
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")
     linking_top_k: int = Field(5, ge=1, le=100, description="facts shown, and phrases kept")
     linking: Literal["facts", "entities", "phrases"] = Field(
@@ -44,8 +42,15 @@ class HippoRAGKnobs(HippoSettings, ProgramKnobs):
     )
 
 
+class HippoRAGKnobs(HippoSearch, ProgramKnobs):
+    """Knobs of `hippo_rag`."""
+
+    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
+    reader: Reader = Field("cot", description="reason before the answer?")
+
+
 @PROGRAMS.register("hippo_rag")
-class HippoRAG(IndexProgram[HippoRAGKnobs]):
+class HippoRAG(SearchedIndex[HippoRAGKnobs]):
     """Choose facts that help, find the passages near them in a graph, then answer from these."""
 
     name = "hippo_rag"
@@ -66,9 +71,12 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)
         seeds = self._seeds(trace, index)
-        passages = self.find(trace, lambda: self._ranked(trace, index, seeds))
+        passages = self.find(trace, lambda: self._walked(trace, index, seeds, self.knobs.k))
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
+
+    def ranked(self, trace: Trace, index: HippoIndex, k: int) -> list[Passage]:
+        return self._walked(trace, index, self._seeds(trace, index), k)
 
     def _seeds(self, trace: Trace, index: HippoIndex) -> dict[int, float]:
         knobs = self.knobs
@@ -91,13 +99,14 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         trace.step("link", input=question, observation=observation, notes={"facts": scored})
         return index.seeds(selected, scores, keep=knobs.linking_top_k)
 
-    def _ranked(self, trace: Trace, index: HippoIndex, seeds: Mapping[int, float]) -> list[Passage]:
-        knobs = self.knobs
+    def _walked(
+        self, trace: Trace, index: HippoIndex, seeds: Mapping[int, float], k: int
+    ) -> list[Passage]:
         if not any(seeds.values()):
             trace.count("no_seed")
-            return index.search(trace.question, k=knobs.k)
+            return index.search(trace.question, k=k)
         named = {index.phrases[phrase]: round(weight, 4) for phrase, weight in seeds.items()}
         trace.step("walk", notes={"seeds": named})
         alike = min_max(index.cosines(trace.question, index.passages))
-        shares = index.walked(seeds, knobs.passage_node_weight * alike, damping=DAMPING)
-        return index.hits(shares, knobs.k)
+        shares = index.walked(seeds, self.knobs.passage_node_weight * alike, damping=DAMPING)
+        return index.hits(shares, k)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
-from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
 from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords
@@ -26,13 +26,10 @@ from ragbench.tokens import estimate_tokens
 _RELATED = 5
 
 
-class LightRAGKnobs(LightSettings, ProgramKnobs):
-    """Knobs of `light_rag`."""
+class LightSearch(LightSettings):
+    """What decides a search by the entities and relations of the index."""
 
-    k: int = Field(20, ge=1, le=100, description="passages read")
-    context_tokens: int = Field(
-        16_000, ge=100, le=1_000_000, description="tokens of passages shown"
-    )
+    gleanings: int = Field(1, ge=0, le=5, description="index: calls for what was overlooked")
     mode: Literal["hybrid", "local", "global", "mix", "naive"] = Field(
         "hybrid", description="what is searched; set by the variant"
     )
@@ -40,11 +37,20 @@ class LightRAGKnobs(LightSettings, ProgramKnobs):
     min_cosine: float = Field(0.2, ge=-1, le=1, description="of what is found by its vectors")
     entity_tokens: int = Field(6000, ge=0, le=1_000_000, description="tokens of entities shown")
     relation_tokens: int = Field(8000, ge=0, le=1_000_000, description="tokens of relations shown")
+
+
+class LightRAGKnobs(LightSearch, ProgramKnobs):
+    """Knobs of `light_rag`."""
+
+    k: int = Field(20, ge=1, le=100, description="passages read")
+    context_tokens: int = Field(
+        16_000, ge=100, le=1_000_000, description="tokens of passages shown"
+    )
     texts: bool = Field(True, description="show passages beside entities and relations")
 
 
 @PROGRAMS.register("light_rag")
-class LightRAG(IndexProgram[LightRAGKnobs]):
+class LightRAG(SearchedIndex[LightRAGKnobs]):
     """Find entities and relations by keywords of two levels, then answer from them and texts."""
 
     name = "light_rag"
@@ -53,8 +59,7 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
     calls = "2 (index: one per passage); naive: 1"
     Index = LightIndex
     variants = {  # noqa: RUF012
-        mode: {"mode": mode, "gleanings": 1}
-        for mode in ("hybrid", "local", "global", "mix", "naive")
+        mode: {"mode": mode} for mode in ("hybrid", "local", "global", "mix", "naive")
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -76,10 +81,15 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
         high, low = self._keywords(trace)
         graph: list[str] = []
         passages = trace.search_by(
-            lambda: self._retrieved(trace, index, high, low, graph), trace.question, k=self.knobs.k
+            lambda: self._noted(trace, index, high, low, graph), trace.question, k=self.knobs.k
         )
         answer = self._read(trace, passages if self.knobs.texts else [], graph)
         return trace.prediction(answer, "answered", passages=passages)
+
+    def ranked(self, trace: Trace, index: LMIndex, k: int) -> list[Passage]:
+        high, low = self._keywords(trace)
+        passages, _, _ = self._retrieved(trace, index, high, low, k)
+        return passages
 
     def force(self, trace: Trace) -> str:
         return self._read(trace, trace.passages, [])
@@ -104,35 +114,42 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
         trace.step("keywords", observation=f"{high}\n{low}")
         return high, low
 
-    def _retrieved(
+    def _noted(
         self, trace: Trace, index: LMIndex, high: str, low: str, graph: list[str]
     ) -> list[Passage]:
         """The passages to read; `graph` gets entities and relations as the prompt shows them."""
-        knobs = self.knobs
-        entities = list[int]()
-        relations = list[int]()
-        sources: list[list[int]] = []
+        found, entities, relations = self._retrieved(trace, index, high, low, self.knobs.k)
         if isinstance(index, LightIndex):
-            entities, relations = self._found(index, high, low)
             graph += [index.entities[i].line for i in entities]
             graph += [index.relations[i].line(index.entities) for i in relations]
-            sources = _passages_of(index, entities, relations, trace.question)
-            if not entities:
-                trace.count("no_seed")
-        if knobs.mode in ("mix", "naive") or not entities:
-            places = index.corpus.positions
-            nearest = [places[p.pid] for p in index.search(trace.question, k=knobs.k)]
-            sources.insert(0, nearest)
-        rows = _in_turn(*sources)[: knobs.k]
-        passages = trace.retriever.presented(trace.question, [index.corpus[row] for row in rows])
+        passages = trace.retriever.presented(trace.question, found)
         texts = []
         for passage in passages:
-            if knobs.texts:
+            if self.knobs.texts:
                 texts.append(passage.text)
         sizes = {"entities": len(entities), "relations": len(relations)}
         notes = {**sizes, "retrieved": [*graph, *texts]}
         trace.step("search", input=trace.question, of=passages, notes=notes)
         return passages
+
+    def _retrieved(
+        self, trace: Trace, index: LMIndex, high: str, low: str, k: int
+    ) -> tuple[list[Passage], list[int], list[int]]:
+        """The `k` passages found, and the numbers of the entities and relations that are shown."""
+        entities: list[int] = []
+        relations: list[int] = []
+        sources: list[list[int]] = []
+        if isinstance(index, LightIndex):
+            entities, relations = self._found(index, high, low)
+            sources = _passages_of(index, entities, relations, trace.question)
+            if not entities:
+                trace.count("no_seed")
+        if self.knobs.mode in ("mix", "naive") or not entities:
+            places = index.corpus.positions
+            nearest = [places[p.pid] for p in index.search(trace.question, k=k)]
+            sources.insert(0, nearest)
+        rows = _in_turn(*sources)[:k]
+        return [index.corpus[row] for row in rows], entities, relations
 
     def _found(self, index: LightIndex, high: str, low: str) -> tuple[list[int], list[int]]:
         """The entities that names find and the relations that themes find, each with the other's.

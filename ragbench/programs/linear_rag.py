@@ -17,7 +17,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
-from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext, ExtractEntities
@@ -27,11 +27,9 @@ PASSAGE_WEIGHT = 0.05
 DAMPING = 0.5
 
 
-class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
-    """Knobs of `linear_rag`."""
+class LinearSearch(lm_index.LinearSettings):
+    """What decides a search by the entities of the index."""
 
-    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
-    reader: Reader = Field("cot", description="reason before the answer?")
     max_iterations: int = Field(3, ge=1, le=20, description="rounds of bridging, seeds included")
     top_k_sentence: int = Field(1, ge=1, le=100, description="sentences that an entity leads to")
     threshold: float = Field(0.5, ge=0, le=1, description="score under which an entity is dropped")
@@ -41,8 +39,15 @@ class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
     )
 
 
+class LinearRAGKnobs(LinearSearch, ProgramKnobs):
+    """Knobs of `linear_rag`."""
+
+    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
+    reader: Reader = Field("cot", description="reason before the answer?")
+
+
 @PROGRAMS.register("linear_rag")
-class LinearRAG(IndexProgram[LinearRAGKnobs]):
+class LinearRAG(SearchedIndex[LinearRAGKnobs]):
     """Find passages through the entities of the question, then answer from them."""
 
     name = "linear_rag"
@@ -74,9 +79,12 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)
         mentions = self._mentions(trace)
-        passages = self.find(trace, lambda: self._ranked(trace, index, mentions))
+        passages = self.find(trace, lambda: self._reached(trace, index, mentions, self.knobs.k))
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
+
+    def ranked(self, trace: Trace, index: lm_index.LMIndex, k: int) -> list[Passage]:
+        return self._reached(trace, index, self._mentions(trace), k)
 
     def _mentions(self, trace: Trace) -> list[str]:
         knobs = self.knobs
@@ -93,8 +101,8 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         trace.step("extract", input=question, observation=", ".join(mentions))
         return mentions
 
-    def _ranked(
-        self, trace: Trace, index: lm_index.LMIndex, mentions: Sequence[str]
+    def _reached(
+        self, trace: Trace, index: lm_index.LMIndex, mentions: Sequence[str], k: int
     ) -> list[Passage]:
         knobs = self.knobs
         question = trace.question
@@ -105,7 +113,7 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         if not isinstance(index, lm_index.LinearIndex) or not seeds:
             if knobs.ablation != "graph":
                 trace.count("no_seed")
-            return index.search(question, k=knobs.k)
+            return index.search(question, k=k)
         if knobs.ablation == "bridging":
             hops = 1
         else:
@@ -123,5 +131,5 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         starts = index.starts(question, reached, passage_ratio=knobs.passage_ratio)
         starts = PASSAGE_WEIGHT * starts
         if knobs.ablation == "pagerank":
-            return index.hits(starts, knobs.k)
-        return index.hits(index.walked(reached.weights, starts, damping=DAMPING), knobs.k)
+            return index.hits(starts, k)
+        return index.hits(index.walked(reached.weights, starts, damping=DAMPING), k)

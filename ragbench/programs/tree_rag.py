@@ -17,7 +17,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
-from ragbench.programs.core.indexed import IndexProgram
+from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.programs.core.text import numbered
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import SummaryTree, TreeSettings, fitting, tree as tree_search
@@ -25,11 +25,9 @@ from ragbench.retrievers.lm_index.base import best_first
 from ragbench.signatures import AnswerFromContext
 
 
-class TreeRAGKnobs(TreeSettings, ProgramKnobs):
-    """Knobs of `tree_rag`."""
+class TreeSearch(TreeSettings):
+    """What decides a search of the tree."""
 
-    k: int = Field(10, ge=1, le=100, description="nodes (traversal: of each layer)")
-    context_tokens: int = Field(3500, ge=100, le=1_000_000, description="tokens of nodes shown")
     mode: Literal["collapsed", "traversal", "hiro"] = Field(
         "collapsed", description="how the tree is searched; set by the variant"
     )
@@ -40,8 +38,15 @@ class TreeRAGKnobs(TreeSettings, ProgramKnobs):
     )
 
 
+class TreeRAGKnobs(TreeSearch, ProgramKnobs):
+    """Knobs of `tree_rag`."""
+
+    k: int = Field(10, ge=1, le=100, description="nodes (traversal: of each layer)")
+    context_tokens: int = Field(3500, ge=100, le=1_000_000, description="tokens of nodes shown")
+
+
 @PROGRAMS.register("tree_rag")
-class TreeRAG(IndexProgram[TreeRAGKnobs]):
+class TreeRAG(SearchedIndex[TreeRAGKnobs]):
     """Search a tree of summaries once, then answer from its nodes."""
 
     name = "tree_rag"
@@ -62,27 +67,30 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         tree = self.opened(trace)
         layers: list[int] = []
-        passages = self.find(trace, lambda: self._nodes(trace, tree, layers))
+        passages = self.find(trace, lambda: self._nodes(trace, tree, layers, self.knobs.k))
         trace.step("search", input=trace.question, of=passages, notes={"layers": layers})
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
-    def _nodes(self, trace: Trace, tree: SummaryTree, layers: list[int]) -> list[Passage]:
+    def ranked(self, trace: Trace, index: SummaryTree, k: int) -> list[Passage]:
+        return self._nodes(trace, index, [], k)
+
+    def _nodes(self, trace: Trace, tree: SummaryTree, layers: list[int], k: int) -> list[Passage]:
         """Returns the nodes that fit the context uncut, one at least; adds their `layers`."""
         scores = tree.scores(trace.question)
-        nodes = self._chosen(trace, scores, tree.shape)
+        nodes = self._chosen(trace, scores, tree.shape, k)
         passages = [tree.passage(node, float(scores[node])) for node in nodes]
         lines = numbered(passages)
         fit = len(fitting(lines, self.knobs.context_tokens)) or 1
         layers += [tree.layer_of(node) for node in nodes[:fit]]
         return passages[:fit]
 
-    def _chosen(self, trace: Trace, scores: Any, shape: tree_search.Shape) -> list[int]:
+    def _chosen(self, trace: Trace, scores: Any, shape: tree_search.Shape, k: int) -> list[int]:
         knobs = self.knobs
         if knobs.mode == "collapsed":
-            return best_first(scores, knobs.k)
+            return best_first(scores, k)
         if knobs.mode == "traversal":
-            return tree_search.traversal(scores, shape, k=knobs.k)
+            return tree_search.traversal(scores, shape, k=k)
         if not any(scores[node] > knobs.selection for node in shape.layers[-1]):
             trace.count("hiro_empty")
         limits = {"selection": knobs.selection, "delta": knobs.delta}

@@ -279,6 +279,7 @@ RETRIEVERS: Registry[type[Retriever]] = Registry(
     "retriever",
     package="ragbench.retrievers",
     outside="ragbench.retrievers.external:load_retriever",
+    also="ragbench.programs.graph_search",
 )
 
 

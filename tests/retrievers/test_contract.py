@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ragbench.passages import Passage
+from ragbench.programs.graph_search import GraphSearch
 from ragbench.retrievers import RETRIEVERS, Corpus, Retriever, make_retriever
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import make_corpus, random_texts
@@ -14,7 +15,9 @@ from tests.retrievers.conftest import make_corpus, random_texts
 #: Settings that add nothing: maxsim needs a model's token vectors, and made-up passages are in no
 #: corpus. Both have tests of their own.
 PLAIN = {"rerank": "rerank(reranker=none)", "distracting": "distracting(rate=0)"}
-SPECS = [PLAIN.get(name, name) for name in RETRIEVERS.names() if name != "http"]  # asks a server
+#: Those that ask a server or an LM have tests of their own.
+ASKING = {"http", *(name for name, kind in RETRIEVERS if issubclass(kind, GraphSearch))}
+SPECS = [PLAIN.get(name, name) for name in RETRIEVERS.names() if name not in ASKING]
 if importlib.util.find_spec("qdrant_client") is None:
     SPECS.remove("qdrant")
 

@@ -60,6 +60,7 @@ from ragbench.lms.calls import (
 )
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
+from ragbench.programs.core.indexed import prepare_all
 from ragbench.programs.core.program import done_so_far
 from ragbench.programs.external import Asked
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
@@ -244,7 +245,7 @@ def prepare(
         with open_ledger(also):
             run_context.retriever.build(IndexStore(), progress)
             with blamed_on(program, f"the preparation of {program.name}"):
-                program.prepare(ahead, progress)
+                prepare_all(program, ahead, progress)
     except LimitReachedError:
         check_limits()
     except dspy.LMError as error:

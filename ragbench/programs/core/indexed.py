@@ -1,5 +1,6 @@
 """Programs with an index of their own, which an LM helps to make before the first question."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -8,7 +9,7 @@ import dspy
 
 from ragbench.context import current
 from ragbench.ledger import open_ledger
-from ragbench.programs.core.program import CallKind, K, RAGProgram
+from ragbench.programs.core.program import CallKind, K, RAGProgram, finders_of
 from ragbench.programs.core.trace import Rehearsal, Trace, role_lm
 from ragbench.retrievers import Corpus, Passage, PerQuestion, Progress, Retriever
 from ragbench.retrievers.lm_index import IndexAhead, LMIndex, at_once, rehearsed
@@ -164,14 +165,44 @@ class IndexProgram(RAGProgram[K]):
         return self.index_kind.name, corpus.digest, repr(settings)
 
 
+class SearchedIndex(IndexProgram[K]):
+    """Answer a question with passages of an index that other programs can search as well."""
+
+    @abstractmethod
+    def ranked(self, trace: Trace, index: Any, k: int) -> list[Passage]:
+        """At most `k` passages of `index` for the question of `trace`, best first."""
+
+
 def index_programs(program: RAGProgram) -> list[IndexProgram[Any]]:
-    """`program` and those that it asks, as far as they have an index of their own."""
-    programs: list[IndexProgram[Any]] = []
+    """`program`, those that it asks and those that it searches by, if they have an index."""
+    found: dict[int, IndexProgram[Any]] = {}
     if isinstance(program, IndexProgram):
-        programs.append(program)
+        found[id(program)] = program
+    for finder in _finders(program.retriever):
+        found[id(finder)] = finder
     for inner in program.inside():
-        programs += index_programs(inner)
-    return programs
+        for indexed in index_programs(inner):
+            found[id(indexed)] = indexed
+    return list(found.values())
+
+
+def _finders(retriever: Retriever) -> list[IndexProgram[Any]]:
+    """The programs by whose indexes `retriever` searches, over what it searches."""
+    found: list[IndexProgram[Any]] = []
+    for finder in finders_of(retriever):
+        if isinstance(finder, IndexProgram):
+            finder.retriever = retriever  # in the distractor setting, the passages of questions
+            found.append(finder)
+    return found
+
+
+def prepare_all(
+    program: RAGProgram, questions: Sequence[str] = (), progress: Progress | None = None
+) -> None:
+    """Prepare `program` for `questions`, and the indexes by which its retriever searches."""
+    program.prepare(questions, progress)
+    for finder in _finders(program.retriever):
+        finder.prepare(questions, progress)
 
 
 def index_ahead(program: RAGProgram, questions: Sequence[str]) -> list[IndexAhead]:

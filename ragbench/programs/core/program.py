@@ -23,7 +23,7 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording
 from ragbench.registry import Registry
-from ragbench.retrievers import Passage, Progress, Retriever
+from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
@@ -267,10 +267,38 @@ def done_so_far(error: Exception) -> dspy.Prediction | None:
     return None
 
 
+def finders_of(retriever: Retriever) -> list[RAGProgram]:
+    """The programs by whose indexes `retriever`, or what it asks, searches; empty for none."""
+    if isinstance(retriever, PerQuestion):
+        parts: Sequence[Retriever] = [retriever.whole]
+    else:
+        parts = retriever.parts
+    found: list[RAGProgram] = []
+    finder = getattr(retriever, "finder", None)
+    if isinstance(finder, RAGProgram):
+        found.append(finder)
+    for part in parts:
+        found += finders_of(part)
+    return found
+
+
 def calls_of(program: RAGProgram) -> list[CallKind]:
-    """Every kind of LM call of `program`: its predictors', in DSPy's order, then the others."""
+    """Every kind of LM call of `program`: its predictors', in DSPy's order, then the others.
+
+    Those of a retriever that asks the LM come last.
+    """
+    rows = _own_calls(program)
+    for finder in finders_of(program.retriever):
+        for row in _own_calls(finder):
+            if row.predictor.partition(".")[0] != "answer":  # it only searches
+                rows.append(replace(row, predictor=f"retriever.{row.predictor}"))
+    return rows
+
+
+def _own_calls(program: RAGProgram) -> list[CallKind]:
     rows = []
     for name, module in program.named_sub_modules():
         if getattr(module, "rb_signature", ""):
-            rows.append(CallKind(name.removeprefix("self."), module.rb_signature, module.rb_role))
+            path = name.removeprefix("self.")
+            rows.append(CallKind(path, module.rb_signature, module.rb_role))
     return [*rows, *program.other_calls()]
