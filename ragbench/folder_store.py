@@ -78,11 +78,11 @@ class FolderStore:
     def entries(self) -> list[Manifest]:
         """The stored indexes, newest first; folders without a readable manifest are left out."""
         manifests = [read_manifest(path.parent) for path in self.root.glob(f"*/{MANIFEST}")]
-        kept = []
+        complete = []
         for manifest in manifests:
             if manifest is not None:
-                kept.append(manifest)
-        return sorted(kept, key=lambda entry: entry.created, reverse=True)
+                complete.append(manifest)
+        return sorted(complete, key=lambda entry: entry.created, reverse=True)
 
     def find(self, prefix: str) -> Manifest:
         """The stored index whose key starts with `prefix`."""
@@ -91,9 +91,9 @@ class FolderStore:
             if entry.key.startswith(prefix):
                 matches.append(entry)
         if len(matches) != 1:
-            known = ", ".join(entry.key for entry in matches or self.entries()) or "none"
+            keys = ", ".join(entry.key for entry in matches or self.entries()) or "none"
             number = "no" if not matches else "more than one"
-            raise DataError(f"{number} index is named {prefix!r}; stored: {known}")
+            raise DataError(f"{number} index is named {prefix!r}; stored: {keys}")
         return matches[0]
 
     def drop(self, key: str) -> None:
@@ -172,14 +172,14 @@ class FolderStore:
                 stat = path.stat()
                 stamp = stat.st_size, stat.st_mtime_ns, sha256_of(path)
                 files[path.relative_to(folder).as_posix()] = stamp
-            made = Manifest(
+            manifest = Manifest(
                 key=key,
                 created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 build_s=round(time.perf_counter() - start, 3),
                 files=files,
                 **described,
             )
-            (folder / MANIFEST).write_text(made.model_dump_json(indent=2), encoding="utf-8")
+            (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
             for path in (folder / MANIFEST, folder):
                 sync(path)
             os.replace(folder, self.root / key)

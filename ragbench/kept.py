@@ -52,15 +52,15 @@ class KeptRows:
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The kept values of `keys`, by key."""
-        found: dict[bytes, bytes] = {}
+        rows: dict[bytes, bytes] = {}
         for start in range(0, len(keys), 500):  # SQLite takes at least 999 parameters
-            part = keys[start : start + 500]
-            query = f"SELECT key, value, sum FROM kept WHERE key IN ({','.join('?' * len(part))})"
+            batch = keys[start : start + 500]
+            query = f"SELECT key, value, sum FROM kept WHERE key IN ({','.join('?' * len(batch))})"
             with self._lock, suppress(sqlite3.Error):
-                for key, value, kept_sum in self._db.execute(query, part):
+                for key, value, kept_sum in self._db.execute(query, batch):
                     if isinstance(value, bytes) and kept_sum == _checksum(key, value):
-                        found[key] = value
-        return found
+                        rows[key] = value
+        return rows
 
     def put(self, entries: Mapping[bytes, bytes]) -> None:
         """Keep `entries`, all or none."""

@@ -26,9 +26,9 @@ class Knobs(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _nothing_is_guessed(cls, given: Any) -> Any:
+    def _nothing_is_guessed(cls, values: Any) -> Any:
         """Pydantic takes True for 1, `yes` for True and `1_0` for 10; nobody means that."""
-        for name, value in given.items() if isinstance(given, Mapping) else ():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
             if name in cls.model_fields:
                 kind = cls.model_fields[name].annotation
             else:
@@ -44,7 +44,7 @@ class Knobs(BaseModel):
                 raise ValueError(f"{name}={value!r} is not allowed; give a number")
             if kind is bool and str(value).lower() not in ("true", "false"):
                 raise ValueError(f"{name}={value!r} is not allowed; give true or false")
-        return given
+        return values
 
 
 K = TypeVar("K", bound=Knobs)
@@ -52,23 +52,23 @@ _BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
 
 
 def resolve(
-    model: type[K], owner: str, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+    model: type[K], owner: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> K:
-    """The knobs of `owner`: `given` over the variant's `defaults` over the declared ones.
+    """The knobs of `owner`: `values` over the variant's `defaults` over the declared ones.
 
     Raises:
         KnobError: an unknown knob, a wrong type or a value outside its bounds.
     """
-    for name in given:
+    for name in values:
         if not model.model_fields:
             raise KnobError(f"{owner} has no settings, so nothing reads {name}; leave it out")
         if name not in model.model_fields:
             near = difflib.get_close_matches(name, model.model_fields, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            names = ", ".join(model.model_fields)
-            raise KnobError(f"{owner} has no knob {name!r}; {hint}its knobs: {names}")
+            known_knobs = ", ".join(model.model_fields)
+            raise KnobError(f"{owner} has no knob {name!r}; {hint}its knobs: {known_knobs}")
     try:
-        return model(**{**(defaults or {}), **{n: parse(model, n, v) for n, v in given.items()}})
+        return model(**{**(defaults or {}), **{n: parse(model, n, v) for n, v in values.items()}})
     except ValidationError as error:
         raise KnobError(_explain(owner, model, error)) from None
 
@@ -87,7 +87,7 @@ def parse(model: type[Knobs], name: str, value: Any) -> Any:
         with contextlib.suppress(ValueError):
             return json.loads(value)
     if get_origin(kind) is tuple:
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        return tuple(word.strip() for word in value.split(",") if word.strip())
     return value
 
 
@@ -102,14 +102,14 @@ def describe(
 
 
 def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
-    first = error.errors()[0]
-    if not first["loc"] or first["type"] == "value_error":
-        return f"{owner}: {first['msg'].removeprefix('Value error, ')}"
-    name = str(first["loc"][0])
+    problem = error.errors()[0]
+    if not problem["loc"] or problem["type"] == "value_error":
+        return f"{owner}: {problem['msg'].removeprefix('Value error, ')}"
+    name = str(problem["loc"][0])
     field = model.model_fields[name]
-    wanted = _allowed(field) or _type_name(field.annotation)
-    given = f"{owner}: {name}={first['input']!r} is not allowed"
-    return f"{given}; give {wanted} (default {field.default!r})"
+    allowed = _allowed(field) or _type_name(field.annotation)
+    refusal = f"{owner}: {name}={problem['input']!r} is not allowed"
+    return f"{refusal}; give {allowed} (default {field.default!r})"
 
 
 def _allowed(field: FieldInfo) -> str:

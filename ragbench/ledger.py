@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import dspy
@@ -73,8 +74,8 @@ class OpenLedger(Ledger):
 
     def file(self, call: Call) -> None:
         """Add `call`, which has just ended, also to the step and the path that it belongs to."""
-        took = 0.0 if call.cached else call.latency_s
-        started = time.perf_counter() - self._begun - took
+        latency_s = 0.0 if call.cached else call.latency_s
+        started = time.perf_counter() - self._begun - latency_s
         call = replace(call, started_s=round(max(0.0, started), 6))
         context = current()
         with self._lock:
@@ -186,8 +187,8 @@ def fan_out(function: Callable[[Item], Result], items: Sequence[Item]) -> list[R
         dspy.settings.trace.extend(entry for trace in traces for entry in trace)
     path = current().get(CriticalPath)
     if path is not None:
-        longest = max(paths, key=lambda one: one.latency_s)
-        path.calls += max(one.calls for one in paths)
+        longest = max(paths, key=attrgetter("latency_s"))
+        path.calls += max(fanned.calls for fanned in paths)
         path.latency_s += longest.latency_s
         path.cached_s += longest.cached_s
     return [future.result() for future in futures]

@@ -108,7 +108,7 @@ def log_to(path: Path) -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
         with suppress(OSError):
             handler.close()
-        if not any(isinstance(other, _File) for other in logging.getLogger().handlers):
+        if not any(isinstance(handler, _File) for handler in logging.getLogger().handlers):
             logging.captureWarnings(False)
 
 
@@ -177,10 +177,10 @@ def as_json(record: logging.LogRecord) -> str:
 def as_text(record: logging.LogRecord) -> str:
     """`record` for a person: level, message, fields, question; one line, no control characters."""
     row = json.loads(as_json(record))
-    names = []
+    keys = []
     for name in (*getattr(record, _FIELDS, {}), "qid"):
         if name in row:
-            names.append(name)
-    shown = ", ".join(f"{'question' if name == 'qid' else name} {row[name]}" for name in names)
-    text = f"{row['level']}: {row['event']}" + (f" ({shown})" if shown else "")
+            keys.append(name)
+    context = ", ".join(f"{'question' if name == 'qid' else name} {row[name]}" for name in keys)
+    text = f"{row['level']}: {row['event']}" + (f" ({context})" if context else "")
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))

@@ -123,9 +123,9 @@ class Corpus(Sequence[Passage]):
             places = self.passages.titled(title)
         else:
             places = self._titles.get(folded, [])
-        for wanted in (title, folded):
+        for key in (title, folded):
             for place in places:
-                if self.passages[place].title == wanted:
+                if self.passages[place].title == key:
                     return place
         if places:
             return places[0]

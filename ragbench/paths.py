@@ -8,8 +8,8 @@ from pathlib import Path
 
 def cache_root() -> Path:
     """`RAGBENCH_CACHE`, or `ragbench` in the user's cache folder: what can be had again."""
-    if given := os.environ.get("RAGBENCH_CACHE"):
-        return Path(given).expanduser()
+    if folder := os.environ.get("RAGBENCH_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragbench"
 
 
@@ -45,10 +45,10 @@ def check_regular(path: Path, most: int | None = None) -> None:
         OSError: it is a pipe, a device, a folder or too large. A pipe would be waited for forever.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return
-    _check(found, most)
+    _check(status, most)
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
@@ -63,8 +63,8 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
         return file.read(most)
 
 
-def _check(found: os.stat_result, most: int | None) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check(status: os.stat_result, most: int | None) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
-    if most is not None and found.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, more than {most:,}")
+    if most is not None and status.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {most:,}")

@@ -46,11 +46,11 @@ class FailedAttempts:
     cost_usd: FiniteFloat | None = None
 
     def __add__(self, other: FailedAttempts) -> FailedAttempts:
-        known = self.cost_usd is not None and other.cost_usd is not None
+        has_cost = self.cost_usd is not None and other.cost_usd is not None
         return FailedAttempts(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
-            (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+            (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if has_cost else None,
         )
 
 

@@ -49,8 +49,8 @@ def redact(text: str) -> str:
 
 def may_hold_key(text: str) -> bool:
     """Whether `text`, or what it is the JSON of, may have anything that `redact` changes."""
-    parts = _parts_of_secrets(frozenset(_environment().items()))
-    return any(part in text for part in (*_BEGINNINGS, *parts))
+    secrets = _parts_of_secrets(frozenset(_environment().items()))
+    return any(secret in text for secret in (*_BEGINNINGS, *secrets))
 
 
 def without_keys(text: str) -> str:
@@ -64,8 +64,8 @@ def without_keys(text: str) -> str:
 def _environment() -> Mapping[Any, Any]:
     # To decode all variables takes many times as long as to look at what they are kept in, which
     # changes with every key that is set later.
-    kept: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
-    return kept
+    variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+    return variables
 
 
 @lru_cache(maxsize=1)
@@ -89,7 +89,7 @@ def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
 def _parts_of_secrets(environment: frozenset[Any]) -> frozenset[str]:
     """Of each key the longest part that JSON writes as it is, however often it is nested."""
     pieces = (re.split(r"[^ !#-\[\]-~]", value) for _, value in _secrets(environment))
-    return frozenset(max(some, key=len) for some in pieces)
+    return frozenset(max(group, key=len) for group in pieces)
 
 
 def each_text(change: Callable[[str], str], value: Any) -> Any:
@@ -108,11 +108,11 @@ def each_text(change: Callable[[str], str], value: Any) -> Any:
             return items
         return tuple(items)
     if is_dataclass(value) and not isinstance(value, type):
-        given = {}
-        for one in fields(value):
-            if one.init:
-                given[one.name] = getattr(value, one.name)
-        return replace(value, **each_text(change, given))
+        values = {}
+        for entry in fields(value):
+            if entry.init:
+                values[entry.name] = getattr(value, entry.name)
+        return replace(value, **each_text(change, values))
     return value
 
 

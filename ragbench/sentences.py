@@ -23,12 +23,14 @@ def split_sentences(text: str) -> tuple[str, ...]:
     Joined by a blank they give back all of the text's other characters.
     """
     flat = " ".join(text.split())
-    found = (part for piece in _pieces(flat) for part in sentencex.segment("en", piece))
-    parts = (part.strip() for part in found)
-    whole = (  # a run-on is cut after every full stop before a capital
-        [part] if len(part) <= _RUN_ON_CHARACTERS else _PLAIN_BOUNDARY.split(part) for part in parts
-    )
-    return tuple(sentence for cut in whole for sentence in cut if sentence)
+    sentences: list[str] = []
+    for piece in _pieces(flat):
+        for segment in map(str.strip, sentencex.segment("en", piece)):
+            if len(segment) <= _RUN_ON_CHARACTERS:
+                sentences.append(segment)
+            else:  # a run-on is cut after every full stop before a capital
+                sentences += _PLAIN_BOUNDARY.split(segment)
+    return tuple(filter(None, sentences))
 
 
 def _pieces(flat: str) -> Iterator[str]:

@@ -40,5 +40,5 @@ def reset() -> None:
 def sleep(seconds: float, over: Callable[[], bool]) -> None:
     """Return after `seconds`, or soon after the process is stopped or `over` is true."""
     end = time.monotonic() + seconds
-    while not (stopped() or over()) and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, POLL_S))
+    while not (stopped() or over()) and (seconds_left := end - time.monotonic()) > 0:
+        time.sleep(min(seconds_left, POLL_S))

@@ -47,7 +47,7 @@ def allowed() -> tuple[str, ...]:
 def allow_typed(words: Iterable[str]) -> None:
     """Let every external name that stands in the words of a command be imported."""
     for word in words:
-        allow(word, *(part.strip() for part in re.split(r"[,()=]", word)))
+        allow(word, *(name.strip() for name in re.split(r"[,()=]", word)))
 
 
 def load_object(spec: str, option: str) -> Any:
@@ -147,9 +147,9 @@ def _distribution(package: str) -> str | None:
     except metadata.PackageNotFoundError:
         pass
     # Looking through what every distribution installed takes long, and few packages need it.
-    names = metadata.packages_distributions().get(package)
-    if names:
-        return f"{names[0]} {metadata.version(names[0])}"
+    distributions = metadata.packages_distributions().get(package)
+    if distributions:
+        return f"{distributions[0]} {metadata.version(distributions[0])}"
     return None
 
 
@@ -171,24 +171,24 @@ def _import_current(place: str) -> ModuleType:
     digest = source_digest(file) if file.suffix == ".py" else ""
     if _imported.get(name, digest) != digest:  # with those that it imported from beside it
         sources = {name, *map(str, _sources(file))}
-        for known, module in [*sys.modules.items()]:
-            if known in sources or getattr(module, "__file__", None) in sources:
-                del sys.modules[known]
+        for loaded, module in [*sys.modules.items()]:
+            if loaded in sources or getattr(module, "__file__", None) in sources:
+                del sys.modules[loaded]
     _imported[name] = digest
     if name in sys.modules or not place.endswith(".py"):
         return importlib.import_module(name)
     assert spec is not None  # a .py file has both
     assert spec.loader is not None
-    sys.modules[name] = made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = imported = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(file.parent))  # for the files beside it, as `python file.py` has it
     try:
-        spec.loader.exec_module(made)
+        spec.loader.exec_module(imported)
     except BaseException:
         del sys.modules[name]
         raise
     finally:
         sys.path.remove(str(file.parent))
-    return made
+    return imported
 
 
 def _sources(file: Path) -> set[Path]:
@@ -196,16 +196,16 @@ def _sources(file: Path) -> set[Path]:
     root = file.parent
     while (root / "__init__.py").is_file():
         root = root.parent
-    found = set[Path]()
+    sources = set[Path]()
     todo = [file]
     while todo:
         path = todo.pop()
-        if path in found or not path.is_file() or distribution_of(str(path)) is not None:
+        if path in sources or not path.is_file() or distribution_of(str(path)) is not None:
             continue
-        found.add(path)
+        sources.add(path)
         stat = path.stat()
         todo += _imports_of(path, root, stat.st_size, stat.st_mtime_ns)
-    return found
+    return sources
 
 
 @lru_cache(maxsize=1024)  # by size and time: a file that was changed is read again
@@ -218,15 +218,15 @@ def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
         return places
     for node in nodes:
         base = root
-        names: list[str] = []
+        modules: list[str] = []
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = path.parents[node.level - 1] if node.level else root
             module = node.module or ""
-            names.append(module)
-            names += [f"{module}.{alias.name}" for alias in node.names]
-        for name in filter(None, names):
+            modules.append(module)
+            modules += [f"{module}.{alias.name}" for alias in node.names]
+        for name in filter(None, modules):
             place = base.joinpath(*name.split("."))
             places += [place.with_suffix(".py"), place / "__init__.py"]
     return places

@@ -234,7 +234,8 @@ def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
     lines: list[str] = []
     for block in blocks:
         if hasattr(block, "rows"):
-            lines += [" | ".join(cell.text for cell in row.cells) for row in block.rows]
+            for row in block.rows:
+                lines.append(" | ".join(cell.text for cell in row.cells))
         elif block.style is not None and block.style.name.startswith(("Heading", "Title")):
             yield heading, "\n".join(lines)
             heading = f"{title}: {block.text}"

@@ -10,6 +10,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
@@ -91,7 +92,9 @@ def split_examples(
         start += size
     overlapping = 0
     kind: Disjoint = "questions"
-    held = [{key for example in members for key in links(example)} for members in fixed.values()]
+    held: list[set[Hashable]] = []
+    for members in fixed.values():
+        held.append(set(chain.from_iterable(map(links, members))))
     taken = set().union(*held)
     lone = [example for example in unassigned if taken.isdisjoint(links(example))]
     targets = _targets(len(lone), free)
@@ -138,7 +141,10 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
         lacking[place] -= len(group)
         for i in group:
             places[i] = place
-    return [[e for e, at in zip(examples, places, strict=True) if at == p] for p in range(3)]
+    cut: list[list[dspy.Example]] = [[], [], []]
+    for example, place in zip(examples, places, strict=True):
+        cut[place].append(example)
+    return cut
 
 
 def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:

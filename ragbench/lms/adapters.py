@@ -50,8 +50,8 @@ class LenientParsing(dspy.Adapter):
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         native = self.use_native_function_calling
-        said = signature.instructions
-        return _system_message(type(self), native, signature, said)  # type: ignore[arg-type]
+        instructions = signature.instructions
+        return _system_message(type(self), native, signature, instructions)  # type: ignore[arg-type]
 
     def format_user_message_content(
         self, signature: type[dspy.Signature], inputs: Mapping[str, Any], *args: Any, **kwargs: Any
@@ -81,11 +81,11 @@ class LenientParsing(dspy.Adapter):
         values: dict[str, Any] = {}
         unread: list[str] = []
         repairs = 0
-        found = self._raw(signature, completion)
+        fields = self._raw(signature, completion)
         for name, field in signature.output_fields.items():
-            if name in found:
+            if name in fields:
                 try:
-                    values[name], mended = read_value(encodable(found[name]), field.annotation)
+                    values[name], mended = read_value(encodable(fields[name]), field.annotation)
                     repairs += mended
                 except (UnreadableError, RecursionError) as why:
                     unread.append(f"field {name}: {why}")
@@ -97,7 +97,7 @@ class LenientParsing(dspy.Adapter):
                 unread.append(f"no field {name}")
         if unread:
             error = PartialReplyError(type(self).__name__, signature, completion, "; ".join(unread))
-            error.read = {name: value for name, value in values.items() if name in found}
+            error.read = {name: value for name, value in values.items() if name in fields}
             if not error.read:
                 forget_reply()  # or it would be the answer for ever
             raise error
@@ -111,8 +111,8 @@ def _system_message(
     kind: type[Any], native: bool, signature: type[dspy.Signature], instructions: str
 ) -> str:
     """The system message, made once for a signature: it was a third of the work of a prompt."""
-    made: Any = super(LenientParsing, kind(use_native_function_calling=native))
-    message = str(made.format_system_message(signature))
+    adapter: Any = super(LenientParsing, kind(use_native_function_calling=native))
+    message = str(adapter.format_system_message(signature))
     # The fields of nested types in the order written; DSPy sorts them by name.
     for field in signature.output_fields.values() if "JSON schema" in message else ():
         schema = TypeAdapter(field.annotation).json_schema()
@@ -133,7 +133,7 @@ def _by_name(schema: Any) -> Any:
         keys = sorted(schema, key=lambda key: (key != "type", key))
         return {key: _by_name(schema[key]) for key in keys}
     if isinstance(schema, list):
-        return [_by_name(part) for part in schema]
+        return [_by_name(entry) for entry in schema]
     return schema
 
 
@@ -164,33 +164,33 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
         """The last line of a prompt. The types stand in the system's message, as JSON has them."""
-        names = ", ".join(f"`{name}`" for name in signature.output_fields)
-        return f"Respond with a JSON object of the following fields, in this order: {names}."
+        listing = ", ".join(f"`{name}`" for name in signature.output_fields)
+        return f"Respond with a JSON object of the following fields, in this order: {listing}."
 
 
 @lru_cache(maxsize=512)
 def _response_format(
-    native: bool, signature: type[dspy.Signature], asked: bool, schema: bool, most: int | None
+    native: bool, signature: type[dspy.Signature], supported: bool, schema: bool, most: int | None
 ) -> dict[str, Any]:
     """What an LM is asked for: DSPy makes it anew for every call, a third of what a call costs."""
-    made: dict[str, Any] = {}
-    able = {"response_format"} if asked else set()
+    arguments: dict[str, Any] = {}
+    able = {"response_format"} if supported else set()
     lm = SimpleNamespace(supported_params=able, supports_response_schema=schema)
     adapter: Any = dspy.JSONAdapter(use_native_function_calling=native)
-    adapter._prepare_response_format(lm, made, signature)
-    if most is not None and hasattr(made.get("response_format"), "model_json_schema"):
+    adapter._prepare_response_format(lm, arguments, signature)
+    if most is not None and hasattr(arguments.get("response_format"), "model_json_schema"):
         # DSPy gives the same object on every call, and sends that.
-        bound_lists(made["response_format"].model_json_schema(), most)
-    return made
+        bound_lists(arguments["response_format"].model_json_schema(), most)
+    return arguments
 
 
 def bound_lists(schema: Any, most: int) -> None:
     """Give every array of a JSON schema that has no `maxItems` that of `most`, in place."""
     if isinstance(schema, dict) and schema.get("type") == "array":
         schema.setdefault("maxItems", most)
-    for part in schema.values() if isinstance(schema, dict) else schema:
-        if isinstance(part, dict | list):
-            bound_lists(part, most)
+    for inner in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(inner, dict | list):
+            bound_lists(inner, most)
 
 
 class LenientChat(LenientParsing, dspy.ChatAdapter):
@@ -210,23 +210,23 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
                 return list(second(*args, **kwargs))
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        asked = frozenset(signature.input_fields)
-        sections = _sections(completion, _HEADER, asked)
+        input_fields = frozenset(signature.input_fields)
+        sections = _sections(completion, _HEADER, input_fields)
         if not signature.output_fields.keys() <= sections.keys():
-            for name, text in _sections(completion, _LOOSE_HEADER, asked).items():
+            for name, text in _sections(completion, _LOOSE_HEADER, input_fields).items():
                 sections.setdefault(name, text)
         return dict(sections)
 
 
 def _sections(
-    completion: str, header: re.Pattern[str], asked: Set[str] = frozenset()
+    completion: str, header: re.Pattern[str], input_fields: Set[str] = frozenset()
 ) -> dict[str, str]:
     """Text by field; of a field that stands more than once that of its last section with a text.
 
-    A reply ends where, behind its end mark, a field stands that was `asked`: some models go on
+    A reply ends where, behind its end mark, one of the `input_fields` stands: some models go on
     with a next question of their own.
     """
-    found: list[tuple[str, list[str]]] = []
+    blocks: list[tuple[str, list[str]]] = []
     lines: list[str] = []
     complete = False
     for line in completion.splitlines():
@@ -236,16 +236,16 @@ def _sections(
             lines.append(line)
             continue
         name = mark.group(1)
-        if complete and name in asked:
+        if complete and name in input_fields:
             break
         complete = complete or name == "completed"
         lines = []
-        found.append((name, lines))
-        rest = start[mark.end() :].strip()
-        if rest:
-            lines.append(rest)
+        blocks.append((name, lines))
+        remainder = start[mark.end() :].strip()
+        if remainder:
+            lines.append(remainder)
     sections: dict[str, str] = {}
-    for name, lines in found:
+    for name, lines in blocks:
         text = "\n".join(lines).strip()
         if text or name not in sections:
             sections[name] = text
@@ -290,9 +290,9 @@ class ToolConversation(dspy.Adapter):
                 messages.append(_said("user", turn[CLOSING]))
                 continue
             calls: list[dict[str, Any]] = []
-            said: dict[str, Any] = {"role": "assistant", "tool_calls": calls}
-            said["content"] = escaped(turn["text"]) or None
-            messages.append(said)
+            message: dict[str, Any] = {"role": "assistant", "tool_calls": calls}
+            message["content"] = escaped(turn["text"]) or None
+            messages.append(message)
             for place, (name, arguments, seen) in enumerate(turn["calls"]):
                 id = f"call_{number}_{place}"
                 function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}

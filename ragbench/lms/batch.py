@@ -72,8 +72,8 @@ class BatchClient(HostedClient):
     def _look_up(self, request: Any) -> HttpReply:
         path = urlsplit(request.url).path
         sent = hashlib.sha256(path.encode() + request.body).hexdigest()
-        told = f"{self._task} {self._made[sent]} {sent}"  # a repeat is another call
-        key = hashlib.sha256(told.encode()).hexdigest()[:40]
+        content = f"{self._task} {self._made[sent]} {sent}"  # a repeat is another call
+        key = hashlib.sha256(content.encode()).hexdigest()[:40]
         self._made[sent] += 1
         if key not in self.replies:
             beta = tuple((n, v) for n, v in request.headers if n.lower() == "anthropic-beta")
@@ -94,9 +94,9 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
     engine = lm.metered
     client = lm.metered.client
     if not isinstance(client, HostedClient) or client.spec.provider not in _SERVICES:
-        known = " and ".join(f"{name}/..." for name in _SERVICES)
+        providers = " and ".join(f"{name}/..." for name in _SERVICES)
         raise LMSetupError(
-            f"no batch interface is known for {lm.model}; --batch works with {known}, "
+            f"no batch interface is known for {lm.model}; --batch works with {providers}, "
             "leave it out for others"
         )
     made = MeteredEngine(
@@ -175,10 +175,10 @@ class OpenAIBatches:
             named = ("ragbench.jsonl", content.encode())
             file = self._client.files.create(file=named, purpose="batch")
         with self.errors("a batch may have been made all the same, see your account there"):
-            made = self._once.batches.create(
+            batch = self._once.batches.create(
                 input_file_id=file.id, endpoint=path, completion_window="24h"
             )
-        return str(made.id)
+        return str(batch.id)
 
     def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
         """How many of its items are done, and what came of them by key once it has ended.
@@ -249,8 +249,8 @@ class AnthropicBatches(OpenAIBatches):
             for name, value in item.headers:
                 headers[name] = value
         with self.errors("a batch may have been made all the same, see your account there"):
-            made = self._once.messages.batches.create(requests=requests, extra_headers=headers)
-        return str(made.id)
+            batch = self._once.messages.batches.create(requests=requests, extra_headers=headers)
+        return str(batch.id)
 
     def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
         with self.errors():
@@ -258,8 +258,8 @@ class AnthropicBatches(OpenAIBatches):
             counts = batch.request_counts.to_dict()
             if batch.processing_status != "ended":
                 return sum(counts.values()) - counts["processing"], None
-            found = self._client.messages.batches.results(batch_id)
-            rows = [row.to_dict(mode="json") for row in found]
+            results = self._client.messages.batches.results(batch_id)
+            rows = [row.to_dict(mode="json") for row in results]
         return len(rows), {str(row["custom_id"]): _anthropic_reply(row["result"]) for row in rows}
 
 
@@ -276,8 +276,8 @@ def _openai_reply(row: dict[str, Any]) -> BatchReply:
     error = row.get("error") or {}
     if response:
         return BatchReply(int(response["status_code"]), response.get("body") or {})
-    told = f"{error.get('code') or 'no response'}: {error.get('message')}"
-    return BatchReply(504, {"error": {"message": told}})
+    failure = f"{error.get('code') or 'no response'}: {error.get('message')}"
+    return BatchReply(504, {"error": {"message": failure}})
 
 
 def _anthropic_reply(result: dict[str, Any]) -> BatchReply:
@@ -285,6 +285,6 @@ def _anthropic_reply(result: dict[str, Any]) -> BatchReply:
     if kind == "succeeded":
         return BatchReply(200, result["message"])
     if kind == "errored":
-        said = (result["error"].get("error") or {}).get("type")
-        return BatchReply(400 if said == "invalid_request_error" else 500, result["error"])
+        cause = (result["error"].get("error") or {}).get("type")
+        return BatchReply(400 if cause == "invalid_request_error" else 500, result["error"])
     return BatchReply(504, {"type": "error", "error": {"type": kind, "message": kind}})

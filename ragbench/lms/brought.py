@@ -45,19 +45,19 @@ def meter_brought_lms() -> None:
         return backend, request, provider
 
     def answer(lm: dspy.BaseLM, call: Any, asynchronous: bool) -> Any:
-        found = cached(lm, call, asynchronous)
-        if found is not None and _is_brought(lm):
+        hit = cached(lm, call, asynchronous)
+        if hit is not None and _is_brought(lm):
             sent = 0
             got = 0
-            for response in found.responses:
+            for response in hit.responses:
                 sent += response.usage.input_tokens or 0
                 got += response.usage.output_tokens or 0
             cost = _pricing(lm).cost(sent, got)
             file_lm_call(
                 lm.model, cached=True, prompt_tokens=sent, completion_tokens=got, cost_usd=cost
             )
-            _keep(call.legacy.get("messages") or [], found.outputs)
-        return found
+            _keep(call.legacy.get("messages") or [], hit.outputs)
+        return hit
 
     execution._engine = engine
     execution._cached = answer
@@ -143,10 +143,10 @@ class _Backend:
         _keep_request(request, response)
         return response
 
-    def complete_legacy(self, lm: dspy.BaseLM, body: Mapping[str, Any], **more: Any) -> Any:
+    def complete_legacy(self, lm: dspy.BaseLM, body: Mapping[str, Any], **options: Any) -> Any:
         """As the engine's: a call that is not in DSPy's own form."""
         with _metered(self._lm, *_bounds_of(body)) as meter:
-            result = self._backend.complete_legacy(lm, body, **more)
+            result = self._backend.complete_legacy(lm, body, **options)
             meter.read(result)
         _keep(body.get("messages") or [], result.outputs)
         return result
@@ -170,10 +170,12 @@ class _AsyncBackend(_Backend):
         _keep_request(request, response)
         return response
 
-    async def complete_legacy(self, lm: dspy.BaseLM, body: Mapping[str, Any], **more: Any) -> Any:
+    async def complete_legacy(
+        self, lm: dspy.BaseLM, body: Mapping[str, Any], **options: Any
+    ) -> Any:
         """As `_Backend.complete_legacy`."""
         with _metered(self._lm, *_bounds_of(body)) as meter:
-            result = await self._backend.complete_legacy(lm, body, **more)
+            result = await self._backend.complete_legacy(lm, body, **options)
             meter.read(result)
         _keep(body.get("messages") or [], result.outputs)
         return result
@@ -223,6 +225,6 @@ def _keep(messages: list[dict[str, Any]], outputs: list[Any]) -> None:
     ledger = current_ledger()
     if ledger is None:
         return
-    sent = [json.dumps(each, ensure_ascii=False, default=str) for each in messages]
+    sent = [json.dumps(message, ensure_ascii=False, default=str) for message in messages]
     reply = {"role": "assistant", "content": outputs}
     ledger.keep_texts(sent, json.dumps(reply, ensure_ascii=False, default=str))

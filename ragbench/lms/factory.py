@@ -89,11 +89,11 @@ def make_lm(
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
-    given = parse_price(price) if price else None
+    rates = parse_price(price) if price else None
     if ca_file is not None:
         trust(ca_file)
     if spec.startswith(handed_over.PREFIX):
-        return _of_object(spec, cache, given, retries, seed, patience)
+        return _of_object(spec, cache, rates, retries, seed, patience)
     parsed = parse_spec(spec, api_base=api_base)
     if isinstance(parsed, LocalSpec):
         identity = _local_identity(parsed)
@@ -111,7 +111,7 @@ def make_lm(
         server = shared_server(parsed, slots=slots, context=context)
         own = LocalClient(server, timeout=timeout or LOCAL_TIMEOUT_S)
         engine = MeteredEngine(
-            own, caller, pricing=given or NO_PRICE, capabilities=_LOCAL_CAPABILITIES
+            own, caller, pricing=rates or NO_PRICE, capabilities=_LOCAL_CAPABILITIES
         )
         limit = _limit(max_tokens or LOCAL_MAX_TOKENS)
         return RagbenchLM(engine, cache=cache, seed=seed or 0, **_sampling(temperature, limit))
@@ -125,7 +125,7 @@ def make_lm(
     # A server given by its address may bill anything, whatever its model is called.
     listed = Pricing({} if parsed.api_base else map_entry(client.provider, parsed.model))
     able = _hosted_capabilities(parsed, schema)
-    engine = MeteredEngine(client, caller, pricing=given or listed, capabilities=able)
+    engine = MeteredEngine(client, caller, pricing=rates or listed, capabilities=able)
     if _OPENAI_REASONING.match(parsed.model.rpartition("/")[2].lower()):
         # These take no temperature, and their budget must hold the reasoning too.
         least = max(_limit(max_tokens or 0) or 0, UNBOUNDED_REPLY)
@@ -185,9 +185,10 @@ def _of_object(
     for name in _SAMPLING:
         if stated.get(name) is not None:
             settings[name] = stated[name]
-    made = RagbenchLM(engine, cache=cache, **settings)
-    made.given, made.history = lm, lm.history  # which its owner looks at
-    return made
+    metered = RagbenchLM(engine, cache=cache, **settings)
+    metered.given = lm
+    metered.history = lm.history  # which its owner looks at
+    return metered
 
 
 def _local_identity(spec: LocalSpec) -> str:
@@ -201,18 +202,18 @@ def _local_identity(spec: LocalSpec) -> str:
 
 
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
-    known = _known(f"{spec.provider}/{spec.model}", "litellm" if spec.by_litellm else "lm15")
-    enforced = known.response_schema
+    facts = _known(f"{spec.provider}/{spec.model}", "litellm" if spec.by_litellm else "lm15")
+    enforced = facts.response_schema
     if spec.provider in SELF_HOSTED:
         enforced = True
     elif spec.api_base:
         enforced = False  # an unknown server may ignore what it is sent
     enforced = enforced if schema is None else schema
     if enforced:
-        params = known.params | {"response_format"}
+        params = facts.params | {"response_format"}
     else:
-        params = known.params
-    return replace(known, response_schema=enforced, params=params)
+        params = facts.params
+    return replace(facts, response_schema=enforced, params=params)
 
 
 @lru_cache(maxsize=64)  # a sweep asks the same for each of its cells

@@ -33,14 +33,14 @@ class LenientXML(LenientChat, dspy.XMLAdapter):
             return super().parse(signature, completion)
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        found = {}
+        fields = {}
         for name in signature.output_fields:
             start = f"<{name}>"
             at = completion.rfind(start)
             if at >= 0:
                 text = completion[at + len(start) :]
-                found[name] = unescape(re.split(r"</?\w+>", text, maxsplit=1)[0].strip())
-        return found
+                fields[name] = unescape(re.split(r"</?\w+>", text, maxsplit=1)[0].strip())
+        return fields
 
 
 class TwoStep(dspy.TwoStepAdapter):
@@ -90,9 +90,10 @@ def adapter_digest(name: str) -> str:
 
 
 def _own(spec: str) -> dspy.Adapter:
-    made = load_object(spec, "--adapter")
+    adapter = load_object(spec, "--adapter")
     try:
-        adapter = made() if isinstance(made, type) else made
+        if isinstance(adapter, type):
+            adapter = adapter()
     except Exception as error:  # whatever a stranger's constructor raises
         reason = f"{type(error).__name__}: {message_of(error)}"
         raise ConfigError(f"the adapter {spec} cannot be made: {reason}") from error

@@ -139,10 +139,10 @@ class MeteredEngine:
 
     def _counted(self, request: Request, response: Response) -> Reply[Response]:
         """`response` with what it took, estimated where the server does not say."""
-        told = response.usage
+        stated = response.usage
         size = prompt_bytes(request)
-        sent = told.input_tokens
-        got = told.output_tokens
+        sent = stated.input_tokens
+        got = stated.output_tokens
         if sent is not None and sent > size + HIDDEN_TOKENS:
             sent = None
         if got is not None and got > _most_tokens(request, response):
@@ -156,11 +156,11 @@ class MeteredEngine:
             sent = prompt_tokens(request)
         if got is None:
             got = estimate_tokens(response.text or "")
-        read = told.cache_read_tokens or 0
-        written = told.cache_write_tokens or 0
+        read = stated.cache_read_tokens or 0
+        written = stated.cache_write_tokens or 0
         if read + written > sent:
             read = written = 0
-        thought = told.reasoning_tokens or 0
+        thought = stated.reasoning_tokens or 0
         if thought > got:
             thought = 0
         usage = Usage(
@@ -213,7 +213,7 @@ class MeteredEngine:
         call = self.pricing.apply(Call(self.identity, **tokens))
         return {**tokens, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
 
-    def _file_failure(self, error: Exception, **took: Any) -> None:
+    def _file_failure(self, error: Exception, **usage: Any) -> None:
         # The name of the error that DSPy makes of it, which is what a program sees.
         if isinstance(error, LM15Error):
             name = f"LM{type(error).__name__}"
@@ -221,7 +221,7 @@ class MeteredEngine:
             name = "LMUnexpectedError"
         if isinstance(error, ContextLengthError):
             name = "ContextWindowExceededError"
-        file_lm_call(self.identity, error=name, **took)
+        file_lm_call(self.identity, error=name, **usage)
 
 
 class AsyncMeteredEngine:
@@ -258,8 +258,8 @@ def _most_tokens(request: Request, response: Response) -> int:
     limit = request.config.max_tokens or MOST_THOUGHTS
     if response.usage.reasoning_tokens:
         limit += MOST_THOUGHTS
-    shown = len((response.text or "").encode("utf-8", "replace"))
-    return max(limit, shown) + HIDDEN_TOKENS
+    size = len((response.text or "").encode("utf-8", "replace"))
+    return max(limit, size) + HIDDEN_TOKENS
 
 
 def _clean(response: Response, request: Request) -> Response:
@@ -267,8 +267,8 @@ def _clean(response: Response, request: Request) -> Response:
 
     It may echo the key that it was sent, and say half of a character.
     """
-    parts = each_text(lambda text: without_keys(encodable(text)), response.message.parts)
-    response = replace(response, message=replace(response.message, parts=parts))
+    cleaned = each_text(lambda text: without_keys(encodable(text)), response.message.parts)
+    response = replace(response, message=replace(response.message, parts=cleaned))
     return read_reply(replace(response, model=request.model), request)
 
 
@@ -310,10 +310,10 @@ class RagbenchLM(dspy.LM):
         """How its calls are priced; `pricing.known` says whether a cost limit can be kept."""
         return self.metered.pricing
 
-    def check(self, what: str = "") -> None:
+    def check(self, purpose: str = "") -> None:
         """Do nothing if calls can be made now; cheap, and makes no priced call.
 
-        `what` this LM is, such as "the teacher", begins the message where it is not the main one.
+        `purpose`, such as "the teacher", begins the message where it is not the main one.
 
         Raises:
             LMSetupError: a missing key, an unreachable server, a model it does not have.
@@ -322,7 +322,8 @@ class RagbenchLM(dspy.LM):
         try:
             self.metered.client.check()
         except LMSetupError as error:
-            raise LMSetupError(f"{what} ({self.model}): {error}" if what else str(error)) from None
+            prefix = f"{purpose} ({self.model}): " if purpose else ""
+            raise LMSetupError(f"{prefix}{error}") from None
 
     def close(self) -> None:
         """Let go of connections and of a local server; all copies of this LM share them."""
@@ -418,9 +419,9 @@ class Answers:
     def get(self, key: str) -> Any:
         """What is kept under `key`; None where nothing is, or what is there was changed."""
         _last.key = key
-        kept = self._rows.get([key.encode()])
-        if kept:
-            return json.loads(kept[key.encode()])
+        rows = self._rows.get([key.encode()])
+        if rows:
+            return json.loads(rows[key.encode()])
         return None
 
     def set(self, key: str, value: Any) -> None:

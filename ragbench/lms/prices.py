@@ -92,17 +92,17 @@ class Pricing:
 @lru_cache(maxsize=256)
 def map_entry(provider: str, model: str) -> Mapping[str, float]:
     """The rates that LiteLLM's map has for a model of `provider`; empty where it has none."""
-    found = find_spec("litellm")
-    if found and found.origin:
-        path = Path(found.origin).with_name(_MAP)
+    module_spec = find_spec("litellm")
+    if module_spec and module_spec.origin:
+        path = Path(module_spec.origin).with_name(_MAP)
     else:
         path = None
     if path is None or not path.is_file():
         return {}
-    known = json.loads(path.read_bytes())
+    price_map = json.loads(path.read_bytes())
     name = _IN_MAP.get(provider, provider)
-    entry = known.get(f"{name}/{model}") or known.get(model) or {}
-    if entry.get("litellm_provider") != name and f"{name}/{model}" not in known:
+    entry = price_map.get(f"{name}/{model}") or price_map.get(model) or {}
+    if entry.get("litellm_provider") != name and f"{name}/{model}" not in price_map:
         return {}
     kinds = (kind for kind in _KINDS if type(entry.get(kind)) in (int, float))
     return {kind: float(entry[kind]) for kind in kinds}
@@ -117,10 +117,10 @@ def parse_price(text: str) -> Pricing:
     Raises:
         LMSetupError: it is written in another way, or is negative.
     """
-    names = {"in": _IN, "out": _OUT, "cached": _READ}
+    kinds = {"in": _IN, "out": _OUT, "cached": _READ}
     try:
-        pairs = [part.split("=") for part in text.split(",")]
-        rates = {names[name.strip()]: float(usd) / 1e6 for name, usd in pairs}
+        pairs = [field.split("=") for field in text.split(",")]
+        rates = {kinds[name.strip()]: float(usd) / 1e6 for name, usd in pairs}
         if {_IN, _OUT} <= set(rates) and all(0 <= usd < math.inf for usd in rates.values()):
             return Pricing(rates)
     except (KeyError, ValueError):

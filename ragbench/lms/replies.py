@@ -65,39 +65,39 @@ _TAG_MARK = re.compile(rf"<(/?(?:{_TAG}|tool_calls?|function_calls?))>", re.I)
 def read_reply(response: Response, request: Request) -> Response:
     """`response` with its thoughts as reasoning, without marks, and calls left as text as calls."""
     message = response.message
-    parts: list[Any] = []
-    for part in message.parts:
-        if not isinstance(part, TextPart):
-            parts.append(part)
+    pieces: list[Any] = []
+    for piece in message.parts:
+        if not isinstance(piece, TextPart):
+            pieces.append(piece)
             continue
-        thoughts, text = split_thoughts(part.text, cut=response.finish_reason == "length")
+        thoughts, text = split_thoughts(piece.text, cut=response.finish_reason == "length")
         if thoughts:
-            parts.append(ThinkingPart(thoughts))
+            pieces.append(ThinkingPart(thoughts))
         if text or not thoughts:
-            parts.append(replace(part, text=text))
-    names = {tool.name for tool in request.tools}
-    called = any(isinstance(part, ToolCallPart) for part in parts)
+            pieces.append(replace(piece, text=text))
+    tool_names = {tool.name for tool in request.tools}
+    called = any(isinstance(piece, ToolCallPart) for piece in pieces)
     ended = response.finish_reason
-    if names and not called:
-        parts, found = _with_calls(parts, names)
-        if found and ended == "stop":
+    if tool_names and not called:
+        pieces, has_calls = _with_calls(pieces, tool_names)
+        if has_calls and ended == "stop":
             ended = "tool_call"
-    return replace(response, message=replace(message, parts=tuple(parts)), finish_reason=ended)
+    return replace(response, message=replace(message, parts=tuple(pieces)), finish_reason=ended)
 
 
-def _with_calls(parts: list[Any], names: set[str]) -> tuple[list[Any], bool]:
-    """`parts` with every call that is written in a text of theirs, and whether one is."""
+def _with_calls(pieces: list[Any], tool_names: set[str]) -> tuple[list[Any], bool]:
+    """Returns `pieces` with the calls that their texts hold as calls, and whether there are any."""
     changed: list[Any] = []
     number = 0
-    for part in parts:
+    for piece in pieces:
         calls = None
-        if isinstance(part, TextPart):
-            calls = read_calls(part.text, names)
+        if isinstance(piece, TextPart):
+            calls = read_calls(piece.text, tool_names)
         if calls is None:
-            changed.append(part)
+            changed.append(piece)
             continue
         if calls.text:
-            changed.append(replace(part, text=calls.text))
+            changed.append(replace(piece, text=calls.text))
         for name, arguments in calls.calls:
             number += 1
             changed.append(ToolCallPart(f"written_{number}", name, arguments))
@@ -106,10 +106,10 @@ def _with_calls(parts: list[Any], names: set[str]) -> tuple[list[Any], bool]:
 
 def is_empty(response: Response) -> bool:
     """Whether a reply has neither a text nor a call; thoughts alone are none."""
-    for part in response.message.parts:
-        if isinstance(part, ThinkingPart):
+    for piece in response.message.parts:
+        if isinstance(piece, ThinkingPart):
             continue
-        if not isinstance(part, TextPart) or part.text.strip():
+        if not isinstance(piece, TextPart) or piece.text.strip():
             return False
     return True
 
@@ -129,8 +129,8 @@ def split_thoughts(text: str, *, cut: bool = False) -> tuple[str, str]:
         text = text[: turn.start()]
     thoughts, answer = _by_channel(text)
     before, answer = _by_tag(answer, cut=cut)
-    kept = "\n".join(piece.strip() for piece in (thoughts, before) if piece.strip())
-    return kept, without_marks(answer)
+    joined = "\n".join(piece.strip() for piece in (thoughts, before) if piece.strip())
+    return joined, without_marks(answer)
 
 
 def _may_have_marks(text: str) -> bool:
@@ -165,13 +165,13 @@ def _by_tag(text: str, *, cut: bool) -> tuple[str, str]:
         if cut:
             return inside, ""
         return "", inside
-    last = ends[-1]
-    if without_marks(text[last.end() :]).strip():
-        return _THOUGHTS_BEGIN.sub("", text[: last.start()]), text[last.end() :].lstrip()
+    end = ends[-1]
+    if without_marks(text[end.end() :]).strip():
+        return _THOUGHTS_BEGIN.sub("", text[: end.start()]), text[end.end() :].lstrip()
     begin = _THOUGHTS_BEGIN.search(text)
-    if begin is None or begin.start() > last.start():
-        return text[: last.start()], ""
-    return text[begin.end() : last.start()], text[: begin.start()]
+    if begin is None or begin.start() > end.start():
+        return text[: end.start()], ""
+    return text[begin.end() : end.start()], text[: begin.start()]
 
 
 def without_marks(text: str) -> str:

@@ -68,10 +68,10 @@ class HostedSpec:
     @property
     def key_variables(self) -> tuple[str, ...]:
         """Environment variables that may hold the key."""
-        names = PROVIDERS.get(self.provider, _OTHER_KEYS.get(self.provider))
-        if names is None:
+        variables = PROVIDERS.get(self.provider, _OTHER_KEYS.get(self.provider))
+        if variables is None:
             return (f"{self.provider.upper()}_API_KEY",)
-        return names
+        return variables
 
     @property
     def by_litellm(self) -> bool:
@@ -127,8 +127,8 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
     if provider not in PROVIDERS:
         _check_other(provider, model)
     # LiteLLM and others read it by themselves; the cache would not tell two servers apart.
-    names = ("OPENAI_BASE_URL",) if provider == "openai" else ()
-    for name in () if api_base else (*names, f"{provider.upper()}_API_BASE"):
+    variables = ("OPENAI_BASE_URL",) if provider == "openai" else ()
+    for name in () if api_base else (*variables, f"{provider.upper()}_API_BASE"):
         api_base = api_base or os.environ.get(name)
     return HostedSpec(provider, model, checked_address(api_base or "", "api_base") or None)
 
@@ -139,10 +139,13 @@ def _check_other(provider: str, model: str) -> None:
         return
     import litellm
 
-    known = {*PROVIDERS, *(str(getattr(each, "value", each)) for each in litellm.provider_list)}
-    if provider in known:
+    providers = {
+        *PROVIDERS,
+        *(str(getattr(entry, "value", entry)) for entry in litellm.provider_list),
+    }
+    if provider in providers:
         return
-    near = get_close_matches(provider, known, n=1)
+    near = get_close_matches(provider, providers, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise LMSetupError(
         f"no LM provider {provider!r}; {hint}choose from {', '.join(PROVIDERS)}, any other of "
@@ -156,10 +159,10 @@ def _local(name: str) -> LocalSpec:
         if not path.is_file():
             raise LMSetupError(f"no GGUF file {name!r}; give the path of one, or local")
         return LocalSpec(path.stem, path.resolve())
-    names = [name for name, model in CATALOGUE.items() if "gguf" in model.paths()]
-    if name not in names:
+    models = [name for name, model in CATALOGUE.items() if "gguf" in model.paths()]
+    if name not in models:
         raise LMSetupError(
-            f"no local model {name!r}; choose from {', '.join(names)}, or a .gguf path"
+            f"no local model {name!r}; choose from {', '.join(models)}, or a .gguf path"
         )
     return LocalSpec(name)
 

@@ -209,11 +209,11 @@ def _label(text: str, labels: Mapping[str, Any]) -> Any:
     plain = _plain(text)
     if plain in labels:
         return labels[plain]
-    head, _, rest = re.sub(r"[,.;:\n]", "\0", text.strip(), count=1).partition("\0")
+    head, _, remainder = re.sub(r"[,.;:\n]", "\0", text.strip(), count=1).partition("\0")
     head = _plain(head)
-    rest = f" {_plain(rest)} "
-    same = all(labels[other] == labels.get(head) for other in labels if f" {other} " in rest)
-    denied = head not in _TRUTH and re.search(r" (not|no|never|\w+n t) ", rest)
+    remainder = f" {_plain(remainder)} "
+    same = all(labels[label] == labels.get(head) for label in labels if f" {label} " in remainder)
+    denied = head not in _TRUTH and re.search(r" (not|no|never|\w+n t) ", remainder)
     if head not in labels or not same or denied:
         raise UnreadableError(f"{text[:80]!r} names no one label")
     return labels[head]

@@ -89,19 +89,19 @@ class WrittenCalls(NamedTuple):
     text: str
 
 
-def read_calls(text: str, names: Set[str]) -> WrittenCalls | None:
-    """The calls of tools called `names` that `text` is; None where it is another text."""
+def read_calls(text: str, tool_names: Set[str]) -> WrittenCalls | None:
+    """Returns the calls of `tool_names` that `text` consists of; None for any other text."""
     if len(text) > _LONGEST or len(_FIRST_MARK.findall(text)) > _MOST_MARKS:
         return None
-    if not any(name in text for name in names):
+    if not any(name in text for name in tool_names):
         return None
-    for found in (_from_objects(text), _from_named(text), _from_tagged(text), _from_python(text)):
+    for read in (_from_objects, _from_named, _from_tagged, _from_python):
         calls: list[Call] = []
         start = len(text)
-        for place, name, arguments in found:
-            known = name.removeprefix("functions.")
-            if known in names and len(calls) < _MOST:
-                calls.append((known, arguments))
+        for place, name, arguments in read(text):
+            tool = name.removeprefix("functions.")
+            if tool in tool_names and len(calls) < _MOST:
+                calls.append((tool, arguments))
                 start = min(start, place)
         if calls:
             mark = _FIRST_MARK.search(text)
@@ -116,12 +116,12 @@ Found = Iterator[tuple[int, str, dict[str, Any]]]
 
 def _from_objects(text: str) -> Found:
     for pattern in _OBJECTS:
-        found = False
+        has_call = False
         for match in pattern.finditer(text):
             for call in _calls_in(_json(match.group(1))):
-                found = True
+                has_call = True
                 yield match.start(), *call
-        if found:
+        if has_call:
             return
 
 

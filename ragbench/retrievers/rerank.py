@@ -207,7 +207,7 @@ class HTTPReranker(Reranker):
         body: dict[str, Any] = {"query": query, self._field: documents}
         if self._model:
             body["model"] = self._model
-        check_price(self.identity, known=self.priced)
+        check_price(self.identity, priced=self.priced)
         texts = [query, *documents]
         read = partial(_read_scores, len(documents))
         try:

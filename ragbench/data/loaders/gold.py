@@ -75,8 +75,11 @@ class Titles:
             [p for p in by_pid.values() if _names(folded_question, p.title) and p.pid not in taken],
             [p for p in forms.ranked.get(bare, ()) if p.pid not in taken],
         )
-        stating = ([p for p in group if fold(obj) in fold(p.text)] for group in groups)
-        return next(filter(None, map(_only, stating)), None)
+        for group in groups:
+            stating = _only([p for p in group if fold(obj) in fold(p.text)])
+            if stating is not None:
+                return stating
+        return None
 
     @cached_property
     def _forms(self) -> _Forms:

@@ -41,7 +41,7 @@ def _pairs(*columns: str) -> BeforeValidator:
     def zipped(value: Any) -> Any:
         rows = _rows(value)
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-            return [[row.get(name) for name in columns] for row in rows]
+            rows = [list(map(row.get, columns)) for row in rows]
         return rows
 
     return BeforeValidator(zipped)

@@ -124,19 +124,13 @@ def _near(
 
     Titles of gold count as its words; `spread` says how many passages have a word.
     """
-    passages = []
-    for page in pages:
-        for passage in page.passages:
-            passages.append(passage)
-    bags = []
-    for page in pages:
-        for bag in page.words:
-            bags.append(bag)
+    passages = list(chain.from_iterable(page.passages for page in pages))
+    bags = chain.from_iterable(page.words for page in pages)
     wanted_words = set(words(" ".join([question, *(p.title for p in gold)])))
     taken = {p.pid for p in gold}
-    ranked = sorted(
-        (-sum(1 / spread[word] for word in sorted(wanted_words & bag)), place)
-        for place, bag in enumerate(bags)
-        if passages[place].pid not in taken
-    )
-    return [passages[place] for _, place in ranked]
+    ranked = []
+    for place, bag in enumerate(bags):
+        if passages[place].pid not in taken:
+            shared = sorted(wanted_words & bag)
+            ranked.append((-sum(1 / spread[word] for word in shared), place))
+    return [passages[place] for _, place in sorted(ranked)]

@@ -40,8 +40,8 @@ _NAMES: Mapping[str, tuple[int, Sequence[str]]] = {
 _STRIDES = (1_000_003, 7_368_787, 15_485_863, 32_452_843, 49_979_687)
 _GIVEN_STEMS = [c + v + e for c in "bdfhjklmnrtv" for v in "aeio" for e in "lmnrv"]
 _GIVEN = {
-    sex: [stem.capitalize() + ending for stem in _GIVEN_STEMS for ending in endings]
-    for sex, endings in (("m", ("in", "ok", "ard")), ("f", ("a", "eth", "ise")))
+    "m": [stem.capitalize() + ending for stem in _GIVEN_STEMS for ending in ("in", "ok", "ard")],
+    "f": [stem.capitalize() + ending for stem in _GIVEN_STEMS for ending in ("a", "eth", "ise")],
 }
 
 _NOUNS = (

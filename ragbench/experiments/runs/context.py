@@ -158,7 +158,7 @@ def build(
             **config.retriever_set,
         )
     for model in _models(retriever):
-        check_price(model.identity, known=model.priced)
+        check_price(model.identity, priced=model.priced)
     for service in _services(retriever):
         service.begin(patience=config.patience, timeout=config.timeout)
     with blamed_on(program, f"program {config.program}"):
@@ -257,7 +257,7 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
         )
     check_price(
         lm.model,
-        known=lm.pricing.known,
+        priced=lm.pricing.known,
         cure=GIVE_PRICE if main else f"--price-for {spec}=in=0.15,out=0.60, ",
     )
     return lm

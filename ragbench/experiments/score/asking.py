@@ -54,7 +54,7 @@ class Asking:
 
     def check(self) -> None:
         """Refuse an LM that cannot be called, or whose price is needed and not known."""
-        check_price(self.lm.model, known=self.lm.pricing.known, cure=GIVE_PRICE)
+        check_price(self.lm.model, priced=self.lm.pricing.known, cure=GIVE_PRICE)
         self.lm.check("the judge")
 
     def waits(self) -> Iterator[float]:

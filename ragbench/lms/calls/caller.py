@@ -129,7 +129,7 @@ class Caller:
         start = time.perf_counter()
         sent = counted = rejected = 0
         failed: FailedAttempts | None = None
-        last: Exception | None = None
+        failure: Exception | None = None
 
         try:
             while True:
@@ -140,7 +140,7 @@ class Caller:
                     raise
                 except Exception as error:
                     sent = sent + 1
-                    last = error
+                    failure = error
                     if lost := getattr(error, "billed", None):
                         failed = failed + lost if failed else lost
                     if self.breaker is not None and self.breaker.holds(error):
@@ -162,10 +162,10 @@ class Caller:
                     jitter = self.random.random()
                     scope.sleep(max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter))
         except Exception as error:
-            if last is not None:
+            if failure is not None:
                 seconds = time.perf_counter() - start
-                file_failure(last, attempts=sent, latency_s=seconds, failed=failed)
-            if error is last:
+                file_failure(failure, attempts=sent, latency_s=seconds, failed=failed)
+            if error is failure:
                 scope.check_time()  # what broke off the last attempt is no fault of the server
             raise
 
@@ -193,8 +193,8 @@ class Caller:
                 if isinstance(error, lm15.TimeoutError) and attempt.reply is None:
                     reservation.taken = most  # the server goes on with it, and bills it
                 if lost := getattr(error, "billed", None):
-                    took = lost.prompt_tokens + lost.completion_tokens
-                    reservation.take(tokens=took, cost=lost.cost_usd, calls=most.calls)
+                    tokens_lost = lost.prompt_tokens + lost.completion_tokens
+                    reservation.take(tokens=tokens_lost, cost=lost.cost_usd, calls=most.calls)
                 raise
             reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=most.calls)
             return reply
@@ -385,7 +385,7 @@ def reason(error: Exception | None) -> str:
     """The first line of what the server said, with its status."""
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
-    first = redact(message.strip().partition("\n")[0])[:200]
+    line = redact(message.strip().partition("\n")[0])[:200]
     if status:
-        return f"HTTP {status}, {first}"
-    return first
+        return f"HTTP {status}, {line}"
+    return line

@@ -70,8 +70,8 @@ class Client:
             LMSetupError: they cannot; the message has the cure.
         """
 
-    def rename(self, name: str, other: str) -> bool:
-        """Whether the parameter called `name` is sent as `other` from now on."""
+    def rename(self, name: str, new_name: str) -> bool:
+        """Whether the parameter called `name` is sent as `new_name` from now on."""
         return False
 
     def close(self) -> None:
@@ -119,11 +119,11 @@ class Wire:
         self._local.usage = told_usage(body, self.provider)
         if reply.status == 200 and (failed := _failure_in(body)):
             raise lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
-        kept = {}
+        content = {}
         for name, value in body.items():
             if name not in _COUNTS:
-                kept[name] = value
-        return replace(reply, body=json.dumps(kept).encode())
+                content[name] = value
+        return replace(reply, body=json.dumps(content).encode())
 
     def _with_names(self, request: Any) -> Any:
         """`request` with a person's headers, and the names that the server wants."""
@@ -132,15 +132,15 @@ class Wire:
         content = request.body
         if self.renamed:
             body = json.loads(content)
-            for name, other in self.renamed.items():
+            for name, new_name in self.renamed.items():
                 if name in body:
-                    body[other] = body.pop(name)
+                    body[new_name] = body.pop(name)
             content = json.dumps(body).encode()
         own = sent_headers(self.headers)
-        names = {name.lower() for name, _ in own}
+        own_names = {name.lower() for name, _ in own}
         headers = []
         for pair in request.headers:
-            if pair[0].lower() not in names:
+            if pair[0].lower() not in own_names:
                 headers.append(pair)
         return HttpRequest(request.method, request.url, [*headers, *own], content)
 
@@ -159,8 +159,8 @@ class Wire:
                 why = f"unreadable reply: {type(error).__name__}: {error}"
                 raise lm15.ServerError(why) from error
             except lm15.ProviderError as error:
-                said = self._local.body
-                raise _classed(error, provider=self.provider, body=said) from error
+                body = self._local.body
+                raise _classed(error, provider=self.provider, body=body) from error
             return replace(response, usage=self._local.usage or Usage())
         except lm15.LM15Error as error:
             # A server may quote anything, also the key that it was sent.
@@ -204,8 +204,8 @@ class HostedClient(Client):
     def complete(self, request: Request) -> Response:
         return self._wire.complete(self._router, replace(request, model=self._route))
 
-    def rename(self, name: str, other: str) -> bool:
-        self._wire.renamed = {name: other}
+    def rename(self, name: str, new_name: str) -> bool:
+        self._wire.renamed = {name: new_name}
         return True
 
     def check(self) -> None:
@@ -213,16 +213,17 @@ class HostedClient(Client):
         spec = self.spec
         if spec.api_base is None and spec.provider not in SELF_HOSTED:
             if not spec.key():
-                names = " or ".join(spec.key_variables)
+                variables = " or ".join(spec.key_variables)
                 raise LMSetupError(
-                    f"{spec.provider} needs a key: set {names} in the environment or in a .env file"
+                    f"{spec.provider} needs a key: set {variables} in the environment or in a "
+                    ".env file"
                 )
             return
         base = str(self._router.lm(self._route).base_url).rstrip("/")
         there = listed_models(base, spec.key(), headers=sent_headers(self._wire.headers))
         if there and spec.model not in there:
-            shown = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
-            raise LMSetupError(f"{base} has no model {spec.model!r}; it has {shown}")
+            listing = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
+            raise LMSetupError(f"{base} has no model {spec.model!r}; it has {listing}")
 
     def close(self) -> None:
         """Close the connections; no call may follow."""
@@ -247,8 +248,8 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
     """
     http = HttpClient(CHECK_TIMEOUT_S, max_bytes=_LIST_BYTES)
     try:
-        asked = request_of(f"{base}/models", key)
-        reply = http.send(replace(asked, headers=[*asked.headers, *headers]))
+        request = request_of(f"{base}/models", key)
+        reply = http.send(replace(request, headers=[*request.headers, *headers]))
         if reply.status in (401, 403):
             raise LMSetupError(f"{base} refuses the key (HTTP {reply.status})")
         if reply.status != 200:
@@ -333,11 +334,11 @@ def _count(counts: Any, name: str) -> int | None:
     return None
 
 
-def _sum(first: int | None, *more: int | None) -> int | None:
+def _sum(base: int | None, *extras: int | None) -> int | None:
     """The sum of the counts that are known; None where the first is not."""
-    if first is None:
+    if base is None:
         return None
-    return first + sum(count or 0 for count in more)
+    return base + sum(count or 0 for count in extras)
 
 
 def credible(sent: Any, got: Any, read: Any = 0, written: Any = 0) -> bool:
@@ -357,17 +358,20 @@ def _failure_in(body: Mapping[str, Any]) -> str:
     """What the JSON of a reply with HTTP 200 says of a failure; blank if it says of none."""
     choices = body.get("choices")
     if isinstance(choices, list) and choices:
-        first = choices[0]
+        choice = choices[0]
     else:
-        first = None
-    told = body.get("error")
-    if isinstance(first, Mapping):
-        message = first.get("message")
+        choice = None
+    failure = body.get("error")
+    if isinstance(choice, Mapping):
+        message = choice.get("message")
         if isinstance(message, Mapping) and not isinstance(message.get("refusal"), str | None):
             return "its refusal is no text"
         if isinstance(message, Mapping) and _calls_in(message) > MOST_CALLS:
             return f"it has {_calls_in(message):,} tool calls"
-        told = first.get("error") or (first.get("finish_reason") == "error" and "ended so") or told
-    if isinstance(told, Mapping):
-        return str(told.get("message") or "no reason")
-    return str(told or "")
+        if choice.get("error"):
+            failure = choice["error"]
+        elif choice.get("finish_reason") == "error":
+            failure = "ended so"
+    if isinstance(failure, Mapping):
+        return str(failure.get("message") or "no reason")
+    return str(failure or "")

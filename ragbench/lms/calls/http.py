@@ -139,11 +139,11 @@ class HttpClient:
             )
         finally:
             free.append(connection)
-        told = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.headers]
-        coding = next((v for n, v in told if n.lower() == "content-encoding"), "identity")
+        reply_headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.headers]
+        coding = next((v for n, v in reply_headers if n.lower() == "content-encoding"), "identity")
         if coding.strip() != "identity":
             raise lm15.TransportError(f"the reply is compressed by {coding[:50]}")
-        return HttpReply(response.status, response.content, told)
+        return HttpReply(response.status, response.content, reply_headers)
 
     def _connection(self, scheme: str, host: str) -> httpcore.ConnectionPool:
         """A new connection to `host`, over a proxy where the environment has one.
@@ -154,13 +154,13 @@ class HttpClient:
         proxy = proxy_for(scheme, host)
         options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": 1}
         options["ssl_context"] = _ssl_context() if scheme == "https" else None
-        made: httpcore.ConnectionPool
+        pool: httpcore.ConnectionPool
         if proxy is None:
-            made = httpcore.ConnectionPool(**options)
+            pool = httpcore.ConnectionPool(**options)
         else:
-            made = httpcore.HTTPProxy(proxy.address, proxy_auth=proxy.login, **options)
-        self._made.append(made)
-        return made
+            pool = httpcore.HTTPProxy(proxy.address, proxy_auth=proxy.login, **options)
+        self._made.append(pool)
+        return pool
 
 
 class Proxy(NamedTuple):
@@ -206,9 +206,9 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     return Proxy(f"{url.scheme}://{place}", login)
 
 
-def _close_all(made: list[httpcore.ConnectionPool]) -> None:
-    while made:
-        made.pop().close()
+def _close_all(pools: list[httpcore.ConnectionPool]) -> None:
+    while pools:
+        pools.pop().close()
 
 
 def hung_up(error: BaseException) -> bool:
@@ -255,9 +255,9 @@ class _Stream(httpcore.NetworkStream):
         self.close, self.get_extra_info = inner.close, inner.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        while (left := _bounds.end - time.monotonic()) > 0 and not stopping.cut_off():
+        while (seconds := _bounds.end - time.monotonic()) > 0 and not stopping.cut_off():
             try:
-                data = self._inner.read(max_bytes, min(left, stopping.POLL_S))
+                data = self._inner.read(max_bytes, min(seconds, stopping.POLL_S))
             except httpcore.ReadTimeout:
                 continue
             _bounds.left -= len(data)  # headers and the frames of chunks can be endless, too

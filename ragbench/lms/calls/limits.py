@@ -120,9 +120,9 @@ class Spent:
         """Count what earlier processes spent: the `calls` that were sent to a server."""
         with _turn:
             for call in filter(was_sent, calls):
-                took = billed([call])
-                cost = math.inf if took.cost_usd is None else took.cost_usd
-                self.total += Amount(call.attempts, took.tokens, cost)
+                spent = billed([call])
+                cost = math.inf if spent.cost_usd is None else spent.cost_usd
+                self.total += Amount(call.attempts, spent.tokens, cost)
 
     def words(self) -> str:
         if math.isfinite(self.total.cost):
@@ -131,15 +131,15 @@ class Spent:
             cost = "an unknown cost"
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
-    def refusal(self, asked: Amount = _NOTHING) -> str:
+    def refusal(self, amount: Amount = _NOTHING) -> str:
         """Why a call is refused, once something stopped it."""
         if self.error is not None:
             return str(self.error)
-        if asked.tokens:
-            more = f", and this call may take {asked.tokens:,} tokens"
+        if amount.tokens:
+            need = f", and this call may take {amount.tokens:,} tokens"
         else:
-            more = ""
-        return f"{self.stopped_by} is reached: {self.words()} were spent{more}"
+            need = ""
+        return f"{self.stopped_by} is reached: {self.words()} were spent{need}"
 
     def seconds_left(self) -> float:
         """Seconds until the time is over; infinite without such a limit."""
@@ -147,18 +147,18 @@ class Spent:
             return math.inf
         return self._start + 60 * self.limits.minutes - time.monotonic()
 
-    def has_room(self, asked: Amount) -> bool:
-        """Whether `asked` fits beside all that the calls under way may take.
+    def has_room(self, amount: Amount) -> bool:
+        """Whether `amount` fits beside all that the calls under way may take.
 
         Notes the limit that it would pass if they came to nothing.
         """
         if self.limits.minutes is not None and not self.stopped_by and self.seconds_left() <= 0:
             self.stopped_by = self.limits.option("minutes")
         fits = True
-        for name, left, held in self.left():
-            more = getattr(asked, name)
-            fits = fits and more + held <= left + _ROUNDING
-            if not self.stopped_by and more > left + _ROUNDING:
+        for name, unspent, held in self.left():
+            need = getattr(amount, name)
+            fits = fits and need + held <= unspent + _ROUNDING
+            if not self.stopped_by and need > unspent + _ROUNDING:
                 self.stopped_by = self.limits.option(name)
         return fits
 
@@ -166,7 +166,7 @@ class Spent:
         """Name of each limit, what was not spent of it, and what calls under way may take."""
         for name in ("cost", "tokens", "calls"):
             if (limit := getattr(self.limits, name)) is not None:
-                held = sum(getattr(one.reserved, name) for one in self.under_way)
+                held = sum(getattr(reservation.reserved, name) for reservation in self.under_way)
                 yield name, limit - getattr(self.total, name), held
 
 
@@ -211,7 +211,7 @@ def spending(limits: Limits) -> Iterator[Spent]:
         raise
     finally:
         with _turn:
-            _open = tuple(one for one in _open if one is not spent)
+            _open = tuple(opened for opened in _open if opened is not spent)
             _turn.notify_all()
     if spent.error is not None:
         raise spent.error
@@ -240,10 +240,10 @@ def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None)
     `by` names the server that is to blame: what a table of what there is says it was stopped by.
     """
     with _turn:
-        for one in (active() if spent is None else spent)[-1:]:
-            if not one.stopped_by:
-                one.stopped_by = by
-                one.error = error
+        for block in (active() if spent is None else spent)[-1:]:
+            if not block.stopped_by:
+                block.stopped_by = by
+                block.error = error
         _turn.notify_all()
 
 
@@ -256,12 +256,12 @@ def wait_for_calls() -> None:
 
 def room() -> Amount:
     """The amount that may still be spent and is not reserved; infinite without limits."""
-    left = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
+    rooms = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
     with _turn:
-        for one in active():
-            for name, more, held in one.left():
-                left[name] = min(left[name], more - held)
-    return Amount(**left)  # type: ignore[arg-type]  # infinity is a float
+        for block in active():
+            for name, unspent, held in block.left():
+                rooms[name] = min(rooms[name], unspent - held)
+    return Amount(**rooms)  # type: ignore[arg-type]  # infinity is a float
 
 
 @dataclass(frozen=True)
@@ -282,15 +282,15 @@ class Scope:
 
     def over(self) -> bool:
         """Whether no further attempt may be made."""
-        return self._late() or stopping.stopped() or any(one.stopped_by for one in self.spent)
+        return self._late() or stopping.stopped() or any(block.stopped_by for block in self.spent)
 
     def check(self) -> None:
         """Raise CallRefusedError if a limit, a stop or the question's time forbids an attempt."""
         if stopping.stopped():
             refuse("the command was stopped")
-        for one in self.spent:
-            if one.stopped_by:
-                refuse(one.refusal())
+        for block in self.spent:
+            if block.stopped_by:
+                refuse(block.refusal())
         self.check_time()
 
     def check_time(self) -> None:
@@ -301,10 +301,10 @@ class Scope:
     def sleep(self, seconds: float) -> None:
         """Wait for `seconds`, but not longer than a further attempt is allowed."""
         if self.deadline is None:
-            left = seconds
+            allowed = seconds
         else:
-            left = self.deadline.at - time.monotonic() + 0.001
-        stopping.sleep(max(0.0, min(seconds, left)), self.over)
+            allowed = self.deadline.at - time.monotonic() + 0.001
+        stopping.sleep(max(0.0, min(seconds, allowed)), self.over)
 
     def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
         """Wait a moment on the held `condition`, as `check` lets; the caller looks again."""
@@ -313,8 +313,8 @@ class Scope:
         self.check()
 
     @contextmanager
-    def reserved(self, asked: Amount) -> Iterator[Reservation]:
-        """Hold `asked` while a call is made inside the block, which says what the call took.
+    def reserved(self, amount: Amount) -> Iterator[Reservation]:
+        """Hold `amount` while a call is made inside the block, which says what the call took.
 
         It waits while calls under way leave no room. A call that fails took one request and no
         tokens.
@@ -322,32 +322,32 @@ class Scope:
         Raises:
             LimitReachedError: the call would pass a limit.
         """
-        made = Reservation(asked)
+        reservation = Reservation(amount)
         with _turn:
-            while not self._has_room(asked):
+            while not self._has_room(amount):
                 _turn.wait(stopping.POLL_S)
-            for one in self.spent:
-                one.under_way.append(made)
+            for block in self.spent:
+                block.under_way.append(reservation)
         try:
-            yield made
+            yield reservation
         finally:
             with _turn:
-                for one in self.spent:
-                    one.under_way.remove(made)
-                    one.total += made.taken
+                for block in self.spent:
+                    block.under_way.remove(reservation)
+                    block.total += reservation.taken
                 _turn.notify_all()
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline.at
 
-    def _has_room(self, asked: Amount) -> bool:
+    def _has_room(self, amount: Amount) -> bool:
         self.check()
         fits = True
-        for one in self.spent:
-            fits = one.has_room(asked) and fits
-            if one.stopped_by:
+        for block in self.spent:
+            fits = block.has_room(amount) and fits
+            if block.stopped_by:
                 _turn.notify_all()  # whoever waits is refused too
-                refuse(one.refusal(asked))
+                refuse(block.refusal(amount))
         return fits
 
 
@@ -395,9 +395,9 @@ def question_time() -> Iterator[None]:
         yield
 
 
-def check_price(model: str, *, known: bool, cure: str = "") -> None:
+def check_price(model: str, *, priced: bool, cure: str = "") -> None:
     """Raise ConfigError if a limit on cost is to be kept over a model without a price."""
-    for limits in (one.limits for one in active() if not known):
+    for limits in (block.limits for block in active() if not priced):
         if limits.cost is not None:
             raise ConfigError(
                 f"no price is known for {model}, so {limits.option('cost')} cannot be kept; give "

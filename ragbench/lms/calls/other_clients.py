@@ -77,14 +77,14 @@ class LocalClient(Client):
             )
         )
         extras = {**(request.config.extensions or {}), "cache_prompt": True}
-        asked = replace(
+        sent = replace(
             request,
             model=f"{self.provider}:{self.server.spec.name}",
             config=replace(request.config, extensions=extras),
         )
         failed: lm15.LM15Error | None = None
         try:
-            response = self._wire.complete(router, asked)
+            response = self._wire.complete(router, sent)
         except lm15.LM15Error as error:
             failed = error
         if not self.server.runs_at(url):  # then another process may have answered at its port
@@ -116,10 +116,10 @@ class GivenClient(Client):
                 system = [{"role": "system", "content": str(request.system)}]
             else:
                 system = []
-            said = [{"role": str(m.role), "content": m.text or ""} for m in request.messages]
+            messages = [{"role": str(m.role), "content": m.text or ""} for m in request.messages]
             settings = {n: getattr(request.config, n, None) for n in ("temperature", "max_tokens")}
             settings = {name: value for name, value in settings.items() if value is not None}
-            return _response(lm(messages=[*system, *said], **settings), request)
+            return _response(lm(messages=[*system, *messages], **settings), request)
         try:
             answered = lm(replace(request, model=lm.model))
         except dspy.LMError as error:
@@ -161,10 +161,10 @@ def _whole(usage: Usage, provider: str) -> Usage:
 
 def _response(outputs: Any, request: Request) -> Response:
     if isinstance(outputs, list) and outputs:
-        first = outputs[0]
+        output = outputs[0]
     else:
-        first = outputs
-    text = first.get("text") if isinstance(first, dict) else first
+        output = outputs
+    text = output.get("text") if isinstance(output, dict) else output
     if not isinstance(text, str):
         raise ServerError(f"the LM object gave {type(outputs).__name__}, not a list of texts")
     message = Message.assistant([TextPart(text)])
@@ -183,12 +183,12 @@ class LiteLLMClient(GivenClient):
         # A server of one's own may want no key. AWS and Google have credentials instead, in whose
         # place a key would be sent.
         key = spec.key() or ("none" if spec.api_base and spec.key_variables else None)
-        given: dict[str, Any] = {"api_base": spec.api_base, "api_key": key}
+        options: dict[str, Any] = {"api_base": spec.api_base, "api_key": key}
         if headers:
-            given["extra_headers"] = dict(sent_headers(headers))
-        given = {name: value for name, value in given.items() if value}
+            options["extra_headers"] = dict(sent_headers(headers))
+        options = {name: value for name, value in options.items() if value}
         model = f"{spec.provider}/{spec.model}"
-        super().__init__(dspy.LM(model, engine="litellm", timeout=timeout, **given))
+        super().__init__(dspy.LM(model, engine="litellm", timeout=timeout, **options))
 
     def complete(self, request: Request) -> Response:
         _bound()
@@ -204,8 +204,8 @@ class LiteLLMClient(GivenClient):
         if spec.api_base is None and spec.key_variables and not spec.key():
             import litellm  # takes seconds
 
-            told = litellm.validate_environment(f"{spec.provider}/{spec.model}")["missing_keys"]
-            missing += [name for name in told if not name.endswith("_API_BASE")]
+            validated = litellm.validate_environment(f"{spec.provider}/{spec.model}")
+            missing += [key for key in validated["missing_keys"] if not key.endswith("_API_BASE")]
         if missing:
             raise LMSetupError(f"{spec.provider} needs {' and '.join(missing)} in the environment")
 
@@ -232,11 +232,11 @@ class _Bounded(httpx.BaseTransport):
             raise httpx.ReadError(str(error), request=request) from None
         # What says how a body was sent, which is whole now.
         of_the_wire = ("content-encoding", "content-length", "transfer-encoding")
-        kept = []
+        reply_headers = []
         for n, v in reply.headers:
             if n.lower() not in of_the_wire:
-                kept.append((n, v))
-        return httpx.Response(reply.status, headers=kept, content=reply.body)
+                reply_headers.append((n, v))
+        return httpx.Response(reply.status, headers=reply_headers, content=reply.body)
 
 
 def _bound() -> None:

@@ -107,13 +107,18 @@ class Rate:
             return
         # Calls that started later are not counted: a rejection comes sooner than an answer.
         started = []
-        for one in self._recent:
-            if one.at <= call.at:
-                started.append(one)
-        clusters = any(sum(one.rejected for one in started[-of:]) >= n for n, of in CLUSTERS)
+        for earlier in self._recent:
+            if earlier.at <= call.at:
+                started.append(earlier)
+        clusters = False
+        for n, window in CLUSTERS:
+            clusters |= sum(earlier.rejected for earlier in started[-window:]) >= n
         if self.per_second is None and not clusters:
             return
-        taken = max(1, sum(not one.rejected and now - 1.0 < one.at <= now for one in self._recent))
+        taken = 0
+        for earlier in self._recent:
+            taken += not earlier.rejected and now - 1.0 < earlier.at <= now
+        taken = max(1, taken)
         if self.per_second is None:
             self._found = KEPT * taken
         self.per_second = KEPT * min(taken, self.per_second or math.inf)
@@ -149,9 +154,9 @@ class RateLimit:
             attempt.scope.check()
         try:
             with self._changed:
-                while (left := self.rate.wait_s(monotonic())) > 0:
+                while (seconds := self.rate.wait_s(monotonic())) > 0:
                     call.waited = True
-                    attempt.scope.wait(self._changed, left)
+                    attempt.scope.wait(self._changed, seconds)
                 self.rate.start(monotonic(), call)
                 return call
         finally:

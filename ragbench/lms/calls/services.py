@@ -51,15 +51,15 @@ class TooLargeError(LMSetupError):
 class ServerCalls:
     """Requests to `server`, which messages call `name`; thread-safe.
 
-    `given` says in messages what a person gave that the server may have refused.
+    `blamed` names, for messages, the settings that the server may have refused.
     """
 
     def __init__(
-        self, name: str, server: Server, *, rpm: float | None = None, given: str = "its address"
+        self, name: str, server: Server, *, rpm: float | None = None, blamed: str = "its address"
     ) -> None:
         self.name = name
         self._server = server
-        self._given = given
+        self._blamed = blamed
         self._rate = shared_rate_limit(
             server.provider, server.model, api_base=server.api_base, key=server.key
         )
@@ -82,7 +82,7 @@ class ServerCalls:
         *,
         prompt: int,
         most: Amount,
-        file_failure: Callable[..., None] = lambda error, **took: None,
+        file_failure: Callable[..., None] = lambda error, **usage: None,
     ) -> Answered[Value]:
         """What `send` gives, after as many attempts as it takes; all as of `Caller`.
 
@@ -105,7 +105,7 @@ class ServerCalls:
             if isinstance(error, lm15.ContextLengthError):
                 kind = TooLargeError
             raise kind(
-                f"{self.name} refuses the request: {reason(error)}; check {self._given} and its "
+                f"{self.name} refuses the request: {reason(error)}; check {self._blamed} and its "
                 f"key ({self._server.key_variable})"
             ) from error
 
@@ -146,7 +146,7 @@ class Service(ServerCalls):
         kind: Literal["embed", "rerank"],
         rpm: float | None = None,
     ) -> None:
-        super().__init__(name, server, rpm=rpm, given="its address, the name of the model")
+        super().__init__(name, server, rpm=rpm, blamed="its address, the name of the model")
         self.model = model
         #: Tokens that the server counts for a byte, at the most; None while it has told none.
         self._density: float | None = None
@@ -172,19 +172,19 @@ class Service(ServerCalls):
 
         def send() -> Reply[tuple[Value, int]]:
             url = f"{self._server.api_base}/{path}"
-            _, told = self.exchange(request_of(url, self._server.key, body))
-            counted = _counted(told, size + FRAME_TOKENS * (len(texts) + 1))
+            _, content = self.exchange(request_of(url, self._server.key, body))
+            counted = _counted(content, size + FRAME_TOKENS * (len(texts) + 1))
             if counted and size:
                 self._density = max(self._density or 0.0, counted / size)
             tokens = counted or estimate
-            value, cost = read(told, tokens)
+            value, cost = read(content, tokens)
             return Reply((value, tokens), tokens, cost)
 
-        def file_failure(error: Exception, *, failed: object, **took: Any) -> None:
+        def file_failure(error: Exception, *, failed: object, **usage: Any) -> None:
             if isinstance(error, lm15.ContextLengthError):
                 return
             kind = type(error).__name__
-            file_call(Call(model=self.model, kind=self._kind, error=kind, **took))
+            file_call(Call(model=self.model, kind=self._kind, error=kind, **usage))
 
         density = 1.0  # a token a byte, until a reply has told better
         if self._density is not None:

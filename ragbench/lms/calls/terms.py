@@ -108,11 +108,11 @@ class Terms:
         if now != sent:
             return True  # another call has learned it since this one was sent
         if name == "max_tokens":
-            other = _other_name(words)
-            if other and self.learned.get(name) != f"sent as {other}":
-                old = next(known for known in _TOKEN_NAMES if known != other)
-                if self._rename(old, other):
-                    self._say(name, f"sent as {other}", words)
+            new_name = _other_name(words)
+            if new_name and self.learned.get(name) != f"sent as {new_name}":
+                old = next(name_in_use for name_in_use in _TOKEN_NAMES if name_in_use != new_name)
+                if self._rename(old, new_name):
+                    self._say(name, f"sent as {new_name}", words)
                     return True
             lower = _lower_limit(words, sent.config.max_tokens or 0)
             if lower:
@@ -128,10 +128,10 @@ class Terms:
         self._say(name, "not sent", words)
         return True
 
-    def _say(self, name: str, what: str, words: str) -> None:
-        self.learned[name] = what
-        first = words.strip().partition("\n")[0][:200]
-        _log.warning("%s: %s is %s from now on (%s)", self.model, name, what, first)
+    def _say(self, name: str, change: str, words: str) -> None:
+        self.learned[name] = change
+        line = words.strip().partition("\n")[0][:200]
+        _log.warning("%s: %s is %s from now on (%s)", self.model, name, change, line)
 
 
 def _sent_by(request: Request) -> list[str]:
@@ -161,7 +161,7 @@ def _named(words: str, sent: list[str]) -> str:
     stated = ""
     if param:
         stated = (param.group(1) or param.group(2)).rpartition(".")[2]
-    found = ""
+    refused = ""
     for name in sent:
         for written in _NAMES[name]:
             bare = written.strip("'")
@@ -171,9 +171,9 @@ def _named(words: str, sent: list[str]) -> str:
             pattern = rf"(?<![\w]){re.escape(bare)}(?!\w)"
             if quoted:
                 pattern = rf"[`'\"]{re.escape(bare)}[`'\"]|parameters?:? {re.escape(bare)}\b"
-            if re.search(pattern, words) and (not found or found == "temperature"):
-                found = name
-    return found
+            if re.search(pattern, words) and (not refused or refused == "temperature"):
+                refused = name
+    return refused
 
 
 def _other_name(words: str) -> str:

@@ -206,7 +206,7 @@ class OpenAIEmbedder(Embedder):
 
         `sent` is what is sent for the texts of `batch`.
         """
-        check_price(self.spec, known=self.priced)
+        check_price(self.spec, priced=self.priced)
         price = self._price
 
         def read(reply: Any, tokens: int) -> tuple[Vectors, float | None]:
