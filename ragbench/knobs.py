@@ -117,7 +117,7 @@ def _allowed(field: FieldInfo) -> str:
     if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
         return "any of " + ", ".join(map(str, get_args(get_args(kind)[0])))
     if get_origin(kind) is Literal:
-        return " | ".join(str(choice) for choice in get_args(kind))
+        return " | ".join(map(str, get_args(kind)))
     bounds = _bounds(field.metadata)
     if bounds:
         return f"{_type_name(kind)} {bounds}"
@@ -126,10 +126,10 @@ def _allowed(field: FieldInfo) -> str:
 
 def _bounds(metadata: Iterable[Any]) -> str:
     """The bounds among `metadata`, as `>= 0 and <= 2`."""
-    parts = list(metadata)
+    declared = list(metadata)
     bounds = []
     for sign, name in _BOUNDS.items():
-        for bound in parts:
+        for bound in declared:
             if hasattr(bound, name):
                 bounds.append(f"{sign} {getattr(bound, name)}")
     return " and ".join(bounds)
@@ -138,12 +138,12 @@ def _bounds(metadata: Iterable[Any]) -> str:
 def _alternatives(kind: Any) -> str:
     """A number within bounds or one of some words, as `float >= 0 and <= 2, or none`."""
     choices: list[str] = []
-    for each in get_args(kind):
-        if get_origin(each) is Literal:
-            choices += map(str, get_args(each))
-        elif get_origin(each) is Annotated:
-            number, about = get_args(each)
-            choices.append(f"{_type_name(number)} {_bounds(about.metadata)},")
+    for member in get_args(kind):
+        if get_origin(member) is Literal:
+            choices += map(str, get_args(member))
+        elif get_origin(member) is Annotated:
+            number, info = get_args(member)
+            choices.append(f"{_type_name(number)} {_bounds(info.metadata)},")
     return " or ".join(choices)
 
 

@@ -225,9 +225,9 @@ def make_example(
         answers=list(dict.fromkeys(answers)),
         qtype=qtype,
         hops=hops,
-        support=[tuple(pair) for pair in support],
+        support=list(map(tuple, support)),
         gold_pids=list(dict.fromkeys(gold_pids)),
-        decomposition=[dict(step) for step in decomposition],
+        decomposition=list(map(dict, decomposition)),
         **extra,
     )
     example._input_keys = {"question"}  # `with_inputs` would make a copy

@@ -54,7 +54,7 @@ def validate(model: type[Model], row: Row) -> Model:
         return model.model_validate(data)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(step) for step in problem["loc"]) or "record"
+    field = ".".join(map(str, problem["loc"])) or "record"
     message = (
         problem["msg"].removeprefix("Value error, ").replace("\n", " ").replace("tuple", "list")
     )

@@ -106,9 +106,9 @@ class Renaming:
         if isinstance(value, Mapping):
             return {key: self.of(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.of(item) for item in value]
+            return list(map(self.of, value))
         if isinstance(value, tuple):
-            return tuple(self.of(item) for item in value)
+            return tuple(map(self.of, value))
         return value
 
     def _rename_titles(

@@ -128,7 +128,7 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
     Splits keep the order of `examples`. Where nothing is linked, they are cut one after another.
     """
     groups: dict[int, list[int]] = defaultdict(list)
-    for i, root in enumerate(linked([links(example) for example in examples])):
+    for i, root in enumerate(linked(list(map(links, examples)))):
         groups[root].append(i)
     lacking = list(targets)
     places = [0] * len(examples)
@@ -165,7 +165,7 @@ def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
         for key in own_keys:
             a, b = sorted((root(holder.setdefault(key, i)), root(i)))
             parent[b] = a
-    return [root(i) for i in range(len(keys))]
+    return list(map(root, range(len(keys))))
 
 
 def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
@@ -202,7 +202,7 @@ def cluster_keys(example: dspy.Example) -> list[Hashable]:
 def parse_fractions(text: str) -> Shares:
     """The shares in a text such as `0.4,0.2,0.4`; ConfigError where they are none."""
     with suppress(ValueError):
-        train, validation, test = shares = tuple(float(number) for number in text.split(","))
+        train, validation, test = shares = tuple(map(float, text.split(",")))
         if min(shares) >= 0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6):
             return train, validation, test
     raise ConfigError(f"fractions must be three shares that sum to 1, not {text!r}")

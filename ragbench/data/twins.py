@@ -137,7 +137,7 @@ def _texts(dataset: Dataset, examples: Sequence[dspy.Example]) -> Iterator[str]:
 
 
 def _rename_passage(passage: Passage, rename: Renaming) -> Passage:
-    sentences = tuple(rename(sentence) for sentence in passage.sentences)
+    sentences = tuple(map(rename, passage.sentences))
     if sentences:
         text = " ".join(sentences)
     else:

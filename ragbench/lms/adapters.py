@@ -133,7 +133,7 @@ def _by_name(schema: Any) -> Any:
         keys = sorted(schema, key=lambda key: (key != "type", key))
         return {key: _by_name(schema[key]) for key in keys}
     if isinstance(schema, list):
-        return [_by_name(entry) for entry in schema]
+        return list(map(_by_name, schema))
     return schema
 
 

@@ -172,7 +172,7 @@ def _of_object(
     if isinstance(lm, RagbenchLM):
         return lm
     provider, _, model = lm.model.partition("/")
-    own_server = any(lm.kwargs.get(name) for name in ("api_base", "base_url"))
+    own_server = any(map(lm.kwargs.get, ("api_base", "base_url")))
     engine = MeteredEngine(
         GivenClient(lm),
         Caller(spec, retries=retries, seed=seed or 0, breaker=Breaker(spec, patience=patience)),

@@ -225,7 +225,7 @@ def _list(text: str, kind: type) -> list[Any]:
     if kind is int:
         if re.sub(r"\d+|\band\b|[\s,;\[\]]", "", text.rstrip(". ")) or not re.search(r"\d", text):
             raise UnreadableError(f"{text[:80]!r} is not a list of whole numbers")
-        return [int(number) for number in re.findall(r"\d+", text)]
+        return list(map(int, re.findall(r"\d+", text)))
     if re.match(r"\s*\[\s*[\"']", text):  # JSON that is broken: commas in quotes part nothing
         with suppress(*_NO_VALUE):
             items: list[str] = _as_dspy(text, list[str])

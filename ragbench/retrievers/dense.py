@@ -204,7 +204,7 @@ class Dense(Ranking):
 
     def _embed(self, positions: Sequence[int], progress: Progress | None) -> Vectors:
         with open_ledger() as ledger:
-            vectors = self.embedder.embed([self._text(i) for i in positions], progress)
+            vectors = self.embedder.embed(list(map(self._text, positions)), progress)
         self.index_calls += ledger.calls
         return vectors
 

@@ -68,7 +68,7 @@ class OwnRetriever(Retriever):
         if "corpus" in parameters:
             arguments.setdefault("corpus", self.corpus)
         if "passages" in parameters:
-            arguments.setdefault("passages", [str(passage) for passage in self.corpus])
+            arguments.setdefault("passages", list(map(str, self.corpus)))
         return self.make(**arguments)
 
 

@@ -146,7 +146,7 @@ class MaxSim(Reranker):
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """Scores in [-1, 1]."""
         start = time.perf_counter()
-        texts = [embedders.clean(text) for text in (query, *map(_titled, passages))]
+        texts = list(map(embedders.clean, (query, *map(_titled, passages))))
         query_vectors, *rows = self._embedder.token_vectors(texts)
         tokens = len(query_vectors) + sum(map(len, rows))
         file_call(embedders.local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
@@ -176,7 +176,7 @@ class HTTPReranker(Reranker):
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """The endpoint's relevance scores; a blank passage, which is not sent, has the lowest."""
-        documents = [_titled(passage) for passage in passages]
+        documents = list(map(_titled, passages))
         sent = []
         for text in documents:
             if text:
@@ -237,7 +237,7 @@ def _read_scores(n: int, reply: Any, tokens: int) -> tuple[list[float], None]:
             reply = inner
         rows = next((reply[name] for name in _ROWS if name in reply), None)
     try:
-        scores = [float(score) for score in embedders.by_index(rows, _SCORES, n)]
+        scores = list(map(float, embedders.by_index(rows, _SCORES, n)))
         if not all(map(math.isfinite, scores)):
             raise ValueError("a score is not finite")
     except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -165,7 +165,7 @@ def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
         if pid is None:
             fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
         pids.append(pid)
-    present = [lookup(name) for name in record.gold_if_known]
+    present = list(map(lookup, record.gold_if_known))
     if all(pid is not None for pid in present):
         pids += [pid for pid in present if pid is not None]
     return pids

@@ -170,7 +170,7 @@ def _item(
     answers = [*record.answer, *record.answer_aliases]
     extra: dict[str, Any] = {"level": record.level} if record.level else {}
     if triples:
-        extra["evidences"] = [list(triple) for triple in triples]
+        extra["evidences"] = list(map(list, triples))
     if aliases is not None:
         answers += _forms(aliases, record.answer[0], record.answer_id)
         if triples:

@@ -154,7 +154,7 @@ class _Builder:
         self.era = 1850 + dice.below(31)
 
     def cell(self) -> tuple[Entity, ...]:
-        self.rivers = [self._river(i) for i in range(2)]
+        self.rivers = list(map(self._river, range(2)))
         self.towns = [Entity("town", name) for name in self.names["town"]]
         self.country = self._country()
         self.schools = [

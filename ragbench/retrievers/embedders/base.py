@@ -54,7 +54,7 @@ class Embedder(Model, ABC):
         if not texts:
             return np.zeros((0, 0), dtype=np.float32)
         distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        vectors, calls = self._embed([clean(text) for text in distinct], progress)
+        vectors, calls = self._embed(list(map(clean, distinct)), progress)
         for call in calls:
             file_call(call)
         return vectors[[distinct[text] for text in texts]]

@@ -75,7 +75,7 @@ class LocalEmbedder(Embedder):
                     if not special:
                         positions.append(i)
                 windows[row].append(normalized(states[positions]))
-        return [np.concatenate(vectors) for vectors in windows]
+        return list(map(np.concatenate, windows))
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         start = time.perf_counter()

@@ -240,7 +240,7 @@ class OpenAIEmbedder(Embedder):
 
 def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
     """What each text took of `call`, by its length; the shares add up to the whole."""
-    ends = np.cumsum([len(text) for text in texts])
+    ends = np.cumsum(list(map(len, texts)))
     tokens = np.diff(ends * call.prompt_tokens // ends[-1], prepend=0).tolist()
     seconds = np.diff(ends * call.latency_s / ends[-1], prepend=0).tolist()
     return [Kept(*share) for share in zip(vectors, tokens, seconds, strict=True)]
@@ -253,7 +253,7 @@ def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
         rows = reply
         if isinstance(reply, Mapping):
             rows = reply["data"]
-        numbers = [_numbers(row) for row in by_index(rows, ("embedding",), n)]
+        numbers = list(map(_numbers, by_index(rows, ("embedding",), n)))
         vectors = np.array(numbers, dtype=np.float64)
         if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
             raise ValueError(f"its vectors have the shape {vectors.shape}")

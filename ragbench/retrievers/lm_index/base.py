@@ -91,7 +91,7 @@ class LMIndex(Retriever):
         if cls.by_passage:
             index = cls(corpus, **settings)
             lm = index.checked_lm()
-            index.embedder.embed([passage_text(passage) for passage in corpus[:1]])
+            index.embedder.embed(list(map(passage_text, corpus[:1])))
             index._read(lm, progress)
 
     def checked_lm(self) -> IndexLM:
@@ -104,7 +104,7 @@ class LMIndex(Retriever):
     def is_stored_whole(self) -> bool:
         """Whether the index can be loaded from the usual store, and nothing was lost from it."""
         manifest = read_manifest(IndexStore().root / index_key(self))
-        return manifest is not None and not any(manifest.facts.get(loss) for loss in LOSSES)
+        return manifest is not None and not any(map(manifest.facts.get, LOSSES))
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -116,7 +116,7 @@ class LMIndex(Retriever):
     @property
     def is_whole(self) -> bool:
         """Whether no reply was lost; the next build asks for the lost ones again."""
-        return not any(self.counts.get(loss) for loss in LOSSES)
+        return not any(map(self.counts.get, LOSSES))
 
     @property
     def is_bare(self) -> bool:

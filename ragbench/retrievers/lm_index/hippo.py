@@ -117,7 +117,7 @@ class HippoIndex(WalkIndex):
             of_passage.append(list(dict.fromkeys(ends)))
         phrases = list(chain.from_iterable(of_passage))
         self.spread = np.bincount(phrases, minlength=len(ids)).astype(np.int32)
-        self.fact_vectors = self._embedded([in_words(fact) for fact in self.facts_read])
+        self.fact_vectors = self._embedded(list(map(in_words, self.facts_read)))
         self.phrase_vectors = self._embedded(self.phrases)
         weights: dict[tuple[int, int], float] = {}
         for subject, _, obj in chain.from_iterable(read):

@@ -215,7 +215,7 @@ class LinearIndex(WalkIndex):
         return weights
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[str]]:
-        texts = [str(passage) for passage in self.corpus]
+        texts = list(map(str, self.corpus))
         if self.settings.entities == "spacy":
             return by_spacy(texts, self.settings.spacy_pipeline)
         if self.settings.entities == "regex":
@@ -273,7 +273,7 @@ class LinearIndex(WalkIndex):
 
 def sentences_of(passage: Passage) -> list[str]:
     """The sentences of `passage`, the first with the title before it."""
-    sentences = [clean(text) for text in passage.sentences or split_sentences(passage.text)]
+    sentences = list(map(clean, passage.sentences or split_sentences(passage.text)))
     if passage.title:
         sentences[:1] = [f"{clean(passage.title)} {' '.join(sentences[:1])}".strip()]
     return sentences

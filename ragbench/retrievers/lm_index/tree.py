@@ -101,7 +101,7 @@ class SummaryTree(LMIndex):
         return [self.passage(i, float(scores[i])) for i in best_first(scores, k)]
 
     def facts(self) -> dict[str, Any]:
-        return {"layers": [len(layer) for layer in self.shape.layers], **super().facts()}
+        return {"layers": list(map(len, self.shape.layers)), **super().facts()}
 
     def _join(self, read: None, lm: IndexLM, progress: Progress | None) -> None:
         words = self.settings.summary_words
@@ -112,7 +112,7 @@ class SummaryTree(LMIndex):
             return summary_text or " ".join(" ".join(cluster).split()[:words])
 
         summaries: list[Summary] = []
-        texts = [str(passage) for passage in self.corpus]
+        texts = list(map(str, self.corpus))
         vectors = [self.passages]
         layer = range(len(texts))
         while len(layer) > self.settings.top_size and len(vectors) <= self.settings.max_layers:
@@ -157,7 +157,7 @@ class GistIndex(LMIndex):
 
     def memory(self, question: str, *, max_tokens: int) -> list[str]:
         """The gists in order; where they do not fit, those nearest to `question`."""
-        sizes = [estimate_tokens(gist) for gist in self.gists]
+        sizes = list(map(estimate_tokens, self.gists))
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:
             rows = []
@@ -170,7 +170,7 @@ class GistIndex(LMIndex):
         return [self.gists[row] for row in rows]
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[str]:
-        texts = [str(passage) for passage in self.corpus]
+        texts = list(map(str, self.corpus))
 
         def gist(stretch: Sequence[int]) -> str:
             stretch_texts = [texts[place] for place in stretch]
@@ -217,7 +217,7 @@ def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[l
     for members in _soft(vectors):
         for inner in _soft(vectors[members]):
             clusters.update(dict.fromkeys(map(tuple, fitting([members[i] for i in inner]))))
-    return [list(rows) for rows in clusters]
+    return list(map(list, clusters))
 
 
 def _soft(vectors: Vectors) -> list[list[int]]:
@@ -245,7 +245,7 @@ def _soft(vectors: Vectors) -> list[list[int]]:
         warnings.simplefilter("ignore")
         reduced = PCA(size, random_state=_SEED).fit_transform(vectors.astype(np.float64))
         most = min(_COMPONENTS, len(np.unique(reduced, axis=0)), n - 1)
-        fits = [fit(components) for components in range(1, most + 1)]
+        fits = list(map(fit, range(1, most + 1)))
         chances = min(fits, key=lambda mixture: mixture.bic(reduced)).predict_proba(reduced)
     belongs = chances > _MEMBERSHIP
     belongs[np.arange(n), chances.argmax(axis=1)] = True
