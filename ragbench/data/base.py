@@ -100,10 +100,9 @@ class Dataset:
         else:
             chosen = self.splits.get(split, ())
         if not chosen:
-            sizes = ", ".join(
-                f"{name} ({len(examples)})" for name, examples in self.splits.items() if examples
-            )
-            raise ConfigError(f"{self.name} has no {split} questions; it has {sizes or 'none'}")
+            sizes = [f"{name} ({len(held)})" for name, held in self.splits.items() if held]
+            listing = ", ".join(sizes) or "none"
+            raise ConfigError(f"{self.name} has no {split} questions; it has {listing}")
         if answered and not all(example.answers for example in chosen):
             raise ConfigError(
                 f"{self.name} has questions without answers; only `ragbench retrieve` can ask them"

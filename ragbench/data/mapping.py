@@ -55,9 +55,8 @@ def validate(model: type[Model], row: Row) -> Model:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
     field = ".".join(map(str, problem["loc"])) or "record"
-    message = (
-        problem["msg"].removeprefix("Value error, ").replace("\n", " ").replace("tuple", "list")
-    )
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message.replace("\n", " ").replace("tuple", "list")
     if problem["type"] == "missing":
         if "." in field:
             message = "is missing"

@@ -60,14 +60,8 @@ class Distracting(Wrapper):
         """Their names, or those in the texts of passages without a title."""
         titles = [passage.title.partition(" (")[0].strip() for passage in self.donors]
         if not any(titles):
-            in_texts = []
             for passage in self.donors:
-                for name in _NAME.findall(passage.text):
-                    in_texts.append(name)
-            titles = []
-            for name in in_texts:
-                if " " in name:
-                    titles.append(name)
+                titles += [name for name in _NAME.findall(passage.text) if " " in name]
         return list(dict.fromkeys(filter(None, titles)))
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
@@ -132,19 +126,16 @@ class Distracting(Wrapper):
             opening = sentences[:half]
             source = replace(source, text=" ".join(opening), sentences=opening)
         elif kind == "subjective":
-            claims = (
-                (sentence, _altered(sentence, title, unseen, chance)) for sentence in sentences
-            )
-            claim = next((claim for sentence, claim in claims if claim != sentence), "")
-            text = (
-                claim and f"As many people see it: {claim} Whoever looks into it is bound to agree."
-            )
+            for sentence in sentences:
+                claim = _altered(sentence, title, unseen, chance)
+                if claim != sentence:
+                    text = (
+                        f"As many people see it: {claim} Whoever looks into it is bound to agree."
+                    )
+                    break
         elif kind == "neutral":
             near = f"{query} {source}".casefold()
-            unrelated = []
-            for p in self.donors:
-                if p.title.casefold() not in near:
-                    unrelated.append(p)
+            unrelated = [p for p in self.donors if p.title.casefold() not in near]
             if unrelated:
                 donor = chance.choice(unrelated)
                 return source, replace(donor, pid=f"distractor-neutral-{donor.pid}")

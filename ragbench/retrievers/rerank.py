@@ -150,12 +150,13 @@ class MaxSim(Reranker):
         query_vectors, *rows = self._embedder.token_vectors(texts)
         tokens = len(query_vectors) + sum(map(len, rows))
         file_call(embedders.local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
-        return [
-            float((query_vectors @ vectors.T).max(axis=1).mean())
-            if len(query_vectors) and len(vectors)
-            else -1.0
-            for vectors in rows
-        ]
+        scores = []
+        for vectors in rows:
+            score = -1.0
+            if len(query_vectors) and len(vectors):
+                score = float((query_vectors @ vectors.T).max(axis=1).mean())
+            scores.append(score)
+        return scores
 
 
 class HTTPReranker(Reranker):
@@ -177,10 +178,7 @@ class HTTPReranker(Reranker):
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """The endpoint's relevance scores; a blank passage, which is not sent, has the lowest."""
         documents = list(map(_titled, passages))
-        sent = []
-        for text in documents:
-            if text:
-                sent.append(text)
+        sent = list(filter(None, documents))
         scores = iter(self._scores(query, sent) if query.strip() and sent else ())
         results = [next(scores, None) if text else None for text in documents]
         lowest = min((score for score in results if score is not None), default=0.0)
@@ -193,10 +191,8 @@ class HTTPReranker(Reranker):
         except TooLargeError:
             if len(documents) > 1:
                 half = -(-len(documents) // 2)
-                return [
-                    *self._scores(query, documents[:half]),
-                    *self._scores(query, documents[half:]),
-                ]
+                scores = self._scores(query, documents[:half])
+                return scores + self._scores(query, documents[half:])
             text = documents[0]
             if len(text) < _SHORTEST_CUT:
                 raise

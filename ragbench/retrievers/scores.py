@@ -44,11 +44,10 @@ def whole_ties(
     depth = max(k, min(most, k + 8))
     results = list(find(range(n_queries), depth))
     while depth < most:
-        cut = [
-            i
-            for i, (places, scores) in enumerate(results)
-            if len(places) == depth and scores[-1] == scores[k - 1]
-        ]
+        cut = []
+        for i, (places, scores) in enumerate(results):
+            if len(places) == depth and scores[-1] == scores[k - 1]:
+                cut.append(i)
         if not cut:
             break
         depth = min(most, 8 * depth)

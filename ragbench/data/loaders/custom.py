@@ -165,9 +165,9 @@ def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
         if pid is None:
             fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
         pids.append(pid)
-    present = list(map(lookup, record.gold_if_known))
-    if all(pid is not None for pid in present):
-        pids += [pid for pid in present if pid is not None]
+    present = [pid for pid in map(lookup, record.gold_if_known) if pid is not None]
+    if len(present) == len(record.gold_if_known):
+        pids += present
     return pids
 
 

@@ -224,10 +224,12 @@ def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[li
     ids = record.evidences_id or [(None,) * 3] * len(record.evidences)
     if len(ids) != len(triples):
         fail(row, "evidences_id", f"has not the length of evidences, {len(triples)}")
-    return [
-        [_forms(aliases, subject, entities[0]), [relation], _forms(aliases, obj, entities[2])]
-        for (subject, relation, obj), entities in zip(triples, ids, strict=True)
-    ]
+    forms = []
+    for (subject, relation, obj), entities in zip(triples, ids, strict=True):
+        of_subject = _forms(aliases, subject, entities[0])
+        of_object = _forms(aliases, obj, entities[2])
+        forms.append([of_subject, [relation], of_object])
+    return forms
 
 
 class Paragraph(Record):
@@ -299,9 +301,8 @@ def _musique_items(spec: DataSpec, positions: Mapping[str, int] | None) -> Itera
         for passage, paragraph in pairs:
             if paragraph.is_supporting:
                 gold.append(passage.pid)
-        if not record.answerable or (
-            positions is not None and not all(pid in positions for pid in gold)
-        ):
+        is_covered = positions is None or all(pid in positions for pid in gold)
+        if not record.answerable or not is_covered:
             gold = []
         kind = record.id.partition("__")[0]
         example = make_example(

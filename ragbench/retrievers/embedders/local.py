@@ -99,12 +99,11 @@ class LocalEmbedder(Embedder):
         """
         for start in range(0, len(texts), _AT_ONCE):
             encodings = self._tokenizer.encode_batch(list(texts[start : start + _AT_ONCE]))
-            windows = [
-                (start + i, window)
-                for i, encoding in enumerate(encodings)
-                for window in (encoding, *encoding.overflowing[: _MAX_WINDOWS - 1])
-            ]
-            windows.sort(key=lambda window: len(window[1].ids))
+            windows = []
+            for row, encoding in enumerate(encodings, start=start):
+                for window in (encoding, *encoding.overflowing[: _MAX_WINDOWS - 1]):
+                    windows.append((row, window))
+            windows.sort(key=lambda entry: len(entry[1].ids))
             for batch_start in range(0, len(windows), _BATCH):
                 batch = windows[batch_start : batch_start + _BATCH]
                 rows = [row for row, _ in batch]

@@ -115,9 +115,8 @@ class OpenAIEmbedder(Embedder):
             for batch_texts, answered in self._bought(batch):
                 vectors, tokens = answered.reply.value
                 calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
-                entries = dict(
-                    zip(batch_texts, _shares(batch_texts, vectors, calls[-1]), strict=True)
-                )
+                shares = _shares(batch_texts, vectors, calls[-1])
+                entries = dict(zip(batch_texts, shares, strict=True))
                 rows: dict[bytes, bytes] = {}
                 for text, entry in entries.items():
                     share = _SHARE.pack(entry.tokens, entry.latency_s)
@@ -167,9 +166,8 @@ class OpenAIEmbedder(Embedder):
         cut = self._cut
         answers = [*self._bought(batch[:half]), *self._bought(batch[half:])]
         if self._cut == cut:  # it was no single text that was too long
-            self._most_texts = min(
-                self._most_texts, max(len(sub_batch) for sub_batch, _ in answers)
-            )
+            largest = max(len(sub_batch) for sub_batch, _ in answers)
+            self._most_texts = min(self._most_texts, largest)
         return answers
 
     def _buy_cut(self, text: str) -> Any:

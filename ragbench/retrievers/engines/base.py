@@ -75,8 +75,9 @@ class Engine(Ranking):
             return ranked
         share = settings.dense_weight
         half = len(queries)
-        values = [by_rank(side, settings.rrf_k) for side in ranked]
-        return [
-            fused([(1 - share, words), (share, vectors)], k)
-            for words, vectors in zip(values[:half], values[half:], strict=True)
-        ]
+        hits = []
+        for words, vectors in zip(ranked[:half], ranked[half:], strict=True):
+            by_words = by_rank(words, settings.rrf_k)
+            by_vectors = by_rank(vectors, settings.rrf_k)
+            hits.append(fused([(1 - share, by_words), (share, by_vectors)], k))
+        return hits

@@ -173,11 +173,11 @@ def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:
     """
     rows: dict[tuple[str, ...], None] = {}
     for triple in triples:
-        values = (triple.get(name, "") for name in ("subject", "relation", "object"))
-        rows[tuple(map(str, values))] = None
+        row = (triple.get("subject", ""), triple.get("relation", ""), triple.get("object", ""))
+        rows[tuple(map(str, row))] = None
     facts = []
-    for row in rows:
-        subject, relation, obj = map(cleaned, row)
+    for texts in rows:
+        subject, relation, obj = map(cleaned, texts)
         if subject and obj:
             facts.append((subject, relation, obj))
     return facts

@@ -234,14 +234,11 @@ class KnowledgeGraph(light.GraphIndex):
             relations = [relation.line(self.entities) for relation in inside]
             sub_reports: list[str] = []
             if sum(map(estimate_tokens, entities + relations)) > limit:
-                below = [
-                    reports_by_community[j]
-                    for j, (_, parent, _) in enumerate(communities)
-                    if parent == i
-                ]
-                sub_reports = fitting(
-                    [f"{lower.title}: {lower.text}" for lower in below], limit // 2
-                )
+                for j, community in enumerate(communities):
+                    if community.parent == i:
+                        below = reports_by_community[j]
+                        sub_reports.append(f"{below.title}: {below.text}")
+                sub_reports = fitting(sub_reports, limit // 2)
             room = limit - sum(map(estimate_tokens, sub_reports))
             entities = fitting(entities, room // 2)
             relations = fitting(relations, room - sum(map(estimate_tokens, entities)))
@@ -262,7 +259,7 @@ class KnowledgeGraph(light.GraphIndex):
             wave = [i for i, community in enumerate(communities) if community.level == level]
             reports = at_once(report, wave, progress, "reports on communities")
             reports_by_community |= dict(zip(wave, reports, strict=True))
-        return [reports_by_community[i] for i in range(len(communities))]
+        return [reports_by_community[i] for i in sorted(reports_by_community)]
 
 
 def communities_of(
@@ -308,6 +305,4 @@ def _parts(graph: Any) -> list[list[int]]:
         beta=_RANDOMNESS,
         n_iterations=1,
     )
-    return sorted(
-        (list(cluster) for cluster in clusters), key=lambda cluster: (-len(cluster), cluster)
-    )
+    return sorted(map(list, clusters), key=lambda cluster: (-len(cluster), cluster))

@@ -131,9 +131,8 @@ class Merged(NamedTuple):
         """Returns the entities, then the relations, described by `texts` in this order."""
         descriptions = iter(texts)
         entities = [replace(entity, description=next(descriptions)) for entity in self.entities]
-        return entities, [
-            replace(relation, description=next(descriptions)) for relation in self.relations
-        ]
+        relations = [replace(edge, description=next(descriptions)) for edge in self.relations]
+        return entities, relations
 
 
 def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Merged:

@@ -255,14 +255,18 @@ class LinearIndex(WalkIndex):
                 by_entity[entity].append(number)
         self.entities = by_sentence
         self.sentences = by_entity
-        edges = [(n_entities + position, entity, share) for position, entity, share in shares]
+        edges = []
+        weights = []
+        for position, entity, share in shares:
+            edges.append((n_entities + position, entity))
+            weights.append(share)
         adjacent = self.settings.adjacent
         if adjacent == "on" or (adjacent == "auto" and self.corpus.view == "chunk"):
-            edges += [
-                (n_entities + i, n_entities + i + 1, 1.0) for i in range(len(self.corpus) - 1)
-            ]
-        self.edges = np.array([edge[:2] for edge in edges], dtype=np.int32).reshape(-1, 2)
-        self.weights = np.array([weight for _, _, weight in edges], dtype=np.float32)
+            for node in range(n_entities, n_entities + len(self.corpus) - 1):
+                edges.append((node, node + 1))
+                weights.append(1.0)
+        self.edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
+        self.weights = np.array(weights, dtype=np.float32)
         self.entity_vectors = self._embedded(self.names)
         self.sentence_vectors = self._embedded(list(held))
 
