@@ -61,7 +61,7 @@ class FolderStore:
         self.root = root or cache_root() / "indexes"
 
     def corpus_folder(self, key: str, write: Callable[[Path], tuple[int, str]]) -> Path:
-        """The folder of the stored passages `key`, whole.
+        """Returns the folder of the stored passages `key`, whole.
 
         Where it is not there, `write` fills it and gives the number and the digest of the passages.
         """
@@ -85,7 +85,7 @@ class FolderStore:
         return sorted(complete, key=lambda entry: entry.created, reverse=True)
 
     def find(self, prefix: str) -> Manifest:
-        """The stored index whose key starts with `prefix`."""
+        """Returns the stored index whose key starts with `prefix`."""
         matches = []
         for entry in self.entries():
             if entry.key.startswith(prefix):
@@ -107,7 +107,7 @@ class FolderStore:
             raise DataError(f"index {key} cannot be deleted: {error}") from None
 
     def damage(self, key: str, *, touched: bool = False) -> str:
-        """What is wrong with the index `key`; empty where nothing is.
+        """Returns what is wrong with the index `key`; empty where nothing is.
 
         All its files are read, or those that were `touched`.
         """
@@ -200,6 +200,6 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Returns the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -51,7 +51,7 @@ class KeptRows:
         return partial(type(self), durable=self._durable), (self._path,)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The kept values of `keys`, by key."""
+        """Returns the kept values of `keys`, by key."""
         rows: dict[bytes, bytes] = {}
         for start in range(0, len(keys), 500):  # SQLite takes at least 999 parameters
             batch = keys[start : start + 500]

@@ -54,7 +54,7 @@ _BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
 def resolve(
     model: type[K], owner: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> K:
-    """The knobs of `owner`: `values` over the variant's `defaults` over the declared ones.
+    """Returns the knobs of `owner`: `values` over the variant's `defaults` over the declared ones.
 
     Raises:
         KnobError: an unknown knob, a wrong type or a value outside its bounds.
@@ -74,7 +74,7 @@ def resolve(
 
 
 def parse(model: type[Knobs], name: str, value: Any) -> Any:
-    """`value` of the knob `name`; text is read as the knob's type says, never guessed."""
+    """Returns `value` of the knob `name`; text is read as the knob's type says, never guessed."""
     if not isinstance(value, str):
         return value
     kind = model.model_fields[name].annotation

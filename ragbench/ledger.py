@@ -34,7 +34,7 @@ class PendingCalls(list[int]):
     """Calls of one line of work, by place in the ledger, that no step has named yet."""
 
     def take(self) -> tuple[int, ...]:
-        """All of them; they are pending no more."""
+        """Returns the pending places and empties the list."""
         taken = tuple(self)
         self.clear()
         return taken
@@ -114,7 +114,7 @@ def open_ledger(
 
 
 def current_ledger() -> OpenLedger | None:
-    """The ledger of the surrounding `open_ledger`, if any."""
+    """Returns the ledger of the surrounding `open_ledger`, if any."""
     return current().get(OpenLedger)
 
 
@@ -165,7 +165,7 @@ def calling(signature: str, role: str) -> Iterator[None]:
 
 
 def fan_out(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """`function` of each item, run at once, in input order.
+    """Returns `function` of each item, run concurrently, in input order.
 
     Keeps `dspy.context` in the threads, merges DSPy's trace in input order (so that what an
     optimizer sees does not depend on timing), and lengthens the critical path by the longest

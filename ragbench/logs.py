@@ -42,7 +42,7 @@ get = logging.getLogger
 
 
 def fields(**values: Any) -> dict[str, Any]:
-    """`values` as `extra=` of a log call: each is a field of the line."""
+    """Returns `values` as `extra=` of a log call: each is a field of the line."""
     return {_FIELDS: values}
 
 
@@ -52,7 +52,7 @@ def set_level(level: str) -> None:
 
 
 def get_level() -> str:
-    """The level that is set, or the one of a command that sets none."""
+    """Returns the level that is set, or the one of a command that sets none."""
     return logging.getLevelName(_ours.level or logging.INFO).lower()
 
 
@@ -113,7 +113,7 @@ def log_to(path: Path) -> Iterator[None]:
 
 
 def _is_cut_short(path: Path) -> bool:
-    """Whether a kill left a last line without its end."""
+    """Returns whether a kill left a last line without its end."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
@@ -153,7 +153,7 @@ class _Terminal(logging.Handler):
 
 
 def as_json(record: logging.LogRecord) -> str:
-    """The line of `record` in a log file; no key is in it."""
+    """Returns the line of `record` in a log file; no key is in it."""
     context = current()
     row: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

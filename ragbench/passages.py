@@ -42,12 +42,12 @@ class Passage:
         return str(self)
 
     def scored(self, score: float) -> Passage:
-        """The same passage with `score`; much faster than `dataclasses.replace`."""
+        """Returns the same passage with `score`; much faster than `dataclasses.replace`."""
         return Passage(self.pid, self.title, self.text, self.sentences, score)
 
 
 def digest_line(passage: Passage) -> bytes:
-    """What a passage adds to the digest of its corpus."""
+    """Returns what a passage adds to the digest of its corpus."""
     line = f"{passage.pid}\x1f{passage.title}\x1f{passage.text}\x1e"
     return line.encode("utf-8", "surrogatepass")
 
@@ -67,7 +67,7 @@ class PassageSource(Sequence[Passage]):
 
     @abstractmethod
     def titled(self, title: str) -> Sequence[int]:
-        """The positions of the passages with this title in whatever case, ascending."""
+        """Returns the positions of the passages with this title in whatever case, ascending."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +149,11 @@ class Corpus(Sequence[Passage]):
         return self.contexts.get(qids[0])
 
     def contexts_of(self, question: str) -> list[tuple[int, ...]]:
-        """The positions of the passages of each question with this text."""
+        """Returns the positions of the passages of each question with this text."""
         return [self.contexts[qid] for qid in self.askers.get(question, (question,))]
 
     def subset(self, positions: Sequence[int]) -> Corpus:
-        """A corpus of the passages at `positions`, in that order."""
+        """Returns a corpus of the passages at `positions`, in that order."""
         return Corpus(
             tuple(self.passages[i] for i in positions), view=self.view, alignment=self.alignment
         )

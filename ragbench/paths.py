@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_root() -> Path:
-    """`RAGBENCH_CACHE`, or `ragbench` in the user's cache folder: what can be had again."""
+    """Returns `RAGBENCH_CACHE`, or `ragbench` in the user's cache folder: what can be had again."""
     if folder := os.environ.get("RAGBENCH_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragbench"
@@ -52,7 +52,7 @@ def check_regular(path: Path, most: int | None = None) -> None:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The content of the regular file `path`.
+    """Returns the content of the regular file `path`.
 
     Raises:
         OSError: it cannot be read, is no regular file, or has more than `most` bytes.

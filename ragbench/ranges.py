@@ -14,7 +14,7 @@ class Range:
 
     @classmethod
     def exactly(cls, n: int) -> Range:
-        """A number that is known."""
+        """Returns a number that is known."""
         return cls(n, n)
 
     def __add__(self, other: Range) -> Range:

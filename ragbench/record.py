@@ -102,7 +102,7 @@ class Call:
         return self.paid_usd
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready form; `parse_call` reads it back."""
+        """Returns a JSON-ready form; `parse_call` reads it back."""
         dumped: dict[str, Any] = _adapter(Call).dump_python(self, warnings=False)
         return dumped
 
@@ -113,7 +113,7 @@ def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:  # made when used, for it t
 
 
 def parse_call(row: Mapping[str, Any]) -> Call:
-    """The call that `Call.to_dict` wrote; raises ValidationError where it is none."""
+    """Returns the call that `Call.to_dict` wrote; raises ValidationError where it is none."""
     parsed: Call = _adapter(Call).validate_python(row)
     return parsed
 
@@ -170,7 +170,7 @@ def add_up(totals: Iterable[Totals]) -> Totals:
 
 
 def was_sent(call: Call) -> bool:
-    """Whether a server was asked: not a cache, and no work done by this process itself."""
+    """Returns whether a server was asked: not a cache, and no work done by this process itself."""
     own_work = call.kind not in LM_KINDS and call.cost_usd == 0.0
     return not call.cached and not own_work
 
@@ -223,7 +223,7 @@ class Sum:
                 self._listed.append(listed)
 
     def totals(self) -> Totals:
-        """The sums over the calls so far, the same in any order."""
+        """Returns the sums over the calls so far, the same in any order."""
         sums: dict[str, Any] = {"cost_usd": None, "list_usd": None}
         if self._known:
             sums = {"cost_usd": math.fsum(self._paid), "list_usd": math.fsum(self._listed)}
@@ -239,7 +239,7 @@ def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
 
 
 def billed(calls: Iterable[Call]) -> Totals:
-    """The sums over those of `calls` that were sent to a server, as it billed them."""
+    """Returns the sums over those of `calls` that were sent to a server, as it billed them."""
     return total(calls, billed=True)
 
 
@@ -383,7 +383,7 @@ class Record:
     )
 
     def known(self, name: str, value: Kind) -> Kind | None:
-        """`value`, which is the amount called `name`; None where nobody knows that."""
+        """Returns `value`, which is the amount called `name`; None where nobody knows that."""
         if name in self.unknown:
             return None
         return value
@@ -404,13 +404,13 @@ class Record:
         return self.failure is not None and self.failure.error == CUT_OFF
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready form; `parse_record` reads it back."""
+        """Returns a JSON-ready form; `parse_record` reads it back."""
         dumped: dict[str, Any] = _adapter(Record).dump_python(self, warnings=False)
         return dumped
 
 
 def parse_record(line: str | bytes) -> Record:
-    """The record that a JSON object holds.
+    """Returns the record that a JSON object holds.
 
     Raises:
         ValidationError: it is no record, or a field is missing or of another type.

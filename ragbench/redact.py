@@ -54,7 +54,7 @@ def may_hold_key(text: str) -> bool:
 
 
 def without_keys(text: str) -> str:
-    """`text` without the value of any key in the environment, as it is or escaped."""
+    """Returns `text` without the value of any key in the environment, as it is or escaped."""
     for name, value in _secrets(frozenset(_environment().items())):
         if value in text:
             text = text.replace(value, f"[{name}]")
@@ -70,7 +70,7 @@ def _environment() -> Mapping[Any, Any]:
 
 @lru_cache(maxsize=1)
 def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
-    """Names and values of the keys in the environment as it is now, the longest first.
+    """Returns names and values of the keys in the environment as it is now, the longest first.
 
     A value is there as it is, as JSON writes it, and as addresses do.
     """

@@ -63,7 +63,7 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def names(self) -> list[str]:
-        """All names that are listed, sorted."""
+        """Returns all names that are listed, sorted."""
         self._load()
         return sorted(self._entries.keys() - self._unlisted)
 

@@ -34,7 +34,7 @@ def split_sentences(text: str) -> tuple[str, ...]:
 
 
 def _pieces(flat: str) -> Iterator[str]:
-    """`flat` in pieces that end with a sentence where they can.
+    """Yields `flat` in pieces that end with a sentence where they can.
 
     Where marks of quotation open and never close, sentencex takes quadratic time.
     """

@@ -16,12 +16,12 @@ _stopped_at: float | None = None
 
 
 def stopped() -> bool:
-    """Whether the process was stopped: nothing may be begun."""
+    """Returns whether the process was stopped: nothing may be begun."""
     return _stopped_at is not None
 
 
 def cut_off() -> bool:
-    """Whether it was stopped so long ago that calls under way are broken off."""
+    """Returns whether it was stopped so long ago that calls under way are broken off."""
     return _stopped_at is not None and time.monotonic() > _stopped_at + GRACE_S
 
 

@@ -4,7 +4,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of `text`: a quarter of its characters, rounded up."""
+    """Returns tokens of `text`: a quarter of its characters, rounded up."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 

@@ -30,7 +30,7 @@ _imported: dict[str, str] = {}
 
 
 def is_external(spec: str) -> bool:
-    """Whether `spec` names code outside ragbench, by its colon."""
+    """Returns whether `spec` names code outside ragbench, by its colon."""
     return ":" in spec
 
 
@@ -40,7 +40,7 @@ def allow(*specs: str | None) -> None:
 
 
 def allowed() -> tuple[str, ...]:
-    """The names that were given to `allow`."""
+    """Returns the names that were given to `allow`."""
     return tuple(sorted(_allowed))
 
 
@@ -51,7 +51,7 @@ def allow_typed(words: Iterable[str]) -> None:
 
 
 def load_object(spec: str, option: str) -> Any:
-    """The object that `spec` names; its file is imported anew if it has changed since.
+    """Returns the object that `spec` names; its file is imported anew if it has changed since.
 
     Raises:
         ConfigError: the user did not give this name, it cannot be imported, or has no such object;
@@ -74,7 +74,7 @@ def load_object(spec: str, option: str) -> Any:
 
 
 def source_digest(file: Path) -> str:
-    """A hash of `file` and of the user's own files that it imports, directly or not.
+    """Returns a hash of `file` and of the user's own files that it imports, directly or not.
 
     What is installed is not read: it counts by name and version (`distribution_of`).
     """
@@ -141,7 +141,7 @@ def _site_folders() -> tuple[Path, ...]:
 
 @cache
 def _distribution(package: str) -> str | None:
-    """Name and version of what installed the top-level `package`."""
+    """Returns name and version of what installed the top-level `package`."""
     try:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
@@ -154,7 +154,7 @@ def _distribution(package: str) -> str | None:
 
 
 def _import_current(place: str) -> ModuleType:
-    """The module at `place` as its files are now."""
+    """Returns the module at `place` as its files are now."""
     if place.endswith(".py"):
         file = Path(place).resolve()
         if not file.is_file():
@@ -192,7 +192,7 @@ def _import_current(place: str) -> ModuleType:
 
 
 def _sources(file: Path) -> set[Path]:
-    """`file` and the Python files of its folder, or of its package, that it imports."""
+    """Returns `file` and the Python files of its folder, or of its package, that it imports."""
     root = file.parent
     while (root / "__init__.py").is_file():
         root = root.parent
@@ -276,13 +276,13 @@ def blamed_on(owner: object, name: str) -> Iterator[None]:
 
 
 def is_ours(owner: object) -> bool:
-    """Whether `owner` (an object, a class or a function) is defined by ragbench."""
+    """Returns whether `owner` (an object, a class or a function) is defined by ragbench."""
     module = getattr(owner, "__module__", None) or type(owner).__module__
     return str(module).partition(".")[0] == "ragbench"
 
 
 def message_of(error: BaseException) -> str:
-    """The text of `error`; "no message" where its own `__str__` fails."""
+    """Returns the text of `error`; "no message" where its own `__str__` fails."""
     try:
         return str(error)
     except Exception:  # a stranger's __str__ may itself be what is broken

@@ -19,21 +19,21 @@ _ENDS = " .?!…;:,،؟。、।॥"
 
 
 def clean(text: str) -> str:
-    """`text` in one writing (NFKC) without invisible characters; case is kept."""
+    """Returns `text` in one writing (NFKC) without invisible characters; case is kept."""
     if text.isascii():
         return text
     return unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
 
 
 def fold(text: str) -> str:
-    """`text` as `clean` gives it, without regard to case."""
+    """Returns `text` as `clean` gives it, without regard to case."""
     if text.isascii():
         return text.lower()
     return clean(unicodedata.normalize("NFKC", clean(text).casefold()))
 
 
 def words(text: str) -> list[str]:
-    """The words of `text` in order, repeats kept, folded."""
+    """Returns the words of `text` in order, repeats kept, folded."""
     return _WORD.findall(fold(text))
 
 

@@ -73,7 +73,7 @@ def _text_to_whole_number(value: Any) -> Any:
 
 
 def _value_to_text(value: Any) -> Any:
-    """A number as people write it, true and false as yes and no."""
+    """Returns a number as people write it, true and false as yes and no."""
     if isinstance(value, bool):
         if value:
             return "yes"
@@ -90,7 +90,7 @@ def _value_to_text(value: Any) -> Any:
 
 
 def as_list(value: Any) -> Any:
-    """A single value as a list of one; an absent one as none."""
+    """Returns a single value as a list of one; an absent one as none."""
     value = unpacked(value)
     if value is None:
         return ()
@@ -100,7 +100,7 @@ def as_list(value: Any) -> Any:
 
 
 def as_answers(value: Any) -> Any:
-    """`value` as a list of single answers; those of a list within follow in its place."""
+    """Returns `value` as a list of single answers; those of a list within follow in its place."""
     answers: list[Any] = []
     for answer in as_list(value):
         if isinstance(answer, list | tuple):
@@ -143,7 +143,7 @@ Amount = Annotated[_Amount | None, BeforeValidator(_no_bool)]
 
 
 def answers_of(value: Any) -> list[str]:
-    """The answers that `value` holds, each once, the canonical one first.
+    """Returns the answers that `value` holds, each once, the canonical one first.
 
     Raises:
         ValueError: one of them is no text, number or truth value; a one-line message.

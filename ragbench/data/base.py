@@ -88,7 +88,7 @@ class Dataset:
     def select(
         self, split: Split | Literal["all"], limit: int | None = None, *, answered: bool = True
     ) -> Sequence[dspy.Example]:
-        """The first `limit` questions of a split, or all of them (None).
+        """Returns the first `limit` questions of a split, or all of them (None).
 
         A whole split and `all` are in the order of the files; a part of a split that was cut is a
         seeded sample, and a smaller one is part of a larger one. ConfigError where there are none,
@@ -206,7 +206,7 @@ def make_example(
     decomposition: Sequence[Mapping[str, str]] = (),
     **extra: Any,
 ) -> dspy.Example:
-    """An example; only `question` is an input.
+    """Returns an example; only `question` is an input.
 
     `answers` has the canonical answer first, then its aliases, each once; it is empty only where a
     data set for retrieval has none. `support` lists the supporting facts as `(title, sentence
@@ -234,7 +234,7 @@ def make_example(
 
 
 def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-    """The examples an optimizer may see: question, answer and all answers, no gold passage.
+    """Returns the examples an optimizer may see: question, answer and all answers, no gold passage.
 
     Of questions with one text the first is taken, since an optimizer hands on the text alone.
     `answer` is the canonical one and becomes the demo's output; `answers` is for the metric.

@@ -51,7 +51,7 @@ class Account:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def card(self) -> dict[str, Any]:
-        """The account for a data card, JSON-ready; it names at most 100 files of a kind."""
+        """Returns the account for a data card, JSON-ready; it names at most 100 files of a kind."""
         return {
             "read": self.read,
             "without_text": self.without_text[:_KEPT],
@@ -60,7 +60,7 @@ class Account:
         }
 
     def lines(self) -> list[str]:
-        """What people have to know of it, a line each."""
+        """Returns one line for each kind of file that was left out or has no text."""
         lines = []
         if self.left_out:
             counts = ", ".join(f"{n} {ending}" for ending, n in sorted(self.left_out.items()))
@@ -84,7 +84,7 @@ def _listed(items: list[str]) -> str:
 
 
 def is_document(path: Path) -> bool:
-    """Whether `path` is a folder of documents, or one document, and no file of records."""
+    """Returns whether `path` is a folder of documents, or one document, and no file of records."""
     if path.is_dir():
         return True
     if path.suffix.lower() not in READERS or not path.is_file():
@@ -96,7 +96,7 @@ def is_document(path: Path) -> bool:
 
 
 def read_documents(path: Path, encoding: str, account: Account) -> Iterator[Section]:
-    """The sections of the documents under a folder, by path, or those of one document.
+    """Yields the sections of the documents under a folder, by path, or those of one document.
 
     Hidden files are left out, and counted nowhere. Fills `account`, and says once on the error
     stream what was left out. A text is UTF-8, or in `encoding` where it is not.
@@ -149,7 +149,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _decoded(path: Path, encoding: str) -> str:
-    """The text of a file: UTF-8 if it can be, else in `encoding`."""
+    """Returns the text of a file: UTF-8 if it can be, else in `encoding`."""
     try:
         return read_text(path)
     except DataError:

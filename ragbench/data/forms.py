@@ -33,7 +33,7 @@ class Form:
 
 
 def _form(name: str, has: str, together: str = "", lacks: str = "", **paths: str) -> Form:
-    """The form whose paths are given with blanks between them."""
+    """Returns the form whose paths are given with blanks between them."""
     split = {ours: tuple(text.split()) for ours, text in paths.items()}
     return Form(name, frozenset(has.split()), split, frozenset(together.split()), lacks)
 
@@ -67,7 +67,7 @@ PREDICTIONS = (
 
 
 def form_of(data: Any, forms: Sequence[Form]) -> Form | None:
-    """The first of `forms` whose fields the record `data` has; None where there is none."""
+    """Returns the first of `forms` whose fields the record `data` has; None where there is none."""
     if not isinstance(data, dict):
         return None
     for form in forms:
@@ -85,7 +85,7 @@ def _has(data: Any, path: str) -> bool:
 
 
 def formed(row: Row, forms: Sequence[Form]) -> Row:
-    """The row with our fields taken from where its form has them."""
+    """Returns the row with our fields taken from where its form has them."""
     form = form_of(row.data, forms)
     if form is None:
         return row

@@ -26,7 +26,7 @@ _CORPUS = "corpus.json"
 
 
 def hub_sets() -> dict[str, HubSource]:
-    """The data sets that have a repository on the hub, by name."""
+    """Returns the data sets that have a repository on the hub, by name."""
     return {name: source.hub for name, source in DATASETS if source.hub}
 
 
@@ -65,7 +65,7 @@ def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
 
 
 def hub_rows(spec: DataSpec) -> Iterator[Row]:
-    """The rows of the spec's data set on the hub, its evaluation part first.
+    """Yields the rows of the spec's data set on the hub, its evaluation part first.
 
     In an official data set the hub's test part has no answers and is left out. Of a data set
     without a test part the validation part is the test split, and the train part is cut into train
@@ -92,7 +92,7 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
 
 
 def hub_corpus(spec: DataSpec) -> Path | None:
-    """The corpus file of the spec's data set on the hub; None where it has none."""
+    """Returns the corpus file of the spec's data set on the hub; None where it has none."""
     paths = fetched(spec) if source_of(spec)[0].corpus else []
     return next((checked(path) for path in paths if path.name == _CORPUS), None)
 
@@ -119,7 +119,7 @@ def fetched(spec: DataSpec) -> list[Path]:
 
 
 def checked(path: Path) -> Path:
-    """`path`, whose SHA-256 is the recorded one, else DataError."""
+    """Returns `path`, whose SHA-256 is the recorded one, else DataError."""
     recorded = (path.parent / SUMS).read_text().splitlines()
     if f"{sha256_of(path)}  {path.name}" not in recorded:
         raise DataError(

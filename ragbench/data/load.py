@@ -21,7 +21,7 @@ from ragbench.words import question_key, words
 
 
 def default_view(dataset: str) -> View:
-    """The unit of retrieval of a data set where none is chosen."""
+    """Returns the unit of retrieval of a data set where none is chosen."""
     return DATASETS.get(dataset).view
 
 
@@ -35,7 +35,7 @@ def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Set
 
 
 def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The data `options`, by flat name, without those that have the data set's default.
+    """Returns the data `options`, by flat name, without those that have the data set's default.
 
     ConfigError where the fractions are no three shares.
     """
@@ -61,7 +61,7 @@ def _written(shares: tuple[float, ...]) -> str:
 
 
 def load_dataset(spec: DataSpec) -> Dataset:
-    """The data set that `spec` describes.
+    """Returns the data set that `spec` describes.
 
     UnknownNameError where there is none of that name, ConfigError for options that do not go
     together, DataError for a file or a hub repository that is missing or malformed.
@@ -102,7 +102,7 @@ def question_files(spec: DataSpec) -> dict[Split | None, Path]:
 
 
 def rows_of(spec: DataSpec) -> Iterator[Row]:
-    """The records of the spec's files, or of its data set on the hub, their fields renamed.
+    """Yields the records of the spec's files, or of its data set on the hub, their fields renamed.
 
     DataError where neither is given or what is given cannot be read, ConfigError where the hub has
     no such configuration.
@@ -169,7 +169,7 @@ def assemble(
     corpus: Sequence[Passage] | None = None,
     pool: Iterable[Passage] = (),
 ) -> Dataset:
-    """The data set of `items`, whose gold pids name paragraphs.
+    """Returns the data set of `items`, whose gold pids name paragraphs.
 
     `corpus` is given where the passages come from a file of their own; else they are those of
     `pool` and of the items, each content once. ConfigError for a setting and a view that do not go
@@ -245,7 +245,7 @@ def assemble(
 
 
 def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
-    """How many supporting facts point to no sentence of the question's passages."""
+    """Returns how many supporting facts point to no sentence of the question's passages."""
     lengths: dict[str, int] = {}
     for passage in passages:
         lengths[passage.title] = max(lengths.get(passage.title, 0), len(passage.sentences))
@@ -256,7 +256,7 @@ def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
 
 
 def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
-    """The spec's setting, or the data set's default, where the data allow it."""
+    """Returns the spec's setting, or the data set's default, where the data allow it."""
     setting = spec.setting or default_setting(spec.dataset, spec.view, has_corpus=has_corpus)
     if setting == "distractor" and spec.view == "chunk":
         raise ConfigError(
@@ -274,7 +274,7 @@ def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
 def _chunk_view(
     spec: DataSpec, paragraphs: Sequence[Passage], examples: Sequence[dspy.Example]
 ) -> Corpus:
-    """The chunks; moves the gold pids of `examples` from paragraphs to chunks.
+    """Returns the chunks; moves the gold pids of `examples` from paragraphs to chunks.
 
     Gold are the chunks of a paragraph's supporting sentences, or of all where none is named.
     """

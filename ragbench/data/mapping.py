@@ -36,7 +36,7 @@ Model = TypeVar("Model", bound=Record)
 
 
 def validate(model: type[Model], row: Row) -> Model:
-    """The row as `model`; null is an absent field.
+    """Returns the row as `model`; null is an absent field.
 
     In a field that is no text, a text that is a JSON list or object is what it holds.
 
@@ -72,7 +72,7 @@ def validate(model: type[Model], row: Row) -> Model:
 
 
 def missing(model: type[Record], row: Row, field: str) -> str:
-    """What to say of a `field` that is missing, with the option that maps it."""
+    """Returns what to say of a `field` that is missing, with the option that maps it."""
     if not model.option:
         return "is missing"
     present = ", ".join(map(str, row.data))[:200]
@@ -82,7 +82,7 @@ def missing(model: type[Record], row: Row, field: str) -> str:
 
 @cache
 def _structured(model: type[Record]) -> frozenset[str]:
-    """The names in a file of the fields that are lists or objects."""
+    """Returns the names in a file of the fields that are lists or objects."""
     fields: set[str] = set()
     for name, field in model.model_fields.items():
         kind = field.annotation
@@ -122,7 +122,7 @@ class AbsentError(Exception):
 
 
 def value_at(data: Any, path: str) -> Any:
-    """What stands at `path` in `data`; what a list's objects have is one flat list.
+    """Returns what stands at `path` in `data`; what a list's objects have is one flat list.
 
     Raises:
         AbsentError: nothing does.
@@ -174,7 +174,7 @@ def _each(value: Any, remaining: list[str]) -> list[Any]:
 
 
 def absent_fields(row: Row, paths: Mapping[str, str]) -> set[str]:
-    """Those of our fields whose paths lead nowhere in the row."""
+    """Returns those of our fields whose paths lead nowhere in the row."""
     absent: set[str] = set()
     for ours, path in paths.items():
         try:
@@ -185,7 +185,7 @@ def absent_fields(row: Row, paths: Mapping[str, str]) -> set[str]:
 
 
 def _at(error: AbsentError, path: str) -> str:
-    """Where within a path of several steps it ends, in brackets."""
+    """Returns where within a path of several steps it ends, in brackets."""
     if len(_STEP.findall(path)) > 1:
         return f" ({error})"
     return ""
@@ -198,7 +198,7 @@ def _size(value: Any) -> str:
 
 
 def map_fields(row: Row, paths: Mapping[str, str], option: str = "--field") -> Row:
-    """The row with our fields taken from the user's: `paths` maps ours to paths in theirs.
+    """Returns the row with our fields taken from the user's: `paths` maps ours to paths in theirs.
 
     A field that is taken from is not read under its own name too.
 

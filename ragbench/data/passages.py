@@ -22,7 +22,7 @@ from ragbench.tokens import estimate_tokens
 
 
 def content_pid(title: str, text: str) -> str:
-    """A pid that depends on title and text alone: the title in plain letters and a hash."""
+    """Returns a pid that depends on title and text alone: the title in plain letters and a hash."""
     digest = hashlib.sha256(f"{title}\x1f{text}".encode()).hexdigest()[:12]
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain)[:40].strip("-")
@@ -32,7 +32,7 @@ def content_pid(title: str, text: str) -> str:
 
 
 def from_sentences(title: str, sentences: Iterable[str], *, pid: str = "") -> Passage:
-    """The passage of these sentences, stripped.
+    """Returns the passage of these sentences, stripped.
 
     A blank sentence keeps its place, since supporting facts count it, but adds nothing to the text.
     """
@@ -43,7 +43,7 @@ def from_sentences(title: str, sentences: Iterable[str], *, pid: str = "") -> Pa
 
 
 def from_text(title: str, text: str, *, pid: str = "") -> Passage:
-    """The passage of a text whose sentence boundaries are unknown."""
+    """Returns the passage of a text whose sentence boundaries are unknown."""
     return from_sentences(title, split_sentences(text), pid=pid)
 
 
@@ -57,14 +57,14 @@ class Pool:
             self.add(passage)
 
     def add(self, passage: Passage) -> int:
-        """The position of `passage`, which is added if its pid is new."""
+        """Returns the position of `passage`, which is added if its pid is new."""
         place = self._places.setdefault(passage.pid, len(self.passages))
         if place == len(self.passages):
             self.passages.append(passage)
         return place
 
     def is_other(self, passage: Passage) -> bool:
-        """Whether another passage, of another text, has its pid; adds it where none has."""
+        """Returns whether another passage, of another text, has its pid; adds it where none has."""
         return self.passages[self.add(passage)].text != passage.text
 
 
@@ -182,7 +182,7 @@ def _document_passages(path: Path, spec: DataSpec) -> DocumentPassages:
 
 
 def read_corpus(spec: DataSpec, *, split_passages: Iterable[Passage] = ()) -> Sequence[Passage]:
-    """The passages of the spec's corpus file, each content once, or of its documents.
+    """Returns the passages of the spec's corpus file, each content once, or of its documents.
 
     A file has records of `title` and `text` (or `sentences`), in any format that `read_rows` reads,
     or is one JSON object from title to text or to sentences. Sentence boundaries are taken over

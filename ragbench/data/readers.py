@@ -39,14 +39,14 @@ class Row(NamedTuple):
 
 
 def kind_of(value: Any) -> str:
-    """The JSON type of `value`, for people."""
+    """Returns the JSON type of `value`, for people."""
     kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
     kinds |= {int: "a number", float: "a number", type(None): "null"}
     return kinds.get(type(value), type(value).__name__)
 
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
-    """The records of a file, in order: of a JSON list, of lines, or of a table.
+    """Yields the records of a file, in order: of a JSON list, of lines, or of a table.
 
     JSON lines and tables are read piece by piece, so a file of gigabytes will do. Blank lines are
     skipped; in a table an empty cell is None. A text is UTF-8, or in `encoding` where it is not.
@@ -103,7 +103,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def read_json(path: Path, encoding: str = "") -> Any:
-    """The value in a JSON file; DataError where it cannot be read or is not whole JSON."""
+    """Returns the value in a JSON file; DataError where it cannot be read or is not whole JSON."""
     check_regular(path)
     return _parse(read_text(path, encoding), str(path))
 
@@ -145,12 +145,12 @@ def _json_rows(path: Path, encoding: str) -> Iterator[Row]:
 
 
 def is_records(value: Any) -> bool:
-    """Whether `value` is a list of objects, and not an empty one."""
+    """Returns whether `value` is a list of objects, and not an empty one."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _is_lines(text: str) -> bool:
-    """Whether the first line is a whole object and another follows."""
+    """Returns whether the first line is a whole object and another follows."""
     line, _, remainder = text.strip().partition("\n")
     with contextlib.suppress(ValueError, RecursionError):
         return bool(remainder.strip()) and isinstance(json.loads(line), dict)
@@ -198,7 +198,7 @@ def _table_rows(path: Path, separator: str, encoding: str) -> Iterator[Row]:
 
 
 def _is_quoted(path: Path, encoding: str) -> bool:
-    """Whether a file of tabs has cells in quotation marks, as spreadsheets write it.
+    """Returns whether a file of tabs has cells in quotation marks, as spreadsheets write it.
 
     The files of search and of this trade have none: a mark is a character there. Quoted are files
     that can be read so whole, all rows as wide as the head, in which the head is quoted, or a mark

@@ -51,7 +51,7 @@ def split_examples(
     in_order: Collection[str] = (),
     contexts: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Splits:
-    """The examples in a seeded order, cut into train, validation and test by `fractions`.
+    """Returns the examples in a seeded order, cut into train, validation and test by `fractions`.
 
     Of examples that ask the same question of the same passages one is kept, by test before
     validation and train. `contexts` has the passages of each by qid; where they differ, the others
@@ -200,7 +200,7 @@ def cluster_keys(example: dspy.Example) -> list[Hashable]:
 
 
 def parse_fractions(text: str) -> Shares:
-    """The shares in a text such as `0.4,0.2,0.4`; ConfigError where they are none."""
+    """Returns the shares in a text such as `0.4,0.2,0.4`; ConfigError where they are none."""
     with suppress(ValueError):
         train, validation, test = shares = tuple(map(float, text.split(",")))
         if min(shares) >= 0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6):

@@ -73,7 +73,7 @@ class LenientParsing(dspy.Adapter):
         raise NotImplementedError
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """The output fields in `completion`, each of its declared type.
+        """Returns the output fields in `completion`, each of its declared type.
 
         Raises:
             PartialReplyError: a required field is missing, or has no plain meaning.
@@ -308,7 +308,7 @@ class ToolConversation(dspy.Adapter):
 
 
 def _tool_caller(lm: dspy.LM) -> dspy.LM:
-    """`lm`, which says of itself that it can call tools."""
+    """Returns `lm`, which says of itself that it can call tools."""
     if lm.supports_function_calling:
         return lm
     able = copy.copy(lm)
@@ -340,7 +340,7 @@ def adapter_name(name: str, lm: dspy.LM | None) -> str:
 
 
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
-    """The adapter called `name`, or named as FILE.py:CLASS; for `auto` see `adapter_name`.
+    """Returns the adapter called `name`, or named as FILE.py:CLASS; for `auto` see `adapter_name`.
 
     Raises:
         UnknownNameError: there is none of this name.

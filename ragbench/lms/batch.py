@@ -84,7 +84,7 @@ class BatchClient(HostedClient):
 
 
 def batched(lm: RagbenchLM) -> RagbenchLM:
-    """`lm`, answered by batches at half price; its `metered.client` is a `BatchClient`.
+    """Returns `lm`, answered by batches at half price; its `metered.client` is a `BatchClient`.
 
     DSPy's cache is not asked: the replies are kept by who collects them.
 
@@ -112,7 +112,7 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
 
 
 def client_of(lm: RagbenchLM) -> BatchClient | None:
-    """The client of an LM that `batched` made; None for any other."""
+    """Returns the client of an LM that `batched` made; None for any other."""
     client = lm.metered.client
     if isinstance(client, BatchClient):
         return client
@@ -132,7 +132,7 @@ def most(lm: RagbenchLM, item: Item) -> Amount:
 
 
 def took(lm: RagbenchLM, reply: BatchReply) -> Amount:
-    """What an item took by its reply; what failed is not billed."""
+    """Returns what an item took by its reply; what failed is not billed."""
     usage = reply.body.get("usage") or {}
     sent = int(usage.get("prompt_tokens") or usage.get("input_tokens") or 0)
     got = int(usage.get("completion_tokens") or usage.get("output_tokens") or 0)
@@ -160,7 +160,7 @@ class OpenAIBatches:
         self.close = self._client.close
 
     def submit(self, items: Sequence[Item]) -> str:
-        """The id of a new batch of `items`, all of one path.
+        """Returns the id of a new batch of `items`, all of one path.
 
         Raises:
             RunError: the provider refuses it, or does not answer.
@@ -181,7 +181,7 @@ class OpenAIBatches:
         return str(batch.id)
 
     def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
-        """How many of its items are done, and what came of them by key once it has ended.
+        """Returns how many of its items are done, and what came of them by key once it has ended.
 
         An item without a result is left out.
 
@@ -267,7 +267,7 @@ _SERVICES = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
 
 
 def service_of(spec: HostedSpec) -> OpenAIBatches:
-    """The batch interface of the provider of `spec`, at its `api_base` if it has one."""
+    """Returns the batch interface of the provider of `spec`, at its `api_base` if it has one."""
     return _SERVICES[spec.provider](spec)
 
 

@@ -136,7 +136,7 @@ class _Backend:
         return getattr(self._backend, name)
 
     def complete(self, request: Request) -> Response:
-        """The engine's answer to `request`."""
+        """Returns the engine's answer to `request`."""
         with _metered(self._lm, *_bounds(request)) as meter:
             response: Response = self._backend.complete(request)
             _read_response(meter, response)
@@ -152,7 +152,7 @@ class _Backend:
         return result
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """The engine's events; what a stream took is known when it ends."""
+        """Yields the engine's events; what a stream took is known when it ends."""
         with _metered(self._lm, *_bounds(request)) as meter:
             for event in self._backend.stream(request):
                 _read_event(meter, event)
@@ -189,7 +189,7 @@ class _AsyncBackend(_Backend):
 
 
 def _bounds(request: Request) -> tuple[int, int]:
-    """The most tokens that prompt and reply may take."""
+    """Returns the most tokens that prompt and reply may take."""
     return prompt_tokens(request), request.config.max_tokens or UNBOUNDED_REPLY
 
 

@@ -147,7 +147,7 @@ def _limit(tokens: int | Literal["none"]) -> int | None:
 
 
 def _sampling(temperature: float | None, limit: int | None) -> dict[str, Any]:
-    """Those of the two settings that are sent."""
+    """Returns those of the two settings that are sent."""
     settings: dict[str, Any] = {}
     if temperature is not None:
         settings["temperature"] = temperature
@@ -164,7 +164,7 @@ def _of_object(
     seed: int | None,
     patience: float,
 ) -> RagbenchLM:
-    """A metered LM whose every call the object that `spec` names answers."""
+    """Returns a metered LM whose every call the object that `spec` names answers."""
     try:
         lm: dspy.BaseLM = handed_over.find(spec)
     except ConfigError as error:
@@ -222,7 +222,7 @@ def _known(model: str, engine: str) -> Capabilities:
 
 
 def _capabilities(lm: dspy.BaseLM) -> Capabilities:
-    """What DSPy knows of a model."""
+    """Returns what DSPy knows of a model."""
     return Capabilities(
         response_schema=lm.supports_response_schema,
         function_calling=lm.supports_function_calling,

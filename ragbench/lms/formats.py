@@ -47,7 +47,7 @@ class TwoStep(dspy.TwoStepAdapter):
     """An answer in the LM's own words, whose fields the same LM extracts in a second call."""
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """The fields that the second call finds in `completion`."""
+        """Returns the fields that the second call finds in `completion`."""
         extractor = self._create_extractor_signature(signature)
         read = LenientChat()(self.extraction_model, {}, extractor, [], {"text": completion})
         return dict(read[0])
@@ -69,7 +69,7 @@ def _baml() -> Any:
 
 
 def further_adapter(name: str, lm: dspy.LM | None) -> dspy.Adapter:
-    """The adapter called `name` that is neither chat nor json; see `make_adapter`."""
+    """Returns the adapter called `name` that is neither chat nor json; see `make_adapter`."""
     if is_external(name):
         return _own(name)
     if name == "xml":
@@ -83,7 +83,7 @@ def further_adapter(name: str, lm: dspy.LM | None) -> dspy.Adapter:
 
 
 def adapter_digest(name: str) -> str:
-    """What tells the code of an adapter of one's own from others; "" for any other."""
+    """Returns what tells the code of an adapter of one's own from others; "" for any other."""
     if not is_external(name):
         return ""
     return handed_over.digest_of_code(name, load_object(name, "--adapter"))

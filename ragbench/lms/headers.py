@@ -44,7 +44,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def sent_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What is sent for `headers`, as the environment is now.
+    """Returns what is sent for `headers`, as the environment is now.
 
     Raises:
         LMSetupError: a variable is not set any more, or holds what cannot be sent.

@@ -83,7 +83,7 @@ class MeteredEngine:
         self._density: float | None = None
 
     def complete(self, request: Request) -> Response:
-        """The answer to `request`, filed in the ledger; so is the failure.
+        """Returns the answer to `request`, filed in the ledger; so is the failure.
 
         Raises:
             dspy.lm15.LM15Error: the last attempt failed.
@@ -112,7 +112,7 @@ class MeteredEngine:
         return self._filed(answered)
 
     def __ragbench_identity__(self) -> tuple[str, Capabilities]:
-        """What tells it from others, where it is part of what a person hands over."""
+        """Returns what tells it from others, where it is part of what a person hands over."""
         return self.identity, self.capabilities
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
@@ -138,7 +138,7 @@ class MeteredEngine:
         return self._counted(request, response)
 
     def _counted(self, request: Request, response: Response) -> Reply[Response]:
-        """`response` with what it took, estimated where the server does not say."""
+        """Returns `response` with what it took, estimated where the server does not say."""
         stated = response.usage
         size = prompt_bytes(request)
         sent = stated.input_tokens
@@ -183,7 +183,7 @@ class MeteredEngine:
         )
 
     def _filed(self, answered: Answered[Response]) -> Response:
-        """The response, with what the call took in it; that is filed."""
+        """Returns the response, with what the call took in it; that is filed."""
         response = answered.reply.value
         paid = answered.reply.cost_usd
         usage = response.usage
@@ -205,7 +205,7 @@ class MeteredEngine:
         return replace(response, id=None, provider_data={METER_KEY: meter})
 
     def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
-        """What a cached call took, with what that costs at the price of now."""
+        """Returns what a cached call took, with what that costs at the price of now."""
         tokens = {}
         for name, value in meter.items():
             if not name.endswith("_usd"):
@@ -239,7 +239,7 @@ class AsyncMeteredEngine:
 
 
 def prompt_tokens(request: Request) -> int:
-    """Tokens of what `request` sends, estimated."""
+    """Returns tokens of what `request` sends, estimated."""
     return estimate_tokens(_sent_text(request))
 
 
@@ -263,7 +263,7 @@ def _most_tokens(request: Request, response: Response) -> int:
 
 
 def _clean(response: Response, request: Request) -> Response:
-    """`response` as it may be read and kept, whatever a server put into it.
+    """Returns `response` as it may be read and kept, whatever a server put into it.
 
     It may echo the key that it was sent, and say half of a character.
     """
@@ -385,7 +385,7 @@ class RagbenchLM(dspy.LM):
 
 
 def _says_something(output: Any) -> bool:
-    """Whether an output of `dspy.LM` has a text or a call."""
+    """Returns whether an output of `dspy.LM` has a text or a call."""
     if isinstance(output, dict):
         return bool(str(output.get("text") or "").strip() or output.get("tool_calls"))
     return bool(str(output or "").strip())
@@ -417,7 +417,7 @@ class Answers:
         return self.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """What is kept under `key`; None where nothing is, or what is there was changed."""
+        """Returns what is kept under `key`; None where nothing is, or what is there was changed."""
         _last.key = key
         rows = self._rows.get([key.encode()])
         if rows:

@@ -47,7 +47,7 @@ class Pricing:
     def cost(
         self, sent: int, got: int, *, cache_read: int = 0, cache_write: int = 0, thought: int = 0
     ) -> float | None:
-        """US dollars, or None where a billed kind of token has no known price.
+        """Returns US dollars, or None where a billed kind of token has no known price.
 
         `sent` and `got` are all tokens of the prompt and of the reply, those of special kinds
         among them.
@@ -61,11 +61,11 @@ class Pricing:
         return sum(n * (rates.get(kind) or 0.0) for kind, n in counts.items())
 
     def times(self, share: float) -> "Pricing":
-        """The same at this share of the price."""
+        """Returns the same at this share of the price."""
         return Pricing({name: rate * share for name, rate in self.rates.items()})
 
     def apply(self, call: Call) -> Call:
-        """`call` at this price, whatever it was priced at when it was answered."""
+        """Returns `call` at this price, whatever it was priced at when it was answered."""
         pricing = self.times(BATCH_DISCOUNT) if call.batch else self
         sent = call.prompt_tokens
         got = call.completion_tokens
@@ -109,7 +109,7 @@ def map_entry(provider: str, model: str) -> Mapping[str, float]:
 
 
 def parse_price(text: str) -> Pricing:
-    """The price written as `in=0.15,out=0.60`, US dollars per million tokens.
+    """Returns the price written as `in=0.15,out=0.60`, US dollars per million tokens.
 
     `cached=0.07` may be added: that of prompt tokens which the provider had cached, else priced as
     the others.

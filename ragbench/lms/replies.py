@@ -105,7 +105,7 @@ def _with_calls(pieces: list[Any], tool_names: set[str]) -> tuple[list[Any], boo
 
 
 def is_empty(response: Response) -> bool:
-    """Whether a reply has neither a text nor a call; thoughts alone are none."""
+    """Returns whether a reply has neither a text nor a call; thoughts alone are none."""
     for piece in response.message.parts:
         if isinstance(piece, ThinkingPart):
             continue
@@ -115,7 +115,7 @@ def is_empty(response: Response) -> bool:
 
 
 def split_thoughts(text: str, *, cut: bool = False) -> tuple[str, str]:
-    """The thoughts in `text` and the rest of it, both without marks of a chat template.
+    """Returns the thoughts in `text` and the rest of it, both without marks of a chat template.
 
     `cut` says that the reply ended at its limit: then thoughts without an end are thoughts.
     """
@@ -175,7 +175,7 @@ def _by_tag(text: str, *, cut: bool) -> tuple[str, str]:
 
 
 def without_marks(text: str) -> str:
-    """`text` without the marks of a chat template at its beginning and its end."""
+    """Returns `text` without the marks of a chat template at its beginning and its end."""
     text = _BEGIN_MARKS.sub("", text)
     end = text.rstrip()
     if end.endswith("</s>") and end.count("</s>") > end.count("<s>") - end.startswith("<s>"):
@@ -200,7 +200,7 @@ def escaped(value: Any) -> Any:
 
 
 def escaped_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` of fields, each `escaped`."""
+    """Returns `values` of fields, each `escaped`."""
     return {name: escaped(value) for name, value in values.items()}
 
 

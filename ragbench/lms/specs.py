@@ -79,11 +79,11 @@ class HostedSpec:
         return self.provider not in PROVIDERS
 
     def key(self) -> str | None:
-        """The provider's key, from the environment."""
+        """Returns the provider's key, from the environment."""
         return key_in(*self.key_variables)
 
     def identity(self) -> str:
-        """A name for ledger and cache that no other server's model shares."""
+        """Returns a name for ledger and cache that no other server's model shares."""
         place = f"@{place_of(self.api_base)}" if self.api_base else ""
         return f"{self.provider}/{self.model}{place}"
 
@@ -168,7 +168,7 @@ def _local(name: str) -> LocalSpec:
 
 
 def checked_address(address: str, name: str) -> str:
-    """`address` of a server in one spelling, see `normalised`; blank as it is.
+    """Returns `address` of a server in one spelling, see `normalised`; blank as it is.
 
     `name` is for messages.
 

@@ -43,7 +43,7 @@ class UnreadableError(ValueError):
 
 
 def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
-    """`raw` as a value of `annotation`, and whether it had to be mended.
+    """Returns `raw` as a value of `annotation`, and whether it had to be mended.
 
     Raises:
         UnreadableError: it has no plain meaning.
@@ -69,7 +69,7 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
 
 
 def repaired_json(text: str) -> Any:
-    """The JSON that `text` is, or was meant to be; "" where there is none."""
+    """Returns the JSON that `text` is, or was meant to be; "" where there is none."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     text = text[:_LONGEST_MENDED]
@@ -106,7 +106,7 @@ def _strict(value: Any, annotation: Any) -> Any:
 
 
 def _choice(text: str, annotation: Any) -> Any:
-    """The choice of a Literal that `text` is, as it is, in quotes, or as `Literal[it]`."""
+    """Returns the choice of a Literal that `text` is, as it is, in quotes, or as `Literal[it]`."""
     choices = get_args(annotation)
     written: dict[str, Any] = {}
     for choice in choices:
@@ -121,7 +121,7 @@ def _choice(text: str, annotation: Any) -> Any:
 
 
 def _as_dspy(value: Any, annotation: Any) -> Any:
-    """`value` as DSPy's own adapter reads the field; ValueError where it refuses it."""
+    """Returns `value` as DSPy's own adapter reads the field; ValueError where it refuses it."""
     if isinstance(value, str) and (len(value) > _LONGEST_MENDED or _too_open(value)):
         value = _parsed(value)  # to mend it takes more than in proportion
         return TypeAdapter(annotation).validate_python(value)

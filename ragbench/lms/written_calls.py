@@ -162,7 +162,7 @@ def _from_python(text: str) -> Found:
 
 
 def _python_call(node: ast.expr) -> Call | None:
-    """The name and arguments of `search(query="x")` or `search.call(query="x")`."""
+    """Returns the name and arguments of `search(query="x")` or `search.call(query="x")`."""
     if not isinstance(node, ast.Call) or node.args:
         return None
     function = node.func
@@ -180,7 +180,7 @@ def _python_call(node: ast.expr) -> Call | None:
 
 
 def _calls_in(value: Any) -> list[Call]:
-    """The calls that an object, or a list of objects, says."""
+    """Returns the calls that an object, or a list of objects, says."""
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
         value = value["tool_calls"]
     if isinstance(value, list):
@@ -203,7 +203,7 @@ def _calls_in(value: Any) -> list[Call]:
 
 
 def _json(text: str) -> Any:
-    """The JSON with which `text` begins; None where it begins with none."""
+    """Returns the JSON with which `text` begins; None where it begins with none."""
     text = text.strip()
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
@@ -215,7 +215,7 @@ def _json(text: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    """An argument that is written alone: JSON where it is one, else the text."""
+    """Returns an argument that is written alone: JSON where it is one, else the text."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return text

@@ -76,7 +76,7 @@ class SearchNotes:
 
 
 def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
-    """`search` of a retriever, noted where somebody listens; k may be given by position."""
+    """Returns `search` of a retriever, noted where somebody listens; k may be given by position."""
 
     @wraps(search)
     def noted(self: Retriever, query: Any, *place: int, **options: Any) -> Any:
@@ -135,14 +135,14 @@ class Retriever(ABC):
 
     @abstractmethod
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` passages for `query`, best first."""
+        """Returns at most `k` passages for `query`, best first."""
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list per query, in order; equal to calling `search` on each."""
+        """Returns one list per query, in order; equal to calling `search` on each."""
         return [self.search(query, k=k) for query in queries]
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
-        """The retriever to use for `question`: itself, but in the distractor setting.
+        """Returns the retriever to use for `question`: itself, but in the distractor setting.
 
         `qid` is the id of the question; without it that of the context counts.
         """
@@ -156,7 +156,7 @@ class Retriever(ABC):
         return list(hits)
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """A retriever of this kind and settings over the passages at `positions`, in order.
+        """Returns a retriever of this kind and settings over the passages at `positions`, in order.
 
         Its parts are restricted too. Where the whole corpus's work can be shared (vectors), it is;
         statistics such as inverse document frequencies are those of the small corpus. `other` are
@@ -203,7 +203,7 @@ class Retriever(ABC):
         return True
 
     def __ragbench_identity__(self) -> dict[str, Any]:
-        """What tells it from others, where it is part of what a person hands over.
+        """Returns what tells it from others, where it is part of what a person hands over.
 
         Of a class of one's own that is all it holds; an index of ours follows from its settings.
         """
@@ -218,7 +218,7 @@ class Retriever(ABC):
         return facts
 
     def card(self) -> dict[str, Any]:
-        """The part of a run card on the retriever: its settings and its index."""
+        """Returns the part of a run card on the retriever: its settings and its index."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
         if (stored := self._stored) is not None:
             size_and_time = {"key": stored.key, "bytes": stored.size, "build_s": stored.build_s}
@@ -254,7 +254,7 @@ class Ranking(Retriever):
         return self.search_many([query], k=k)[0]
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list per query, in order; each query is ranked once, all of them together."""
+        """Returns one list per query, in order; each query is ranked once, all of them together."""
         self.build()
         k = min(k, len(self.corpus))
         distinct = []
@@ -272,7 +272,7 @@ class Ranking(Retriever):
 
     @abstractmethod
     def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
-        """The `k` best for each query, which is not blank, ties in corpus order."""
+        """Returns the `k` best for each query, which is not blank, ties in corpus order."""
 
 
 RETRIEVERS: Registry[type[Retriever]] = Registry(

@@ -50,7 +50,7 @@ class BM25Settings(Knobs):
 
 
 def words_of(text: str, stopwords: str = "en") -> list[str]:
-    """The words of `text`, folded and in order, repeats kept, without the `stopwords`."""
+    """Returns the words of `text`, folded and in order, repeats kept, without the `stopwords`."""
     if stopwords == "none":
         return words(text)
     return [word for word in words(text) if word not in _STOPWORDS]
@@ -76,12 +76,12 @@ class Postings:
 
     @classmethod
     def load(cls, folder: Path) -> "Postings":
-        """The postings that `save` wrote, memory-mapped."""
+        """Returns the postings that `save` wrote, memory-mapped."""
         array_names = [field.name for field in fields(cls)]
         return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in array_names))
 
     def places(self, words: Sequence[str]) -> list[int]:
-        """The places of those of `words` that are known, repeats too."""
+        """Returns the places of those of `words` that are known, repeats too."""
         keys = _keys(words)
         places = np.searchsorted(self.words, keys).tolist()
         n = len(self.words)
@@ -96,7 +96,7 @@ class Postings:
         return csr_matrix((self.data, self.indices, self.indptr), shape=shape).tocsc()
 
     def search(self, words: Sequence[str], n: int, k: int) -> Hits:
-        """The `k` best of `n` passages by their summed weights of `words`."""
+        """Returns the `k` best of `n` passages by their summed weights of `words`."""
         scores = np.zeros(n, dtype=np.float32)
         for place in self.places(words):
             held = slice(*self.indptr[place : place + 2])
@@ -181,7 +181,7 @@ class BM25(Ranking):
     postings: Postings | None = None  # None also where no passage has a word
 
     def words(self, text: str) -> list[str]:
-        """The words of `text` as they are indexed."""
+        """Returns the words of `text` as they are indexed."""
         return words_of(text, self.settings.stopwords)
 
     def facts(self) -> dict[str, Any]:

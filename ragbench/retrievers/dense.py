@@ -170,7 +170,7 @@ class Dense(Ranking):
                 raise ValueError(f"the index has {self._index.ntotal} vectors for {n} passages")
 
     def _rows(self, progress: Progress | None) -> Vectors:
-        """All vectors, shape `(n, d)`; many are embedded part by part.
+        """Returns all vectors, shape `(n, d)`; many are embedded part by part.
 
         A build that was stopped goes on after its last part. Those of a server begin anew, and find
         what was paid for in the cache of the embedder.
@@ -228,7 +228,7 @@ def choose_kind(kind: str, n: int) -> str:
 
 
 def make_index(vectors: Vectors, kind: str, nprobe: int = NPROBE) -> Any:
-    """A faiss index of `vectors`, shape `(n, d)` with n > 0, which may be a file's."""
+    """Returns a faiss index of `vectors`, shape `(n, d)` with n > 0, which may be a file's."""
     with needs_extra("dense search"):
         import faiss
     n, d = vectors.shape
@@ -250,7 +250,7 @@ def make_index(vectors: Vectors, kind: str, nprobe: int = NPROBE) -> Any:
 
 
 def _reading(index: Any, nprobe: int) -> Any:
-    """`index`, of which a search reads so many lists."""
+    """Returns `index`, of which a search reads so many lists."""
     if hasattr(index, "nprobe"):
         index.nprobe = min(nprobe, index.nlist)
         index.make_direct_map()  # for reconstruct
@@ -258,7 +258,7 @@ def _reading(index: Any, nprobe: int) -> Any:
 
 
 def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
-    """The `k` best per query, best first, ties in the order of the vectors; `k` <= n."""
+    """Returns the `k` best per query, best first, ties in the order of the vectors; `k` <= n."""
     if queries.shape[1] != index.d:
         raise LMSetupError(
             f"the embedder answers with vectors of {queries.shape[1]} numbers, and those of the "

@@ -73,7 +73,7 @@ class Distracting(Wrapper):
         return [self.presented(q, hits) for q, hits in zip(queries, rankings, strict=True)]
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
-        """`hits` of a search, or of a program's own index, tampered with."""
+        """Returns `hits` of a search, or of a program's own index, tampered with."""
         seed = f"{self.settings.seed} {query}".encode("utf-8", "surrogatepass")
         chance = random.Random(seed)
         passages = list(hits)
@@ -100,7 +100,7 @@ class Distracting(Wrapper):
     def _made(
         self, kind: Kind, source: Passage, query: str, hits: list[Passage], chance: random.Random
     ) -> tuple[Passage, Passage] | None:
-        """What `source` is from now on, and the passage that is put in."""
+        """Returns what `source` is from now on, and the passage that is put in."""
         seen = " ".join([query, *map(str, hits)]).casefold()
         unseen = []
         for name in self.names:

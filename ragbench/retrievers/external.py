@@ -102,7 +102,7 @@ class HTTPRetriever(Retriever):
         self.server = SearchServer("http", url, header="authorization", variable=KEY_VARIABLE)
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """The same over fewer passages; it asks the same server, within the same time."""
+        """Returns the same over fewer passages; it asks the same server, within the same time."""
         small = super().restrict(positions, **options)
         small.server = self.server
         return small
@@ -145,7 +145,7 @@ def keep_retriever(retriever: Any, *, stands_for: str = "") -> str:
 
 
 def retriever_digest(spec: str) -> str:
-    """A hash of the code that `spec` names; "" for what has none, or has it in its name."""
+    """Returns a hash of the code that `spec` names; "" for what has none, or has it in its name."""
     if not is_external(spec) or spec.startswith(handed_over.PREFIX):
         return ""
     return handed_over.digest_of_code(spec, load_object(spec, "--retriever"))
@@ -193,7 +193,7 @@ _TEXTS = ("text", "long_text", "content", "page_content", "passage")
 
 @lru_cache(maxsize=4)
 def _by_text(corpus: Corpus) -> Mapping[str, int]:
-    """Positions by text, with the title before it and without."""
+    """Returns positions by text, with the title before it and without."""
     positions: dict[str, int] = {}
     for place, passage in enumerate(corpus):
         positions.setdefault(passage.text, place)

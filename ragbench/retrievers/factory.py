@@ -55,7 +55,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
 
 
 def make_spec(name: str, settings: Mapping[str, Any]) -> str:
-    """The spec that `parse_spec` reads back."""
+    """Returns the spec that `parse_spec` reads back."""
     inner = ",".join(f"{key}={value}" for key, value in settings.items())
     if inner:
         return f"{name}({inner})"
@@ -63,7 +63,7 @@ def make_spec(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def split_specs(text: str) -> list[str]:
-    """The parts of a list separated by commas, leaving commas inside brackets alone."""
+    """Returns the parts of a list separated by commas, leaving commas inside brackets alone."""
     specs = [""]
     depth = 0
     for character in text:

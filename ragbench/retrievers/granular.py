@@ -52,7 +52,7 @@ class GranularIndex:
 
     @classmethod
     def of(cls, corpus: Corpus, *, embedder: str = "local", api_base: str = "") -> GranularIndex:
-        """The index of `corpus`, the same object for the same texts and embedder.
+        """Returns the index of `corpus`, the same object for the same texts and embedder.
 
         Vectors are made at their first use. Those of 500 sentences or more are kept in the usual
         store; the last 512 indexes asked for stay in memory.
@@ -75,7 +75,7 @@ class GranularIndex:
         return [*self._dense.index_calls, *self._chunks.index_calls]
 
     def keyword_search(self, keywords: Sequence[str], *, k: int = 5) -> list[Match]:
-        """The `k` chunks with the highest sum of occurrences times length over `keywords`.
+        """Returns the `k` chunks with the highest sum of occurrences times length over `keywords`.
 
         Occurrences are counted without overlap, in the text, and on paragraph views in the title.
         At most 5 sentences that hold a keyword come with each chunk; the first one where only the
@@ -124,7 +124,7 @@ class GranularIndex:
         return [Match(passage, (passage.text,)) for passage in passages]
 
     def neighbours(self, pid: str) -> list[Passage]:
-        """The chunks before and after `pid`, as far as there are."""
+        """Returns the chunks before and after `pid`, as far as there are."""
         here = self.corpus.positions[pid]
         near = []
         for i in (here - 1, here + 1):
@@ -143,6 +143,6 @@ class GranularIndex:
 
 
 def _pieces(passage: Passage) -> list[str]:
-    """The sentences of `passage`, or A-RAG's pieces."""
+    """Returns the sentences of `passage`, or A-RAG's pieces."""
     pieces = passage.sentences or re.split(r"[.!?\n]+", passage.text)
     return [piece.strip() for piece in pieces if piece.strip()]

@@ -66,7 +66,7 @@ class Rerank(Wrapper):
         return make_reranker(self.settings.reranker, self.settings.model)
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list per query, in order; the candidates of all are fetched together."""
+        """Returns one list per query, in order; the candidates of all are fetched together."""
         self.build()
         if k > 0 and self.reranker:
             depth = max(k, self.settings.depth)
@@ -111,7 +111,7 @@ class Reranker(embedders.Model, ABC):
 
 
 def make_reranker(spec: str, model: str = "") -> Reranker | None:
-    """The reranker of `spec`, None for `none`; `model` is what an endpoint is asked for."""
+    """Returns the reranker of `spec`, None for `none`; `model` is what an endpoint is asked for."""
     scheme, _, name = spec.partition(":")
     if spec == "none":
         return None
@@ -144,7 +144,7 @@ class MaxSim(Reranker):
         self._embedder = embedder
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Scores in [-1, 1]."""
+        """Returns scores in [-1, 1]."""
         start = time.perf_counter()
         texts = list(map(embedders.clean, (query, *map(_titled, passages))))
         query_vectors, *rows = self._embedder.token_vectors(texts)
@@ -220,7 +220,7 @@ class HTTPReranker(Reranker):
 
 
 def _read_scores(n: int, reply: Any, tokens: int) -> tuple[list[float], None]:
-    """The scores of `n` documents in a reply of any of the forms in use.
+    """Returns the scores of `n` documents in a reply of any of the forms in use.
 
     A list of rows, by itself or as `results` (Cohere, Jina, vLLM), `data` (Voyage), `rankings`
     (NVIDIA), `output.results` (DashScope) or `scores`; a row has `index` and `relevance_score`,

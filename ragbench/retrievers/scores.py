@@ -18,7 +18,7 @@ _STRIP = 64
 
 
 def best(scores: Floats, k: int) -> Hits:
-    """The positions of the `k` highest scores above 0 and those scores, best first."""
+    """Returns the positions of the `k` highest scores above 0 and those scores, best first."""
     least = np.finfo(np.float32).tiny
     peaks = scores[: len(scores) // _STRIP * _STRIP].reshape(-1, _STRIP).max(axis=1)
     if 0 < k < len(peaks):  # the k-th best strip has a score that the k-th best is not under
@@ -57,7 +57,7 @@ def whole_ties(
 
 
 def fused(sides: Sequence[tuple[float, Mapping[int, float]]], k: int) -> Hits:
-    """The `k` best by the sum of their values, each times the weight of its side."""
+    """Returns the `k` best by the sum of their values, each times the weight of its side."""
     sums: dict[int, float] = {}
     for weight, values in sides:
         for place, value in values.items() if weight else ():
@@ -71,7 +71,7 @@ def by_rank(side: Hits, rrf_k: float) -> dict[int, float]:
 
 
 def min_max(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """`scores` moved and scaled to [0, 1]; all 1 where they are equal."""
+    """Returns `scores` moved and scaled to [0, 1]; all 1 where they are equal."""
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
         return values

@@ -72,7 +72,7 @@ def index_key(retriever: Retriever, *, without: str = "") -> str:
 
 
 def opened(key: Hashable, make: Callable[[], Any]) -> Any:
-    """The index that this process holds under `key`, else what `make` gives; 512 are held.
+    """Returns the index that this process holds under `key`, else what `make` gives; 512 are held.
 
     That is as many as a distractor setting holds retrievers.
     """

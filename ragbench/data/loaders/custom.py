@@ -134,7 +134,7 @@ def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Ite
 def _context(
     row: Row, record: CustomRecord, field_paths: Mapping[str, str]
 ) -> tuple[tuple[Passage, ...], list[str]]:
-    """The passages of a question, and the pids of those that are said to support it."""
+    """Returns the passages of a question, and the pids of those that are said to support it."""
     passages: list[Passage] = []
     supporting: list[str] = []
     for number, entry in enumerate(record.context):
@@ -229,7 +229,7 @@ def load_beir(spec: DataSpec) -> Dataset:
 
 
 def read_judgements(path: Path) -> Iterator[Judgement]:
-    """The judgements of a qrels file: BEIR's with its head, or TREC's without.
+    """Yields the judgements of a qrels file: BEIR's with its head, or TREC's without.
 
     TREC's has the columns query, iteration, passage and score.
     """
@@ -250,7 +250,7 @@ def read_judgements(path: Path) -> Iterator[Judgement]:
 
 
 def _judged_items(folder: Path, positions: Mapping[str, Any]) -> Iterator[Item]:
-    """The judged queries; gold passages count only where the corpus has all of them."""
+    """Yields the judged queries; gold passages count only where the corpus has all of them."""
     gold: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, Split] = {}
     for name, split in _QRELS.items():
@@ -346,7 +346,7 @@ def load_arag(spec: DataSpec) -> Dataset:
 
 
 def _chunked_items(spec: DataSpec) -> Iterator[Item]:
-    """The questions; an id that several sources use is prefixed with the source."""
+    """Yields the questions; an id that several sources use is prefixed with the source."""
     rows = [(row, validate(QuestionRecord, row)) for row in rows_of(spec)]
     uses = Counter(record.id for _, record in rows)
     for row, record in rows:

@@ -36,7 +36,7 @@ class Titles:
         self._folded = _grouped((fold(p.title), p) for p in in_memory)
 
     def get(self, title: str) -> Passage | None:
-        """The passage with this title, else the only one with it in another case."""
+        """Returns the passage with this title, else the only one with it in another case."""
         candidates = self._folded.get(fold(title), ())
         if self._on_disk is not None:
             candidates = [self._on_disk[place] for place in self._on_disk.titled(title)]
@@ -45,7 +45,7 @@ class Titles:
     def match(
         self, subject: str, obj: str, question: str, *, taken: Collection[str] = ()
     ) -> Passage | None:
-        """The passage that states a fact about `subject` whose value is `obj`.
+        """Returns the passage that states a fact about `subject` whose value is `obj`.
 
         Where no title is the subject, titles that differ by a bracket or quotation marks are
         candidates; the one that the question names whole is taken, else the only one whose text

@@ -191,7 +191,7 @@ def _item(
 def _by_evidence(
     record: MultiHopRecord, titles: Titles, matched: Counter[str]
 ) -> list[Passage | None]:
-    """The passage of each evidence triple; counts the questions by how all were found."""
+    """Returns the passage of each evidence triple; counts the questions by how all were found."""
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
     taken = set()
@@ -214,7 +214,7 @@ def _by_evidence(
 
 
 def _forms(aliases: Aliases, name: str, entity: str | None) -> list[str]:
-    """`name`, then the other names of the entity with this id, each once."""
+    """Returns `name`, then the other names of the entity with this id, each once."""
     return list(dict.fromkeys([name, *aliases.get(entity or "", ())]))
 
 
@@ -282,7 +282,7 @@ def load_musique(spec: DataSpec) -> Dataset:
 
 
 def _musique_items(spec: DataSpec, positions: Mapping[str, int] | None) -> Iterator[Item]:
-    """The file's questions; with a corpus file, gold passages count only where it has them.
+    """Yields the file's questions; with a corpus file, gold passages count only where it has them.
 
     In the Full set a question comes twice under one id, answerable and with a paragraph of its
     support left out; the second of the two has what it is behind the id.

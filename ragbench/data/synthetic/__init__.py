@@ -40,7 +40,7 @@ class _Page:
 
 
 def stream_passages(size: int, seed: int) -> Iterator[Passage]:
-    """The first `size` passages of the world of `seed`, one cell at a time.
+    """Yields the first `size` passages of the world of `seed`, one cell at a time.
 
     A smaller size gives a prefix of a larger one. Memory does not depend on `size`. ConfigError
     where that is outside 100 to 1,000,000.
@@ -68,7 +68,7 @@ _page = lru_cache(maxsize=64)(_Page)
 
 @lru_cache(maxsize=2)  # the runs of one process are mostly over one world
 def _items(size: int, seed: int) -> tuple[Item, ...]:
-    """One question for four passages, at most 4,000; only whole cells are asked about."""
+    """Returns one question for four passages, at most 4,000; only whole cells are asked about."""
     total = min(size // 4, MAX_QUESTIONS)
     cells = size // CELL_SIZE
     kinds = Dice(f"{seed}:plan").shuffled([DECK[i % len(DECK)] for i in range(total)])

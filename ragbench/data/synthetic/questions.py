@@ -138,7 +138,7 @@ class Graph:
                     self._back.setdefault((f"~{name}:{kind}", id(value)), []).append(entity)
 
     def step(self, at: Entity, name: str) -> tuple[Entity | str, Entity] | None:
-        """The value one step from `at`, and the entity whose passage states it.
+        """Returns the value one step from `at`, and the entity whose passage states it.
 
         None where there is no such fact, or, backwards, more than one.
         """
@@ -202,7 +202,7 @@ def ask(graph: Graph, kind: str, dice: Dice) -> Asked | None:
 
 
 def _spellings(value: Entity | str) -> tuple[str, ...]:
-    """The ways to write an answer, the one that passages use first."""
+    """Returns the ways to write an answer, the one that passages use first."""
     if isinstance(value, Entity):
         spellings = [value.name, *value.aliases, value.title]
         if value.kind == "river":
@@ -248,7 +248,7 @@ def _phrase(start: Entity, path: Sequence[str]) -> str:
 def _chain(
     graph: Graph, start: Entity, path: Sequence[str], qtype: str, question: str = ""
 ) -> Asked | None:
-    """The question after the end of `path`, if it says nothing of its own answer."""
+    """Returns the question after the end of `path`, if it says nothing of its own answer."""
     walked = _walk(graph, start, path)
     if walked is None:
         return None
@@ -290,7 +290,7 @@ def _compositional(graph: Graph, dice: Dice) -> Asked | None:
 
 
 def _bridge(graph: Graph, dice: Dice) -> Asked | None:
-    """A chain with a step backwards: something is described, and must be found first."""
+    """Returns a chain with a step backwards: something is described, and must be found first."""
     start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 3, 3, 4)), dice, back=True)
     backward = any(name.startswith("~") for name in path)

@@ -21,7 +21,7 @@ class Rendered(NamedTuple):
 
 
 def render(entity: Entity, dice: Dice) -> Rendered:
-    """The passage of `entity`; `dice` choose the wording."""
+    """Returns the passage of `entity`; `dice` choose the wording."""
     facts = {}
     for relation, value in entity.facts.items():
         facts[relation] = value.mention if isinstance(value, Entity) else value

@@ -88,14 +88,14 @@ class Dice:
         return int(self._random() * n)
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both included."""
+        """Returns a whole number from `low` to `high`, both included."""
         return low + self.below(high - low + 1)
 
     def pick(self, items: Sequence[T]) -> T:
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """The items in a random order (Fisher-Yates)."""
+        """Returns the items in a random order (Fisher-Yates)."""
         result = list(items)
         for i in range(len(result) - 1, 0, -1):
             j = self.below(i + 1)
@@ -104,7 +104,7 @@ class Dice:
 
 
 def names_of(seed: int, cell: int) -> dict[str, list[str]]:
-    """The names of each kind that belong to one cell; no name is used twice in a world."""
+    """Returns the names of each kind that belong to one cell; no name is used twice in a world."""
     dice = Dice(f"{seed}:names")
     by_kind: dict[str, list[str]] = {kind: [] for kind in _NAMES}
     for kind, (count, endings) in _NAMES.items():
@@ -323,5 +323,5 @@ class _Builder:
 
 
 def _year(person: Entity) -> int:
-    """The year of birth."""
+    """Returns the year of birth."""
     return int(str(person.facts["birthdate"]).rsplit(" ", 1)[1])

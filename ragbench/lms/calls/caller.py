@@ -59,7 +59,7 @@ _log = get(__name__)
 
 
 def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
-    """The error of a reply with neither a text nor a call, which is asked for once more."""
+    """Returns the error of a reply with neither a text nor a call, which is asked for once more."""
     error = lm15.ServerError(f"the reply has no content, and ended with {ending!r}", status=200)
     error.usage = usage
     error.once_more = True
@@ -113,7 +113,7 @@ class Caller:
         most: Amount,
         file_failure: Callable[..., None],
     ) -> Answered[Value]:
-        """What `send` gives, which makes one request, after as many attempts as it takes.
+        """Returns what `send` gives, which makes one request, after as many attempts as it takes.
 
         `prompt` is a hash that tells prompts apart, and `most` the most that an attempt may take:
         its cost is infinite where not known, and its calls are 0 where no model is asked. An error
@@ -172,7 +172,7 @@ class Caller:
     def _attempt(
         self, send: Callable[[], Reply[Value]], attempt: Attempt, most: Amount
     ) -> Reply[Value]:
-        """The reply to one request, sent when breaker, rate limit and limits let it."""
+        """Returns the reply to one request, sent when breaker, rate limit and limits let it."""
         with ExitStack() as around:
             if self.breaker is not None:
                 self.breaker.enter(attempt)
@@ -284,7 +284,7 @@ class Breaker:
             self._changed.notify_all()
 
     def holds(self, error: BaseException) -> bool:
-        """Whether a call that failed so has only to wait until the server is there again.
+        """Returns whether a call that failed so has only to wait until the server is there again.
 
         Where it will not be and a command ends for it, the call is refused then, so that its
         question was cut off and did not fail.
@@ -322,7 +322,7 @@ class Breaker:
         return LMUnavailableError(f"{self.model} {why}")
 
     def _refuses_all(self, error: Exception, prompt: int) -> RagbenchError | None:
-        """What ends a command whose different prompts are all refused in the same words.
+        """Returns what ends a command whose different prompts are all refused in the same words.
 
         It is for words that the table of refusals does not know: of a prompt they would differ.
         """
@@ -382,7 +382,7 @@ def _forbidden(error: BaseException | None) -> bool:
 
 
 def reason(error: Exception | None) -> str:
-    """The first line of what the server said, with its status."""
+    """Returns the first line of what the server said, with its status."""
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
     line = redact(message.strip().partition("\n")[0])[:200]

@@ -56,7 +56,7 @@ class Client:
         """Bring up what calls need, such as a local server; not part of a call's latency."""
 
     def complete(self, request: Request) -> Response:
-        """One attempt; the tokens of its usage are as `told_usage` gives them.
+        """Returns one attempt; the tokens of its usage are as `told_usage` gives them.
 
         Raises:
             dspy.lm15.LM15Error: it failed; what it was billed is its attribute `usage`, if known.
@@ -71,7 +71,7 @@ class Client:
         """
 
     def rename(self, name: str, new_name: str) -> bool:
-        """Whether the parameter called `name` is sent as `new_name` from now on."""
+        """Returns whether the parameter called `name` is sent as `new_name` from now on."""
         return False
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Wire:
         self._local = threading.local()
 
     def stream(self, request: Any) -> HttpReply:
-        """The reply to `request`, also where it is an error.
+        """Returns the reply to `request`, also where it is an error.
 
         Raises:
             lm15.LM15Error: there is none.
@@ -126,7 +126,7 @@ class Wire:
         return replace(reply, body=json.dumps(content).encode())
 
     def _with_names(self, request: Any) -> Any:
-        """`request` with a person's headers, and the names that the server wants."""
+        """Returns `request` with a person's headers, and the names that the server wants."""
         if not self.renamed and not self.headers:
             return request
         content = request.body
@@ -232,7 +232,7 @@ class HostedClient(Client):
 
 
 def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
-    """A server at `base_url` that speaks OpenAI's chat protocol."""
+    """Returns a server at `base_url` that speaks OpenAI's chat protocol."""
     return ProviderDefinition.chat(
         lm15.AccessPolicy(provider=provider, base_url=base_url),
         compat=OpenAIChatCompat(max_tokens_field="max_tokens", instruction_role="system"),
@@ -269,7 +269,7 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
 
 
 def _classed(error: lm15.ProviderError, *, provider: str, body: str) -> lm15.LM15Error:
-    """`error` as what it means, where a server's code does not say it."""
+    """Returns `error` as what it means, where a server's code does not say it."""
     if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
         # A success whose body is no answer: half a document, or the HTML page of a proxy.
         return lm15.ServerError(error.message, status=error.status)
@@ -277,7 +277,7 @@ def _classed(error: lm15.ProviderError, *, provider: str, body: str) -> lm15.LM1
 
 
 def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
-    """The tokens that a reply says it took, or None where it tells none.
+    """Returns the tokens that a reply says it took, or None where it tells none.
 
     A count that cannot be true is left out, each by itself. Those of the prompt include what the
     provider's cache read and wrote, those of the reply what was thought, whether the provider
@@ -324,7 +324,7 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
 
 
 def _count(counts: Any, name: str) -> int | None:
-    """The count called `name`; None where there is none that can be true."""
+    """Returns the count called `name`; None where there is none that can be true."""
     if isinstance(counts, Mapping):
         count = counts.get(name)
     else:
@@ -335,14 +335,14 @@ def _count(counts: Any, name: str) -> int | None:
 
 
 def _sum(base: int | None, *extras: int | None) -> int | None:
-    """The sum of the counts that are known; None where the first is not."""
+    """Returns the sum of the counts that are known; None where the first is not."""
     if base is None:
         return None
     return base + sum(count or 0 for count in extras)
 
 
 def credible(sent: Any, got: Any, read: Any = 0, written: Any = 0) -> bool:
-    """Whether these tokens of prompt, reply, cache read and cache written can be true."""
+    """Returns whether these tokens of prompt, reply, cache read and cache written can be true."""
     counted = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
     return counted and 0 < sent >= read + written
 

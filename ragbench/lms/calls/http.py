@@ -77,7 +77,7 @@ class HttpClient:
         finalize(self, _close_all, self._made)
 
     def send(self, request: Any) -> HttpReply:
-        """The whole reply, also where it is an error.
+        """Returns the whole reply, also where it is an error.
 
         Raises:
             lm15.TimeoutError: it was not there in time.
@@ -146,7 +146,7 @@ class HttpClient:
         return HttpReply(response.status, response.content, reply_headers)
 
     def _connection(self, scheme: str, host: str) -> httpcore.ConnectionPool:
-        """A new connection to `host`, over a proxy where the environment has one.
+        """Returns a new connection to `host`, over a proxy where the environment has one.
 
         A pool of one: to look for a free one among hundreds, a shared pool takes longer than a
         call takes otherwise.
@@ -171,7 +171,7 @@ class Proxy(NamedTuple):
 
 
 def proxy_for(scheme: str, host: str) -> Proxy | None:
-    """The proxy that the environment has for addresses of `scheme` at `host`.
+    """Returns the proxy that the environment has for addresses of `scheme` at `host`.
 
     Raises:
         LMSetupError: it is one that is not spoken here, or is no address; without its password.
@@ -212,7 +212,7 @@ def _close_all(pools: list[httpcore.ConnectionPool]) -> None:
 
 
 def hung_up(error: BaseException) -> bool:
-    """Whether the server took the connection and closed it without a word."""
+    """Returns whether the server took the connection and closed it without a word."""
     cause = error.__cause__
     return isinstance(cause, httpcore.RemoteProtocolError) and "disconnected" in str(cause)
 
@@ -276,7 +276,7 @@ class _Stream(httpcore.NetworkStream):
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """One for the process: to read the certificates takes 20 ms."""
+    """Returns the one TLS context of the process: reading the certificates takes 20 ms."""
     return httpcore.default_ssl_context()
 
 

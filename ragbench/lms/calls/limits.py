@@ -77,7 +77,7 @@ class Limits:
         return self != Limits()
 
     def option(self, name: str) -> str:
-        """The limit called `name` as it is given on the command line."""
+        """Returns the limit called `name` as it is given on the command line."""
         flag = "total-tokens" if name == "tokens" else name
         return f"--max-{flag} {getattr(self, name):g}"
 
@@ -142,13 +142,13 @@ class Spent:
         return f"{self.stopped_by} is reached: {self.words()} were spent{need}"
 
     def seconds_left(self) -> float:
-        """Seconds until the time is over; infinite without such a limit."""
+        """Returns seconds until the time is over; infinite without such a limit."""
         if self.limits.minutes is None:
             return math.inf
         return self._start + 60 * self.limits.minutes - time.monotonic()
 
     def has_room(self, amount: Amount) -> bool:
-        """Whether `amount` fits beside all that the calls under way may take.
+        """Returns whether `amount` fits beside all that the calls under way may take.
 
         Notes the limit that it would pass if they came to nothing.
         """
@@ -187,7 +187,7 @@ class _Active(tuple[Spent, ...]):
 
 
 def active() -> tuple[Spent, ...]:
-    """The limits that a call falls under which begins now, the innermost last."""
+    """Returns the limits that a call falls under which begins now, the innermost last."""
     inner = current().get(_Active)
     if inner is None:
         return _open
@@ -255,7 +255,7 @@ def wait_for_calls() -> None:
 
 
 def room() -> Amount:
-    """The amount that may still be spent and is not reserved; infinite without limits."""
+    """Returns the amount that may still be spent and is not reserved; infinite without limits."""
     rooms = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
     with _turn:
         for block in active():
@@ -281,7 +281,7 @@ class Scope:
         return cls(active(), current().deadline)
 
     def over(self) -> bool:
-        """Whether no further attempt may be made."""
+        """Returns whether no further attempt may be made."""
         return self._late() or stopping.stopped() or any(block.stopped_by for block in self.spent)
 
     def check(self) -> None:

@@ -130,7 +130,7 @@ class GivenClient(Client):
 
 
 def _classed(error: dspy.LMError, provider: str) -> LM15Error:
-    """What an error of DSPy means; one that names no status is of the server."""
+    """Returns what an error of DSPy means; one that names no status is of the server."""
     cause: BaseException | None = error
     status = None
     while cause is not None:
@@ -147,7 +147,7 @@ def _classed(error: dspy.LMError, provider: str) -> LM15Error:
 
 
 def _whole(usage: Usage, provider: str) -> Usage:
-    """`usage` with what a provider counts apart in it; none where that cannot be true."""
+    """Returns `usage` with what a provider counts apart in it; none where that cannot be true."""
     read = usage.cache_read_tokens or 0
     written = usage.cache_write_tokens or 0
     if usage.input_tokens and provider == "anthropic":
@@ -217,7 +217,7 @@ class _Bounded(httpx.BaseTransport):
         self._clients: dict[float, HttpClient] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """The whole reply; a redirect is an error, for keys are not sent on."""
+        """Returns the whole reply; a redirect is an error, for keys are not sent on."""
         seconds = float((request.extensions.get("timeout") or {}).get("read") or 600.0)
         client = self._clients.setdefault(seconds, HttpClient(seconds))
         headers = list(request.headers.items())

@@ -67,7 +67,7 @@ class Rate:
             self._free_at.setdefault(unit, 0.0)
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the next call may start; infinite while one has to end first."""
+        """Returns seconds until the next call may start; infinite while one has to end first."""
         if self.per_second is None and self.n_open >= self.most_open:
             return math.inf
         return max(self._next_at, *self._free_at.values(), now) - now
@@ -144,7 +144,7 @@ class RateLimit:
             self.rate.limit("tokens", tpm)
 
     def enter(self, attempt: Attempt) -> Started:
-        """The call that `attempt` is, when it may start.
+        """Returns the call that `attempt` is, when it may start.
 
         Raises:
             CallRefusedError: it was stopped while it waited.
@@ -181,7 +181,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_rate_limit(provider: str, model: str, *, api_base: str, key: str) -> RateLimit:
-    """The rate limit of a server, the same for all that share its limits.
+    """Returns the rate limit of a server, the same for all that share its limits.
 
     A server given by its address has one for all its models, and gets as many calls at once as
     there are until it rejects some; a provider limits each model of each key by itself.

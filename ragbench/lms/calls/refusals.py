@@ -39,7 +39,7 @@ class Refusal(NamedTuple):
     words: re.Pattern[str]
 
     def fits(self, provider: str, status: int, words: str) -> bool:
-        """Whether a reply of `provider` with this HTTP status and these words is meant."""
+        """Returns whether a reply of `provider` with this HTTP status and these words is meant."""
         if self.provider and self.provider != provider:
             return False
         if self.statuses and status not in self.statuses:
@@ -49,7 +49,7 @@ class Refusal(NamedTuple):
 
 @lru_cache(maxsize=1)
 def table() -> tuple[Refusal, ...]:
-    """The lines of the table, in their order."""
+    """Returns the lines of the table, in their order."""
     text = files("ragbench.lms.calls").joinpath(_TABLE).read_text(encoding="utf-8")
     rows: list[Refusal] = []
     for line in text.splitlines():
@@ -72,7 +72,7 @@ def meaning(provider: str, status: int, words: str) -> str:
 
 
 def classed(error: LM15Error, *, provider: str = "", body: str = "") -> LM15Error:
-    """`error` by what it means; `body` is what was sent with it. Its `means` says what.
+    """Returns `error` by what it means; `body` is what was sent with it. Its `means` says what.
 
     An error of the network has no words of a provider and is given back.
     """
@@ -94,10 +94,10 @@ def classed(error: LM15Error, *, provider: str = "", body: str = "") -> LM15Erro
 
 
 def means_of(error: BaseException | None) -> str:
-    """What the table said of `error`; blank where it said nothing."""
+    """Returns what the table said of `error`; blank where it said nothing."""
     return str(getattr(error, "means", ""))
 
 
 def is_of_prompt(error: BaseException | None) -> bool:
-    """Whether it is this prompt alone that is refused, so that another may be answered."""
+    """Returns whether it is this prompt alone that is refused, so that another may be answered."""
     return isinstance(error, lm15.ContextLengthError) or means_of(error) == "content"

@@ -73,7 +73,7 @@ class Terms:
         self._lock = threading.Lock()
 
     def applied(self, request: Request) -> Request:
-        """`request` as the server takes it."""
+        """Returns `request` as the server takes it."""
         config = request.config
         changes: dict[str, Any] = {}
         for name in self._dropped:
@@ -135,7 +135,7 @@ class Terms:
 
 
 def _sent_by(request: Request) -> list[str]:
-    """The parameters that `request` sends."""
+    """Returns the parameters that `request` sends."""
     sent = []
     for name in _NAMES:
         if name != "tools" and getattr(request.config, name, None):
@@ -177,7 +177,7 @@ def _named(words: str, sent: list[str]) -> str:
 
 
 def _other_name(words: str) -> str:
-    """The name for `max_tokens` that a server asks for; blank where it asks for none."""
+    """Returns the name for `max_tokens` that a server asks for; blank where it asks for none."""
     match = re.search(
         r"(?:use|instead|please)\D{0,40}?(max_completion_tokens|max_tokens)", words, re.I
     )
@@ -187,7 +187,7 @@ def _other_name(words: str) -> str:
 
 
 def _lower_limit(words: str, sent: int) -> int | None:
-    """The most tokens of a reply that a server names, below what was `sent`."""
+    """Returns the most tokens of a reply that a server names, below what was `sent`."""
     if not _LARGE.search(words):
         return None
     numbers = []

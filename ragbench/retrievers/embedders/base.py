@@ -96,12 +96,12 @@ def by_index(rows: Any, keys: Sequence[str], n: int) -> list[Any]:
 
 
 def clean(text: str) -> str:
-    """`text` without lone surrogates, which no tokeniser takes."""
+    """Returns `text` without lone surrogates, which no tokeniser takes."""
     return text.encode("utf-8", "replace").decode()
 
 
 def normalized(vectors: npt.NDArray[np.floating]) -> Vectors:
-    """Rows of unit length; a row of zeros stays one.
+    """Returns rows of unit length; a row of zeros stays one.
 
     By the largest number first: the squares of numbers such as 1e200 have no sum.
     """

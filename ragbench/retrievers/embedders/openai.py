@@ -141,7 +141,7 @@ class OpenAIEmbedder(Embedder):
         return vectors, calls
 
     def _batch(self, texts: Sequence[str]) -> list[str]:
-        """The first of `texts`, as many as go in one request."""
+        """Returns the first of `texts`, as many as go in one request."""
         batch: list[str] = []
         room = _BATCH_CHARACTERS
         for text in texts[: self._most_texts]:
@@ -237,7 +237,7 @@ class OpenAIEmbedder(Embedder):
 
 
 def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
-    """What each text took of `call`, by its length; the shares add up to the whole."""
+    """Returns what each text took of `call`, by its length; the shares add up to the whole."""
     ends = np.cumsum(list(map(len, texts)))
     tokens = np.diff(ends * call.prompt_tokens // ends[-1], prepend=0).tolist()
     seconds = np.diff(ends * call.latency_s / ends[-1], prepend=0).tolist()
@@ -270,7 +270,7 @@ def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
 
 
 def _numbers(row: Any) -> Any:
-    """The numbers of a vector, also where a server sends their bytes in base64."""
+    """Returns the numbers of a vector, also where a server sends their bytes in base64."""
     if isinstance(row, str):
         return np.frombuffer(base64.b64decode(row, validate=True), dtype="<f4")
     return row

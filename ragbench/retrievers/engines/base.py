@@ -49,7 +49,7 @@ class Engine(Ranking):
 
     @abstractmethod
     def _find(self, inputs: Sequence[Asked], depth: int) -> list[Found]:
-        """At most `depth` passages for each that is asked, in order."""
+        """Returns at most `depth` passages for each that is asked, in order."""
 
     def index_settings(self) -> dict[str, Any]:
         if self._dense is not None:

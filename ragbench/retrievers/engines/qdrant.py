@@ -74,7 +74,7 @@ class Qdrant(Engine):
         return next((inner for inner in self.parts if isinstance(inner, BM25)), None)
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """A collection in this process over the passages at `positions`."""
+        """Returns a collection in this process over the passages at `positions`."""
         return super().restrict(positions, **{**options, "url": ""})
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
@@ -122,7 +122,7 @@ class Qdrant(Engine):
         self._facts = {"engine": engine, "server": url, "collection": self._name}
 
     def _held(self) -> int:
-        """How many points the collection has; -1 where there is none."""
+        """Returns how many points the collection has; -1 where there is none."""
         with self._answers():
             if not self._client.collection_exists(self._name):
                 return -1
@@ -181,7 +181,7 @@ class Qdrant(Engine):
                 progress(places.stop, n)
 
     def _find(self, inputs: Sequence[Asked], depth: int) -> list[Found]:
-        """At most `depth` points for each that is asked, best first."""
+        """Returns at most `depth` points for each that is asked, best first."""
         requests = [self._request(entry, depth) for entry in inputs]
         places = [i for i, request in enumerate(requests) if request is not None]
         results: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(inputs)
@@ -194,7 +194,7 @@ class Qdrant(Engine):
         return results
 
     def _request(self, entry: Asked, depth: int) -> Any:
-        """What is asked for one ranking; None for words that no passage has."""
+        """Returns what is asked for one ranking; None for words that no passage has."""
         from qdrant_client import models
 
         if not isinstance(entry, str):
@@ -238,7 +238,7 @@ class Qdrant(Engine):
 
 
 def _read(points: Any, n: int) -> Found:
-    """Positions and scores of an answer."""
+    """Returns positions and scores of an answer."""
     places = [point.id for point in points]
     scores = [point.score for point in points]
     good = all(type(place) is int and 0 <= place < n for place in places)

@@ -35,7 +35,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
         return self
 
     def answer(self, request: httpx.Request) -> bytes:
-        """The JSON that the server answers `request` with."""
+        """Returns the JSON that the server answers `request` with."""
         headers = []
         for name in _SENT:
             if name in request.headers:
@@ -52,7 +52,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
         return self.make(send, prompt=hash((sent.url, body)), most=Amount(calls=0)).reply.value
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """The server's answer to `request`, for the engine's own client."""
+        """Returns the server's answer to `request`, for the engine's own client."""
         json_type = {"content-type": "application/json"}
         return httpx.Response(200, headers=json_type, content=self.answer(request))
 

@@ -69,14 +69,14 @@ class LMIndex(Retriever):
 
     @classmethod
     def asked(cls, settings: Any) -> tuple[type[dspy.Signature], ...]:
-        """The signatures that an index of `settings` asks the LM."""
+        """Returns the signatures that an index of `settings` asks the LM."""
         return cls.signatures
 
     @classmethod
     def of(
         cls, corpus: Corpus, *, lm: str = "", progress: Progress | None = None, **settings: Any
     ) -> Self:
-        """The index of `corpus`, the same object for the same texts and settings, built.
+        """Returns the index of `corpus`, the same object for the same texts and settings, built.
 
         One of 100 passages or more is kept in the usual store.
         """
@@ -95,7 +95,7 @@ class LMIndex(Retriever):
             index._read(lm, progress)
 
     def checked_lm(self) -> IndexLM:
-        """The current LM, with the replies kept in the usual store."""
+        """Returns the current LM, with the replies kept in the usual store."""
         check = getattr(dspy.settings.lm, "check", None)
         if self.asked(self.settings) and check is not None:
             check()
@@ -140,14 +140,14 @@ class LMIndex(Retriever):
         }
 
     def cosines(self, query: str, vectors: Vectors) -> Vectors:
-        """The cosine of `query` with each row of `vectors`, shape `(n,)`."""
+        """Returns the cosine of `query` with each row of `vectors`, shape `(n,)`."""
         if not len(vectors):
             return np.zeros(0, dtype=np.float32)
         scores: Vectors = vectors @ self.embedder.embed([query])[0]
         return scores
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """The `k` passages nearest to `query` by their vectors alone."""
+        """Returns the `k` passages nearest to `query` by their vectors alone."""
         self.build()
         if query.strip():
             return self.hits(self.cosines(query, self.passages), k)
@@ -158,7 +158,7 @@ class LMIndex(Retriever):
         return [self.corpus[row].scored(float(scores[row])) for row in rows]
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> Any:
-        """What the LM extracts from the passages."""
+        """Returns what the LM extracts from the passages."""
 
     def _join(self, read: Any, lm: IndexLM, progress: Progress | None) -> None:
         """Make the index of what was read."""
@@ -213,7 +213,7 @@ class LMIndex(Retriever):
 
 
 def passage_text(passage: Passage) -> str:
-    """What is embedded and searched of a passage: title and text."""
+    """Returns what is embedded and searched of a passage: title and text."""
     return f"{passage.title} {passage.text}".strip()
 
 
@@ -244,7 +244,7 @@ class WalkIndex(LMIndex):
         self._graph: Any = None
 
     def walked(self, starts: Mapping[int, float], passages: Floats, *, damping: float) -> Floats:
-        """The share of each passage in walks, shape `(n,)`, by personalized PageRank.
+        """Returns the share of each passage in walks, shape `(n,)`, by personalized PageRank.
 
         They start at the nodes `starts` and at the passages, by these weights; negative ones count
         as 0. Where all do, every share is 0.
@@ -272,6 +272,6 @@ class WalkIndex(LMIndex):
 
 
 def best_first(scores: npt.NDArray[np.floating], k: int) -> list[int]:
-    """Positions of the `k` highest scores, best first, ties in order of position."""
+    """Returns positions of the `k` highest scores, best first, ties in order of position."""
     order: list[int] = np.argsort(-np.asarray(scores), kind="stable")[: max(k, 0)].tolist()
     return order

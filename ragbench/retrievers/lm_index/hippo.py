@@ -71,7 +71,7 @@ class HippoIndex(WalkIndex):
         return {phrase: number for number, phrase in enumerate(self.phrases)}
 
     def seeds(self, facts: Sequence[int], scores: Floats, *, keep: int) -> dict[int, float]:
-        """The phrases of `facts` at which walks start, with their weights.
+        """Returns the phrases of `facts` at which walks start, with their weights.
 
         A phrase's weight is the mean over its facts of score / passages that it is in; the `keep`
         heaviest are kept, ties in order of appearance.

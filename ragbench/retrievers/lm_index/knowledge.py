@@ -43,7 +43,7 @@ class Report:
 def chosen_reports(
     entities: Sequence[int], reports: Sequence[Report], *, level: int, tokens: int
 ) -> list[int]:
-    """The reports, by position, of the communities with most of `entities`, then by rating.
+    """Returns the reports, by position, of the communities with most of `entities`, then by rating.
 
     Of each entity those of its communities down to `level` count; a report stands in only if its
     community is the lowest of some entity. The first that does not fit `tokens` ends it.
@@ -65,7 +65,7 @@ def tables(
     tokens: int,
     per_entity: int,
 ) -> tuple[list[str], list[str]]:
-    """The lines of the table of the `chosen` entities and of that of their relations.
+    """Returns the lines of the table of the `chosen` entities and of that of their relations.
 
     Relations are those of the first entities, as many of these as fit `tokens` with the table of
     all: those among them, then those that lead out, at most `per_entity`, those first whose
@@ -124,7 +124,7 @@ def chosen_passages(
 def fitting(
     items: Iterable[Item], tokens: int, *, size: Callable[[Any], int] = estimate_tokens
 ) -> list[Item]:
-    """The first items, by default texts, whose sizes fit `tokens` together."""
+    """Returns the first items, by default texts, whose sizes fit `tokens` together."""
     fit: list[Item] = []
     for item in items:
         tokens -= size(item)
@@ -194,7 +194,7 @@ class KnowledgeGraph(light.GraphIndex):
     def _descriptions(
         self, graph: light.Merged, lm: IndexLM, progress: Progress | None
     ) -> list[str]:
-        """One description of each entity, then of each relation."""
+        """Returns one description of each entity, then of each relation."""
         words = self.settings.description_words
         labels = [entity.name for entity in graph.entities]
         for relation in graph.relations:
@@ -216,7 +216,7 @@ class KnowledgeGraph(light.GraphIndex):
     def _reports(
         self, communities: Sequence[Community], lm: IndexLM, progress: Progress | None
     ) -> list[Report]:
-        """A report on each community, level by level from the lowest up.
+        """Returns a report on each community, level by level from the lowest up.
 
         It is made of the community's entities and relations, best related first; where these do
         not fit, half of what may be shown are the reports on its parts.
@@ -265,7 +265,7 @@ class KnowledgeGraph(light.GraphIndex):
 def communities_of(
     n: int, edges: Sequence[tuple[int, int]], weights: Sequence[float], *, max_size: int = 10
 ) -> list[Community]:
-    """The communities of nodes 0 to n - 1, those of a level after those of the level above.
+    """Returns the communities of nodes 0 to n - 1, those of a level after those of the level above.
 
     By the Leiden algorithm (Traag et al. 2019), as GraphRAG asks for them: of the largest connected
     part, by modularity at resolution 1, each that is larger than `max_size` divided again. The

@@ -136,7 +136,7 @@ class Merged(NamedTuple):
 
 
 def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Merged:
-    """The graph of what was read off passages, in the order of names, whatever their case.
+    """Returns the graph of what was read off passages, in the order of names, whatever their case.
 
     An entity has the type that most passages give it. A relation of A and B is another than one of
     B and A where the graph is `directed`. An end of a relation that nobody listed becomes an entity
@@ -177,7 +177,7 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
 
 
 def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
-    """The number of other entities that each is related to."""
+    """Returns the number of other entities that each is related to."""
     pairs = {tuple(sorted(relation.ends)) for relation in relations}
     counts = Counter(end for pair in pairs for end in pair)
     return [counts[entity] for entity in range(n)]
@@ -204,12 +204,12 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 def _same(name: str) -> str:
-    """What names of one entity have in common."""
+    """Returns what names of one entity have in common."""
     return name.upper()
 
 
 def one_line(value: Any) -> str:
-    """A value as text with single spaces; blank where there is none."""
+    """Returns a value as text with single spaces; blank where there is none."""
     return " ".join(str(value or "").split())
 
 
@@ -236,7 +236,7 @@ class GraphIndex(LMIndex):
     entity_vectors = NONE
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
-        """What each passage gives.
+        """Returns what each passage gives.
 
         `gleanings` more calls ask for what was overlooked; where a reply was cut, one at least.
         """
@@ -288,7 +288,7 @@ class LightIndex(GraphIndex):
         return positions
 
     def nearest(self, query: str, vectors: Vectors, *, k: int, least: float) -> list[int]:
-        """The `k` rows of `vectors` of at least that cosine with `query`, best first."""
+        """Returns the `k` rows of `vectors` of at least that cosine with `query`, best first."""
         if not query.strip():
             return []
         scores = self.cosines(query, vectors)

@@ -49,7 +49,7 @@ _OPENERS = frozenset(
 
 
 def by_lm(lm: IndexLM, text: str) -> list[str]:
-    """The entities that the LM lists."""
+    """Returns the entities that the LM lists."""
     return plain_names(lm.ask(ExtractEntities, text=text).values.get("entities") or [])
 
 
@@ -147,13 +147,13 @@ class LinearIndex(WalkIndex):
 
     @classmethod
     def asked(cls, settings: Any) -> tuple[type[dspy.Signature], ...]:
-        """The LM is asked for entities, or nobody is."""
+        """Returns the LM is asked for entities, or nobody is."""
         if settings.entities == "lm":
             return (ExtractEntities,)
         return ()
 
     def seeds(self, mentions: Sequence[str]) -> list[tuple[int, float]]:
-        """The entity nearest to each of `mentions`, with its cosine."""
+        """Returns the entity nearest to each of `mentions`, with its cosine."""
         lowered = list(dict.fromkeys(mention.lower() for mention in mentions))
         if not lowered or not self.names:
             return []
@@ -169,7 +169,7 @@ class LinearIndex(WalkIndex):
         top_k_sentence: int = 1,
         threshold: float = 0.5,
     ) -> Activated:
-        """The entities that `seeds`, entities with their scores, lead to.
+        """Returns the entities that `seeds`, entities with their scores, lead to.
 
         `max_iterations` counts the seeds, so 3 is two hops beyond them. In each iteration every
         entity of the one before that has at least the threshold takes its `top_k_sentence`
@@ -202,7 +202,7 @@ class LinearIndex(WalkIndex):
         return activated
 
     def starts(self, question: str, activated: Activated, *, passage_ratio: float) -> Any:
-        """The weight of each passage at which walks start, shape `(n,)`, not yet scaled."""
+        """Returns the weight of each passage at which walks start, shape `(n,)`, not yet scaled."""
         weights = passage_ratio * min_max(self.cosines(question, self.passages))
         occurrences: dict[int, dict[int, int]] = {}
         for entity in activated.last:
@@ -276,7 +276,7 @@ class LinearIndex(WalkIndex):
 
 
 def sentences_of(passage: Passage) -> list[str]:
-    """The sentences of `passage`, the first with the title before it."""
+    """Returns the sentences of `passage`, the first with the title before it."""
     sentences = list(map(clean, passage.sentences or split_sentences(passage.text)))
     if passage.title:
         sentences[:1] = [f"{clean(passage.title)} {' '.join(sentences[:1])}".strip()]
@@ -294,7 +294,7 @@ def in_text(name: str, text: str) -> str:
 
 
 def holds(text: str, name: str) -> bool:
-    """Whether `name` stands in `text` as whole words."""
+    """Returns whether `name` stands in `text` as whole words."""
     return regex.search(rf"(?<!\w){regex.escape(name)}(?!\w)", text) is not None
 
 

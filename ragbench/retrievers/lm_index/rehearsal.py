@@ -85,7 +85,7 @@ class RehearsedLM(IndexLM):
         return IndexReply(values, ())
 
     def ahead(self, scale: float = 1.0) -> IndexAhead:
-        """What would be asked for `scale` times as many passages."""
+        """Returns what would be asked for `scale` times as many passages."""
         totals = total(self.calls)
         least, most, usual = scale * sum(self._made_up.values(), np.zeros((3, 3)))
         calls, prompts, replies = (

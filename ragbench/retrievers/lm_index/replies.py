@@ -95,7 +95,7 @@ class IndexLM:
         return reply
 
     def kept(self, key: bytes) -> IndexReply | None:
-        """The whole reply that is kept under `key`, if there is one."""
+        """Returns the whole reply that is kept under `key`, if there is one."""
         value = self._rows.get([key]).get(key)
         if value is None:
             return None
@@ -109,7 +109,7 @@ def at_once(
     progress: Progress | None = None,
     stage: str = "index",
 ) -> list[Result]:
-    """`function` of each item in input order, as many at once as the run has workers.
+    """Returns `function` of each item in input order, as many at once as the run has workers.
 
     `progress` is called with `stage`, the name of what is being built. The first error is raised
     once the items under way have ended; those not begun by then are left out.
@@ -146,7 +146,7 @@ def reply_tokens(inputs: Mapping[str, Any]) -> int:
 
 
 def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
-    """A new reply; one that is cut at its limit is asked for again with twice the room."""
+    """Returns a new reply; one that is cut at its limit is asked for again with twice the room."""
     outer = current()
 
     def book(call: Call) -> None:
@@ -171,7 +171,7 @@ def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexRep
 def _attempt(
     signature: type[dspy.Signature], inputs: Mapping[str, Any], *, times: int = 1
 ) -> IndexReply:
-    """One reply, with so many `times` the usual room, without the calls it took."""
+    """Returns one reply, with so many `times` the usual room, without the calls it took."""
     kwargs = dspy.settings.lm.kwargs
     if kwargs.get("max_completion_tokens"):
         limit = "max_completion_tokens"

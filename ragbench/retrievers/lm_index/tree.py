@@ -76,7 +76,7 @@ class SummaryTree(LMIndex):
         return Shape(layers, children)
 
     def scores(self, query: str) -> Vectors:
-        """The cosine of `query` with each node, shape `(nodes,)`."""
+        """Returns the cosine of `query` with each node, shape `(nodes,)`."""
         matrices = (self.passages, self.summary_vectors)
         return np.concatenate([self.cosines(query, rows) for rows in matrices])
 
@@ -86,14 +86,14 @@ class SummaryTree(LMIndex):
         return self.summaries[node - len(self.corpus)].layer
 
     def passage(self, node: int, score: float = 0.0) -> Passage:
-        """A node as a passage; a summary has a pid of its own and no title."""
+        """Returns a node as a passage; a summary has a pid of its own and no title."""
         if node < len(self.corpus):
             return Passage.scored(self.corpus[node], score)
         text = self.summaries[node - len(self.corpus)].text
         return Passage(f"summary-{node}", "", text, score=score)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """The `k` nodes nearest to `query`, of whatever layer."""
+        """Returns the `k` nodes nearest to `query`, of whatever layer."""
         if query.strip():
             scores = self.scores(query)
         else:
@@ -156,7 +156,7 @@ class GistIndex(LMIndex):
     gist_vectors = NONE
 
     def memory(self, question: str, *, max_tokens: int) -> list[str]:
-        """The gists in order; where they do not fit, those nearest to `question`."""
+        """Returns the gists in order; where they do not fit, those nearest to `question`."""
         sizes = list(map(estimate_tokens, self.gists))
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:
@@ -193,7 +193,7 @@ _DIMENSIONS, _COMPONENTS, _MEMBERSHIP, _SEED = 10, 50, 0.1, 224
 
 
 def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Rows of `vectors` by cluster, each in ascending order; a row may be in several.
+    """Returns rows of `vectors` by cluster, each in ascending order; a row may be in several.
 
     `tokens` are the sizes of the rows' texts; a cluster of more than `max_tokens` is divided
     again, in the order of its rows where the mixture does not divide it.
