@@ -110,7 +110,7 @@ EXTRA_OF = {
 
 
 def missing_extra(error: ImportError, feature: str = "this") -> MissingExtraError | None:
-    """The error for a package that is not installed; None if no extra of ragbench installs it."""
+    """Returns the error for a missing package; None if no extra of ragbench installs it."""
     package = str(error.name or "").partition(".")[0]
     if package not in EXTRA_OF:
         return None

@@ -76,7 +76,7 @@ class FolderStore:
         return self.root / key
 
     def entries(self) -> list[Manifest]:
-        """The stored indexes, newest first; folders without a readable manifest are left out."""
+        """Returns the stored indexes, newest first, without folders of unreadable manifests."""
         manifests = [read_manifest(path.parent) for path in self.root.glob(f"*/{MANIFEST}")]
         complete = []
         for manifest in manifests:
@@ -190,7 +190,7 @@ class FolderStore:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest in `folder`, under the folder's own name; None where there is none to read."""
+    """Returns the manifest in `folder`, keyed by the folder's name; None if unreadable."""
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError):

@@ -175,7 +175,7 @@ def as_json(record: logging.LogRecord) -> str:
 
 
 def as_text(record: logging.LogRecord) -> str:
-    """`record` for a person: level, message, fields, question; one line, no control characters."""
+    """Returns `record` as a readable line: level, message, fields; no control characters."""
     row = json.loads(as_json(record))
     keys = []
     for name in (*getattr(record, _FIELDS, {}), "qid"):

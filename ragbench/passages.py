@@ -107,7 +107,7 @@ class Corpus(Sequence[Passage]):
         return state.hexdigest()
 
     def __ragbench_identity__(self) -> tuple[object, ...]:
-        """What tells it from other corpora, where it is part of what a person hands over."""
+        """Returns what identifies it within objects that are handed over in Python."""
         return self.digest, self.view, self.alignment, self.contexts, self.askers
 
     @cached_property
@@ -117,7 +117,7 @@ class Corpus(Sequence[Passage]):
         return {passage.pid: i for i, passage in enumerate(self.passages)}
 
     def titled(self, title: str) -> int | None:
-        """The position of the first passage with this title: as it stands, else in any case."""
+        """Returns the position of the first passage with this title, else in any case."""
         folded = fold(title)
         if isinstance(self.passages, PassageSource):
             places = self.passages.titled(title)

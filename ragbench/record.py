@@ -155,7 +155,7 @@ _SUMS = {field.name: field.default for field in fields(Totals)}
 
 
 def add_up(totals: Iterable[Totals]) -> Totals:
-    """The sum of `totals`, the same in any order; a sum of prices is None where one is unknown."""
+    """Returns the sum of `totals`, independent of order; a price is None if one is unknown."""
     rows = list(totals)
     sums: dict[str, Any] = {}
     for name, default in _SUMS.items():
@@ -231,7 +231,7 @@ class Sum:
 
 
 def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
-    """The sums over `calls`, at list price and without attempts that failed; or as billed."""
+    """Returns the sums over `calls`: at list price without failed attempts, or as billed."""
     sums = Sum(billed=billed)
     for call in calls:
         sums.add(call)

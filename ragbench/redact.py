@@ -28,7 +28,7 @@ _hidden: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Whether the environment variable `name` holds a key, by its name or as somebody said."""
+    """Returns whether the environment variable `name` holds a key, by its name or by `hide`."""
     return name.upper().endswith(_SECRET) or name in _hidden
 
 
@@ -40,7 +40,7 @@ def hide(name: str) -> None:
 
 
 def redact(text: str) -> str:
-    """`text` without the value of any key in the environment and without key-like strings."""
+    """Returns `text` without the values of keys in the environment and key-like strings."""
     text = without_keys(text)
     if any(beginning in text for beginning in _BEGINNINGS):
         return _KEY_LIKE.sub("[key]", text)
@@ -48,7 +48,7 @@ def redact(text: str) -> str:
 
 
 def may_hold_key(text: str) -> bool:
-    """Whether `text`, or what it is the JSON of, may have anything that `redact` changes."""
+    """Returns whether `redact` may change `text`, or the value that it is the JSON of."""
     secrets = _parts_of_secrets(frozenset(_environment().items()))
     return any(secret in text for secret in (*_BEGINNINGS, *secrets))
 

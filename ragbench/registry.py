@@ -36,7 +36,7 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
-        """A decorator that files its object; one not `listed` is found by its name alone."""
+        """Returns a decorator that registers its object; one not `listed` is found by name only."""
 
         def add(entry: T) -> T:
             if self._entries.setdefault(name, entry) is not entry:

@@ -9,7 +9,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def first_tokens(text: str, tokens: int) -> str:
-    """The first `tokens` tokens of `text`, cut at a word and marked; all of a text that fits."""
+    """Returns the first `tokens` tokens of `text`, cut at a word and marked; all if it fits."""
     if estimate_tokens(text) <= tokens:
         return text
     return text[: max(tokens * CHARACTERS_PER_TOKEN - 4, 0)].rsplit(" ", 1)[0] + " ..."

@@ -210,7 +210,7 @@ def _sources(file: Path) -> set[Path]:
 
 @lru_cache(maxsize=1024)  # by size and time: a file that was changed is read again
 def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
-    """Where the modules may be that the file at `path` imports, beside it or under `root`."""
+    """Returns candidate paths of modules that the file at `path` imports, there or under `root`."""
     places: list[Path] = []
     try:
         nodes = [*ast.walk(ast.parse(path.read_bytes()))]

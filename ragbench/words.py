@@ -38,5 +38,5 @@ def words(text: str) -> list[str]:
 
 
 def question_key(question: str) -> str:
-    """The text by which two questions are the same: case, blanks and final marks do not count."""
+    """Returns the key that equal questions share, without case, blanks and final marks."""
     return " ".join(fold(question).split()).rstrip(_ENDS)

@@ -41,7 +41,7 @@ def decoded(text: str) -> str:
 
 
 def unpacked(value: Any) -> Any:
-    """The list or object that a text is, as JSON or as Python writes it; else `value` itself."""
+    """Returns the list or object that a JSON or Python text spells; any other `value` unchanged."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     with contextlib.suppress(ValueError, RecursionError):
@@ -58,7 +58,7 @@ def _whole_number_to_text(value: Any) -> Any:
 
 
 def _text_to_whole_number(value: Any) -> Any:
-    """The whole number that a cell of a table is, as 2, "2" or 2.0; None for a blank one."""
+    """Returns the whole number in a table cell (2, "2" or 2.0); None for a blank cell."""
     if isinstance(value, str):
         if not value.strip():
             return None

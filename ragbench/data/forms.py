@@ -109,7 +109,7 @@ def formed(row: Row, forms: Sequence[Form]) -> Row:
 
 
 def records_in(content: Any) -> Any:
-    """The records of a file of predictions that is one object, such as promptfoo's; else itself."""
+    """Returns the records within a predictions file of one object; any other value unchanged."""
     if isinstance(content, dict) and isinstance(content.get("results"), dict):
         content = content["results"]
     if isinstance(content, dict) and is_records(content.get("results")):

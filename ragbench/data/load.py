@@ -26,7 +26,7 @@ def default_view(dataset: str) -> View:
 
 
 def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Setting:
-    """What a question searches where nothing is chosen: pooled for chunks and a corpus file."""
+    """Returns the default setting of a data set: pooled for chunks and with a corpus file."""
     source = DATASETS.get(dataset)
     chunks = (view or source.view) == "chunk"
     if chunks or has_corpus:
@@ -91,7 +91,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
 
 
 def question_files(spec: DataSpec) -> dict[Split | None, Path]:
-    """The spec's question files by the split that they are; None for the one that is cut."""
+    """Returns the spec's question files by split; the key None is the file to be split."""
     files: dict[Split | None, Path | None] = {
         None: spec.data_file,
         "train": spec.train_file,
@@ -127,7 +127,7 @@ def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Ro
 
 
 def detect_layout(path: Path) -> str | None:
-    """The data set whose layout a file, or folder, of questions has; None where it is not known."""
+    """Returns the data set whose layout a question file or folder has; None if there is none."""
     if (path / "queries.jsonl").is_file():
         return "beir"
     try:

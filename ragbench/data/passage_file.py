@@ -98,7 +98,7 @@ class _Positions(Mapping[str, int]):
 
 
 def is_large(path: Path) -> bool:
-    """Whether the passages of `path` are better left on disk, and its format can be streamed."""
+    """Returns whether a corpus is large enough to stay on disk and of a format that streams."""
     streamed = path.suffix.lower() in STREAMED
     return streamed and path.is_file() and path.stat().st_size >= LARGE_BYTES
 

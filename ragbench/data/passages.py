@@ -69,7 +69,7 @@ class Pool:
 
 
 def make_chunk(index: int, text: str, sentences: tuple[str, ...] = ()) -> Passage:
-    """A chunk without a title; its pid begins with its place, so that neighbours can be found."""
+    """Returns a chunk without a title; its pid begins with its position in the corpus."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return Passage(pid=f"{index:06d}-{digest}", title="", text=text, sentences=sentences)
 
@@ -164,14 +164,14 @@ class DocumentPassages(list[Passage]):
 
 
 def documents_card(passages: object) -> dict[str, Any]:
-    """The part of a data card on the documents that passages come from; empty for other files."""
+    """Returns the documents' entry of a data card; empty for passages of other files."""
     if isinstance(passages, DocumentPassages):
         return {"documents": passages.card}
     return {}
 
 
 def _document_passages(path: Path, spec: DataSpec) -> DocumentPassages:
-    """The sections of the documents, cut into passages; none crosses from a section to the next."""
+    """Returns the documents' sections cut into passages; no passage spans two sections."""
     account = Account()
     pool = Pool()
     for title, text in read_documents(path, spec.encoding, account):
@@ -209,7 +209,7 @@ def read_corpus(spec: DataSpec, *, split_passages: Iterable[Passage] = ()) -> Se
 
 
 def need_corpus(spec: DataSpec) -> Path:
-    """The corpus file of a data set that cannot do without; DataError where there is none."""
+    """Returns the corpus file of a data set that needs one. Raises DataError without it."""
     if spec.corpus_file is None:
         raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
     return spec.corpus_file

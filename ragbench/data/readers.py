@@ -109,7 +109,7 @@ def read_json(path: Path, encoding: str = "") -> Any:
 
 
 def read_text(path: Path, encoding: str = "") -> str:
-    """The text of a file in UTF-8, else in `encoding`; DataError where it cannot be read."""
+    """Returns a file's text, in UTF-8 or else `encoding`. Raises DataError if it is unreadable."""
     if encoding and _is_utf8(path):
         encoding = ""
     with _reading(path, encoding):
@@ -226,7 +226,7 @@ def _is_quoted(path: Path, encoding: str) -> bool:
 
 
 def _excel_rows(path: Path) -> Iterator[Row]:
-    """The rows of the first sheet, whose first row has the names; formulas as last computed."""
+    """Yields the rows of the first sheet by its header row; formulas as last computed."""
     with needs_extra(str(path)):
         import openpyxl
     try:
@@ -303,7 +303,7 @@ def _reading(path: Path, encoding: str = "") -> Iterator[None]:
 
 
 def _wrong_coding(path: Path, encoding: str) -> str:
-    """The message for a file that is not in the coding: the byte, and what it may be instead."""
+    """Returns the message for a file of another encoding: the byte and the likely encoding."""
     from charset_normalizer import from_bytes  # slow to import, and rarely needed
 
     content = path.read_bytes()

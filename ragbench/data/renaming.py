@@ -173,7 +173,7 @@ class _Uses:
         self.small = 0
 
     def is_name(self, titled: bool) -> bool:
-        """Whether the word is a name; one that only opens sentences is, if a title has it."""
+        """Returns whether the word is a name; one that only begins sentences must be in a title."""
         if self.capital == 0:
             return titled and self.opening > 0 and self.small == 0
         return self.small <= _COMMON_SHARE * (self.small + self.capital)

@@ -115,7 +115,7 @@ def split_examples(
 
 
 def _targets(n: int, shares: Sequence[float]) -> list[int]:
-    """How many of `n` examples go to train, validation and test, in proportion to `shares`."""
+    """Returns the sizes of train, validation and test for `n` examples in these `shares`."""
     train, validation, test = (share / sum(shares) for share in shares)
     end_of_train = n if not validation + test else round(n * train)
     end_of_validation = n if not test else round(n * (train + validation))
@@ -195,7 +195,7 @@ def links(example: dspy.Example) -> list[Hashable]:
 
 
 def cluster_keys(example: dspy.Example) -> list[Hashable]:
-    """`links`, or the wording where there are none: asked twice, it is no second question."""
+    """Returns `links`, or keys of the wording without any, so that repeats share a cluster."""
     return links(example) or repeat_keys(example.question, example.answers)
 
 

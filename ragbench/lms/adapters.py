@@ -110,7 +110,7 @@ class LenientParsing(dspy.Adapter):
 def _system_message(
     kind: type[Any], native: bool, signature: type[dspy.Signature], instructions: str
 ) -> str:
-    """The system message, made once for a signature: it was a third of the work of a prompt."""
+    """Returns the system message, cached by signature: it was a third of a prompt's work."""
     adapter: Any = super(LenientParsing, kind(use_native_function_calling=native))
     message = str(adapter.format_system_message(signature))
     # The fields of nested types in the order written; DSPy sorts them by name.
@@ -172,7 +172,7 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
 def _response_format(
     native: bool, signature: type[dspy.Signature], supported: bool, schema: bool, most: int | None
 ) -> dict[str, Any]:
-    """What an LM is asked for: DSPy makes it anew for every call, a third of what a call costs."""
+    """Returns the response format, cached: DSPy rebuilds it in every call, a third of its time."""
     arguments: dict[str, Any] = {}
     able = {"response_format"} if supported else set()
     lm = SimpleNamespace(supported_params=able, supports_response_schema=schema)
@@ -278,7 +278,7 @@ class ToolConversation(dspy.Adapter):
         demos: Sequence[Mapping[str, Any]],
         inputs: Mapping[str, Any],
     ) -> list[dict[str, Any]]:
-        """The messages of one call. Demonstrations without question and answer are left out."""
+        """Returns the messages of one call, without demonstrations that lack question or answer."""
         described = signature.output_fields["answer"].json_schema_extra["desc"]
         messages = [_said("system", f"{signature.instructions}\n\nThen answer with {described}.")]
         for demo in demos:
@@ -303,7 +303,7 @@ class ToolConversation(dspy.Adapter):
         return messages
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """The answer: the whole text, or the section of that name where a model marks one."""
+        """Returns the answer: the full text, or the section marked as the answer."""
         return {"answer": _sections(completion, _HEADER).get("answer") or completion.strip()}
 
 
@@ -331,7 +331,7 @@ ADAPTERS: dict[str, type[dspy.Adapter]] = {"chat": LenientChat, "json": LenientJ
 
 
 def adapter_name(name: str, lm: dspy.LM | None) -> str:
-    """The adapter that `name` is for `lm`: `auto` is json where it enforces schemas, else chat."""
+    """Returns the adapter name for `lm`: `auto` is json if `lm` enforces schemas, else chat."""
     if name != "auto":
         return name
     if lm is not None and lm.supports_response_schema:

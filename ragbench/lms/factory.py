@@ -232,5 +232,5 @@ def _capabilities(lm: dspy.BaseLM) -> Capabilities:
 
 
 def keep_lm(lm: dspy.BaseLM, *, stands_for: str = "") -> str:
-    """The name of `lm` in configs of this process; the same for an LM of the same settings."""
+    """Returns the name of `lm` in configs of this process; one name per settings."""
     return handed_over.keep(lm, f"{handed_over.PREFIX}{lm.model}", stands_for=stands_for)

@@ -103,7 +103,7 @@ def _own(spec: str) -> dspy.Adapter:
 
 
 def calls_of_reply(adapter: dspy.Adapter) -> tuple[int, int]:
-    """How many calls a reply takes at the least and at the most, servers' failures aside."""
+    """Returns the fewest and most calls of a reply, failures of servers aside."""
     if isinstance(adapter, LenientJSON):
         return 1, 1
     if isinstance(adapter, dspy.TwoStepAdapter):

@@ -119,7 +119,7 @@ class MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
     def _send(self, request: Request, blank: list[Response]) -> Reply[Response]:
-        """The reply to one request; the first `blank` one is kept there and asked for once more."""
+        """Returns the reply to one request; the first blank one goes to `blank` and is retried."""
         request = self.terms.applied(request)
         try:
             response = _clean(self.client.complete(request), request)
@@ -173,7 +173,7 @@ class MeteredEngine:
         return Reply(replace(response, usage=usage), sent + got, self._paid(usage))
 
     def _paid(self, usage: Usage, *, cached: bool = True) -> float | None:
-        """US dollars, as the provider's own cache of prompts makes it where that is `cached`."""
+        """Returns the price in US dollars, with the provider's prompt-cache rates if `cached`."""
         return self.pricing.cost(
             usage.input_tokens or 0,
             usage.output_tokens or 0,
@@ -254,7 +254,7 @@ def _sent_text(request: Request) -> str:
 
 
 def _most_tokens(request: Request, response: Response) -> int:
-    """The most tokens that a reply can have taken, thoughts that it does not show included."""
+    """Returns the most tokens that a reply can have taken, hidden reasoning included."""
     limit = request.config.max_tokens or MOST_THOUGHTS
     if response.usage.reasoning_tokens:
         limit += MOST_THOUGHTS

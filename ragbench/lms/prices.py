@@ -91,7 +91,7 @@ class Pricing:
 
 @lru_cache(maxsize=256)
 def map_entry(provider: str, model: str) -> Mapping[str, float]:
-    """The rates that LiteLLM's map has for a model of `provider`; empty where it has none."""
+    """Returns the rates of a model of `provider` in LiteLLM's map; empty if it has none."""
     module_spec = find_spec("litellm")
     if module_spec and module_spec.origin:
         path = Path(module_spec.origin).with_name(_MAP)

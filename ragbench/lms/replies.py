@@ -63,7 +63,7 @@ _TAG_MARK = re.compile(rf"<(/?(?:{_TAG}|tool_calls?|function_calls?))>", re.I)
 
 
 def read_reply(response: Response, request: Request) -> Response:
-    """`response` with its thoughts as reasoning, without marks, and calls left as text as calls."""
+    """Returns `response` with thoughts as reasoning, no marks, and calls in texts as calls."""
     message = response.message
     pieces: list[Any] = []
     for piece in message.parts:
@@ -188,7 +188,7 @@ def without_marks(text: str) -> str:
 
 
 def escaped(value: Any) -> Any:
-    """`value` with every mark of a protocol in its texts made harmless, by blanks within it."""
+    """Returns `value` with each protocol mark in its texts broken up by blanks."""
     if isinstance(value, BaseModel):
         with suppress(ValueError, TypeError):
             if _has_mark(value.model_dump_json()):

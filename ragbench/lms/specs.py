@@ -195,7 +195,7 @@ def checked_address(address: str, name: str) -> str:
 
 
 def normalised(address: str) -> str:
-    """`address` in lower-case scheme and host, without their usual port and slashes at the end."""
+    """Returns `address` with lower-case scheme and host, without default port and end slashes."""
     url = urlsplit(address)
     host = url.hostname or ""
     if ":" in host:  # IPv6

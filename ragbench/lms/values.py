@@ -205,7 +205,7 @@ def _number(text: str, annotation: Any) -> Any:
 
 
 def _label(text: str, labels: Mapping[str, Any]) -> Any:
-    """What the label means that `text` is, or begins with, naming no other and negating none."""
+    """Returns the value of the one label that `text` names, at its beginning and unnegated."""
     plain = _plain(text)
     if plain in labels:
         return labels[plain]

@@ -169,7 +169,7 @@ class Retriever(ABC):
         return small
 
     def index_settings(self) -> dict[str, Any]:
-        """The settings that decide the bytes of the index; those of search alone are left out."""
+        """Returns the settings that determine the index, without those of search alone."""
         settings: dict[str, Any] = self.settings.model_dump(mode="json")
         return settings
 
@@ -314,7 +314,7 @@ class PerQuestion(Retriever):
         return {"whole": self.whole}
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
-        """A retriever over the question's own passages. Raises DataError where it has none."""
+        """Returns a retriever over the question's own passages. Raises DataError without any."""
         places = self.corpus.own(question, qid or current().qid)
         if places is None:
             raise DataError(

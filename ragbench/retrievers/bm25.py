@@ -89,7 +89,7 @@ class Postings:
         return [place for place, key in both if place < n and self.words[place] == key]
 
     def by_passage(self, n: int) -> Any:
-        """The same weights as a scipy matrix by column: of each passage the places of its words."""
+        """Returns the weights as a sparse column matrix of shape (words, passages)."""
         from scipy.sparse import csr_matrix
 
         shape = (len(self.words), n)
@@ -146,7 +146,7 @@ def _keys(words: Sequence[str]) -> npt.NDArray[np.uint64]:
 def _blocks(
     texts: Iterable[Sequence[str]], numbers: dict[str, int], lengths: "array[int]"
 ) -> Iterator[Any]:
-    """How often each word is in each of some passages, a matrix at a time; fills the rest."""
+    """Yields term counts of blocks of passages as sparse matrices; fills `numbers`, `lengths`."""
     from scipy.sparse import csr_matrix
 
     bags = iter(texts)

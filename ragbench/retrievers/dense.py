@@ -82,7 +82,7 @@ class Dense(Ranking):
         return self.embedder.embed([prefix + query for query in queries])
 
     def vectors_of(self, positions: Sequence[int]) -> Vectors:
-        """The vectors of the passages at `positions`, at least one; each is embedded once."""
+        """Returns the vectors of the passages at `positions`, which are not empty."""
         with self._lock:
             if self._index is not None:
                 vectors: Vectors = self._index.reconstruct_batch(np.asarray(positions, np.int64))

@@ -91,7 +91,7 @@ class Distracting(Wrapper):
         return [p.scored(hit.score) for p, hit in zip(passages, hits, strict=False)]
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """The same over the inner retriever, restricted; donors are those of the whole corpus."""
+        """Returns this over the restricted inner retriever, with donors of the full corpus."""
         small = super().restrict(positions, **options)
         if self.settings.rate:
             small.__dict__.update(donors=self.donors, names=self.names)
@@ -145,7 +145,7 @@ class Distracting(Wrapper):
 
 
 def _altered(text: str, title: str, replacements: Sequence[str], chance: random.Random) -> str:
-    """`text` with each name that is no part of `title` replaced by another, and numbers shifted."""
+    """Returns `text` with other names for those outside `title`, and with shifted numbers."""
     title_words = set(title.split())
     renamings: dict[str, str] = {}
 

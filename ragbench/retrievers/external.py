@@ -124,7 +124,7 @@ class HTTPRetriever(Retriever):
 
 
 def load_retriever(spec: str) -> type[Retriever]:
-    """The retriever that `spec` names: an object of this process, or a class to be imported."""
+    """Returns the retriever class of `spec`: of an object of this process, or imported."""
     if spec.startswith(handed_over.PREFIX):
         retriever = handed_over.find(spec)
     else:
@@ -152,7 +152,7 @@ def retriever_digest(spec: str) -> str:
 
 
 def passages_of(results: Any, corpus: Corpus) -> list[Passage]:
-    """What a retriever of one's own found, as passages, those of `corpus` where they are these."""
+    """Returns a custom retriever's results as passages, those of `corpus` where they match."""
     results = getattr(results, "passages", None) or getattr(results, "hits", None) or results
     if isinstance(results, str):
         rows = [results]
@@ -217,7 +217,7 @@ def _way_to_search(retriever: Any, name: str) -> Callable[[str, int], Any]:
 
 
 def _at(value: Any, path: str) -> Any:
-    """What stands in `value` at `path`, whose dots step into objects; None where nothing does."""
+    """Returns the value at the dotted `path` in `value`; None if there is none."""
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

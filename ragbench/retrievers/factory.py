@@ -39,7 +39,7 @@ def make_retriever(
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """Name and settings of `NAME` or `NAME(setting=value,...)`; a value may itself be a spec."""
+    """Returns name and settings of `NAME(setting=value,...)`; a value may itself be a spec."""
     name, bracket, tail = spec.strip().partition("(")
     if not bracket:
         return name, {}

@@ -107,7 +107,7 @@ class Reranker(embedders.Model, ABC):
 
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """A score per passage, in their order; higher is better. At least one passage is given."""
+        """Returns a score per passage, in order; higher is better. `passages` is not empty."""
 
 
 def make_reranker(spec: str, model: str = "") -> Reranker | None:
@@ -176,7 +176,7 @@ class HTTPReranker(Reranker):
         self.service = Service(self.identity, server, model=model or "rerank", kind="rerank")
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """The endpoint's relevance scores; a blank passage, which is not sent, has the lowest."""
+        """Returns the endpoint's relevance scores; a blank passage, not sent, has the lowest."""
         documents = list(map(_titled, passages))
         sent = list(filter(None, documents))
         scores = iter(self._scores(query, sent) if query.strip() and sent else ())
@@ -185,7 +185,7 @@ class HTTPReranker(Reranker):
         return [lowest if score is None else score for score in results]
 
     def _scores(self, query: str, documents: list[str]) -> list[float]:
-        """Scores of `documents`, asked for together, or in halves where they are too many."""
+        """Returns the scores of `documents`, requested together, or in halves if too many."""
         try:
             return self._asked(query, documents)
         except TooLargeError:

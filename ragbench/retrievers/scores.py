@@ -28,7 +28,7 @@ def best(scores: Floats, k: int) -> Hits:
 
 
 def ordered(positions: Any, scores: Any, k: int) -> Hits:
-    """The `k` highest of `scores` in any order, best first, those that tie by their positions."""
+    """Returns the `k` highest of `scores`, best first, ties by position."""
     order = np.lexsort((positions, -scores))[:k]
     return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
 

@@ -156,7 +156,7 @@ Lookup = Callable[[str], str | None]
 
 
 def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
-    """The pids of the gold passages; empty where there is nothing that they could be found in."""
+    """Returns the pids of the gold passages; an empty list without any passages."""
     if lookup is None:
         return []
     pids: list[str] = []
@@ -172,7 +172,7 @@ def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
 
 
 def _gold_in(passages: Sequence[Passage]) -> Lookup | None:
-    """What gives the pid that an id, a title or a text has; None where there are no passages."""
+    """Returns a function from an id, a title or a text to a pid; None without passages."""
     if not passages:
         return None
     positions = Corpus(passages).positions

@@ -159,7 +159,7 @@ def _item(
     titles: Titles | None = None,
     matched: Counter[str] | None = None,
 ) -> Item:
-    """The record as an item; gold passages are looked up in its own, or in those of a file."""
+    """Returns the record as an item; gold passages are its own or those of a corpus file."""
     passages = record.passages
     triples = record.evidences
     names = list(dict.fromkeys(title for title, _ in record.supporting_facts))

@@ -153,7 +153,7 @@ class Graph:
         return (value, at)
 
     def steps(self, at: Entity, *, back: bool) -> Iterator[str]:
-        """The names of the steps that can be taken from `at`, forwards and, if wanted, back."""
+        """Returns the names of the steps from `at`: forward ones, and backward ones with `back`."""
         yield from at.facts
         for name in _QUESTIONS if back else ():
             if name.startswith("~") and self.step(at, name) is not None:
@@ -193,7 +193,7 @@ class Asked:
 
 
 def ask(graph: Graph, kind: str, dice: Dice) -> Asked | None:
-    """A question of `kind` (see `DECK`) over the cell of `graph`, or None where none was found."""
+    """Returns a question of `kind` (see `DECK`) over the cell of `graph`; None if none is found."""
     for _ in range(_TRIES):
         question = _MAKERS[kind](graph, dice)
         if question is not None and 2 <= len(question.gold) <= 4:
@@ -219,7 +219,7 @@ def _spellings(value: Entity | str) -> tuple[str, ...]:
 
 
 def _walk(graph: Graph, start: Entity, path: Sequence[str]) -> tuple[list[Hop], Any] | None:
-    """The facts along `path` and its end; None where it breaks, turns back or is a shortcut."""
+    """Returns the facts along `path` and its end; None if it breaks, returns or cuts short."""
     at: Entity | str = start
     seen = {id(start)}
     hops: list[Hop] = []

@@ -141,7 +141,7 @@ class Entity:
 
 
 def build_cell(seed: int, index: int) -> tuple[Entity, ...]:
-    """The fifty entities of cell `index` of the world of `seed`; relations never leave the cell."""
+    """Returns the fifty entities of a cell of the world of `seed`; relations stay in the cell."""
     return _Builder(Dice(f"{seed}:{index}"), names_of(seed, index)).cell()
 
 

@@ -200,7 +200,7 @@ class Caller:
             return reply
 
     def _tries_again(self, error: Exception, counted: int) -> bool:
-        """Whether a further attempt follows `counted` ones that failed, the last with `error`."""
+        """Returns whether to try again after `counted` failed attempts, the last with `error`."""
         most = self.retries
         if isinstance(error, lm15.TimeoutError) or getattr(error, "once_more", False):
             most = min(most, 1)
@@ -294,7 +294,7 @@ class Breaker:
         return self.opened_at is not None and _shows_outage(error)
 
     def _lasting(self, error: Exception | None, now: float) -> RagbenchError | None:
-        """What one reply is enough to know, or that nothing but rejections came for too long."""
+        """Returns the error that ends all calls: a lasting one, or rejections for too long."""
         again = "the same command continues"
         rejected = isinstance(error, lm15.RateLimitError)
         if self._rejected_since is not None:

@@ -355,7 +355,7 @@ def _calls_in(message: Mapping[str, Any]) -> int:
 
 
 def _failure_in(body: Mapping[str, Any]) -> str:
-    """What the JSON of a reply with HTTP 200 says of a failure; blank if it says of none."""
+    """Returns the failure that the JSON of a reply with HTTP 200 states; blank if none."""
     choices = body.get("choices")
     if isinstance(choices, list) and choices:
         choice = choices[0]

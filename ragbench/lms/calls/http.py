@@ -294,7 +294,7 @@ def trust(ca_file: Path) -> None:
 
 
 def request_of(url: str, key: str | None, body: Any = None) -> HttpRequest:
-    """A request for what is at `url` with `key` as its bearer, or one that sends `body` as JSON."""
+    """Returns a GET of `url`, or a POST of `body` as JSON, with `key` as the bearer token."""
     bearer = [("Authorization", f"Bearer {key}")] if key else []
     if body is None:
         return HttpRequest("GET", url, bearer)

@@ -163,7 +163,7 @@ class Spent:
         return fits
 
     def left(self) -> Iterator[tuple[str, float, float]]:
-        """Name of each limit, what was not spent of it, and what calls under way may take."""
+        """Yields name, unspent amount and amount reserved by calls under way, per limit."""
         for name in ("cost", "tokens", "calls"):
             if (limit := getattr(self.limits, name)) is not None:
                 held = sum(getattr(reservation.reserved, name) for reservation in self.under_way)
@@ -218,7 +218,7 @@ def spending(limits: Limits) -> Iterator[Spent]:
 
 
 def limit_reached() -> str | None:
-    """The limit that lets nothing more be begun, as given on the command line; None for none."""
+    """Returns the limit reached, as given on the command line; None if there is none."""
     with _turn:
         for spent in active():
             spent.has_room(Amount(1, 1, 2 * _ROUNDING))

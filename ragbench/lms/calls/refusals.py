@@ -64,7 +64,7 @@ def table() -> tuple[Refusal, ...]:
 
 
 def meaning(provider: str, status: int, words: str) -> str:
-    """What the table says of a failed reply, such as `money`; blank where it says nothing."""
+    """Returns the table's meaning of a failed reply, such as `money`; blank if it has none."""
     for row in table():
         if row.fits(provider, status, words[:_LONGEST]):
             return row.means

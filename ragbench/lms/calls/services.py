@@ -198,7 +198,7 @@ class Service(ServerCalls):
 
 
 def _counted(reply: Any, most: int) -> int:
-    """The tokens that a reply says it took, at the `most` so many; 0 where that cannot be true."""
+    """Returns the tokens that a reply states; 0 if it states none or more than `most`."""
     if not isinstance(reply, Mapping):
         return 0
     usage = reply.get("usage")

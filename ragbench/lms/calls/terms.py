@@ -90,7 +90,7 @@ class Terms:
         return replace(request, tools=tools, config=replace(config, **changes))
 
     def learn(self, error: LM15Error, sent: Request) -> bool:
-        """Whether `error` names a parameter of `sent` that is sent otherwise from now on."""
+        """Returns whether `error` names a parameter of `sent` that will be sent otherwise."""
         status = getattr(error, "status", None)
         if not isinstance(error, InvalidRequestError) or status not in _STATUSES:
             return False

@@ -171,7 +171,7 @@ class OpenAIEmbedder(Embedder):
         return answers
 
     def _buy_cut(self, text: str) -> Any:
-        """The answer for the longest beginning of `text`, by halves, that the server takes."""
+        """Returns the answer for the longest prefix of `text`, by halving, that is accepted."""
         self._cut += 1
         count("embedding_cut")
         _log.warning(
@@ -245,7 +245,7 @@ def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
 
 
 def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
-    """The unit vectors `(n, d)` of a reply, each at its index; LMSetupError where one is not."""
+    """Returns the unit vectors `(n, d)` of a reply. Raises LMSetupError if one is malformed."""
     n = len(texts)
     try:
         rows = reply

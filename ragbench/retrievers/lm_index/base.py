@@ -102,7 +102,7 @@ class LMIndex(Retriever):
         return IndexLM(open_replies())
 
     def is_stored_whole(self) -> bool:
-        """Whether the index can be loaded from the usual store, and nothing was lost from it."""
+        """Returns whether the index is in the default store and complete."""
         manifest = read_manifest(IndexStore().root / index_key(self))
         return manifest is not None and not any(map(manifest.facts.get, LOSSES))
 
@@ -218,7 +218,7 @@ def passage_text(passage: Passage) -> str:
 
 
 def open_replies(*, make: bool = True) -> KeptRows:
-    """The replies kept in the usual store; without a file, `make` one, or keep them in memory."""
+    """Returns the stored replies; without a file, makes one (`make`) or keeps them in memory."""
     path = IndexStore().root / "replies.sqlite"
     if make or path.exists():
         return _opened(path)

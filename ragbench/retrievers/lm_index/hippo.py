@@ -87,7 +87,7 @@ class HippoIndex(WalkIndex):
         return {phrase: means[phrase] for phrase in best}
 
     def nearest_phrases(self, texts: Sequence[str], k: int) -> dict[int, float]:
-        """The `k` phrases nearest to each of `texts`, with their cosines scaled to [0, 1]."""
+        """Returns the `k` phrases nearest to each of `texts`, with cosines scaled to [0, 1]."""
         scores: dict[int, float] = {}
         for text in texts:
             scaled = min_max(self.cosines(text, self.phrase_vectors))

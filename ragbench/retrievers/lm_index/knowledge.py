@@ -175,7 +175,7 @@ class KnowledgeGraph(light.GraphIndex):
         return [estimate_tokens(str(passage)) for passage in self.corpus]
 
     def nearest(self, query: str, k: int) -> list[int]:
-        """The `k` entities whose name and description are nearest to `query`, best first."""
+        """Returns the `k` entities nearest to `query` by name and description, best first."""
         return best_first(self.cosines(query, self.entity_vectors), k)
 
     def _join(self, read: list[light.Extraction], lm: IndexLM, progress: Progress | None) -> None:

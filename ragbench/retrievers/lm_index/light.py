@@ -114,7 +114,7 @@ class Extraction:
 
 
 def strength(rating: Any) -> float:
-    """How strong a relation is by a reply, which should say 1 to 10; 1 where it says no number."""
+    """Returns the strength that a reply gives a relation, 0 or more; 1 if it is no number."""
     if isinstance(rating, int | float) and math.isfinite(rating):
         return float(min(max(rating, 0.0), _STRONGEST))
     return 1.0

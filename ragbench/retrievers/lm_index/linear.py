@@ -54,7 +54,7 @@ def by_lm(lm: IndexLM, text: str) -> list[str]:
 
 
 def by_spacy(texts: Sequence[str], pipeline: str) -> list[list[str]]:
-    """The entities of each text by the spaCy pipeline of that name or folder, numbers left out."""
+    """Returns each text's entities by a spaCy pipeline (name or folder), without numbers."""
     mentions = []
     for doc in _load_pipeline(pipeline).pipe(texts):
         mentions.append(plain_names(e.text for e in doc.ents if e.label_ not in _NUMBERS))
@@ -284,7 +284,7 @@ def sentences_of(passage: Passage) -> list[str]:
 
 
 def in_text(name: str, text: str) -> str:
-    """`name` as `text` writes it: as it stands, or whatever the case; empty where it is not."""
+    """Returns `name` as `text` spells it, in whatever case; empty if it does not occur."""
     if name in text:
         return name
     match = re.search(re.escape(name), text, re.IGNORECASE)

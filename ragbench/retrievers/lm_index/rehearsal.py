@@ -151,7 +151,7 @@ def rehearsed(
 
 
 def _made_up(signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A reply of plausible length: names are runs of capitalised words, each related to the next.
+    """Returns a reply of plausible length; names are runs of capitalised words, related in turn.
 
     A summary is the first half of the words that may be written, which most models stay under.
     """

@@ -83,7 +83,7 @@ class IndexLM:
         return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
-        """The reply to `inputs`: the kept one, or a new one, whose calls are filed as they end."""
+        """Returns the stored reply to `inputs`, or a new one, whose calls are filed as they end."""
         key = reply_key(signature, inputs)
         reply = self.kept(key)
         if reply is None:
@@ -131,7 +131,7 @@ def at_once(
 
 
 def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> bytes:
-    """What the reply to `inputs` is filed under: a hash of them, the signature and the LM."""
+    """Returns the key of the reply to `inputs`: a hash of them, the signature and the LM."""
     fields = {}
     for name, field in signature.output_fields.items():
         fields[name] = [str(field.annotation), field.json_schema_extra.get("desc", "")]
@@ -141,7 +141,7 @@ def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> byt
 
 
 def reply_tokens(inputs: Mapping[str, Any]) -> int:
-    """Tokens that a reply may have: twice the words that the prompt asks for, 4,096 at least."""
+    """Returns the token limit of a reply: twice the words asked for, at least 4,096."""
     return max(_REPLY_TOKENS, 2 * int(inputs.get("max_words", 0)) * 4 // 3)
 
 

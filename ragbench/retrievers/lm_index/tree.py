@@ -265,7 +265,7 @@ class Shape:
 
 
 def traversal(scores: Scores, shape: Shape, *, k: int) -> list[int]:
-    """The `k` best of the top layer, then of the children of those, and so on, top first."""
+    """Returns the `k` best of the top layer, then of their children, and so on, top first."""
     nodes = shape.layers[-1]
     path: dict[int, None] = {}
     while nodes:
