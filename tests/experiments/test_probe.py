@@ -94,6 +94,17 @@ def test_where_ten_questions_do_not_fit_it_asks_nothing(tmp_path: Path) -> None:
         assert lm.asked == []
 
 
+def test_an_optimizer_that_can_change_nothing_is_told_without_a_call(tmp_path: Path) -> None:
+    config = config_of(tmp_path, Gaps())
+    said: list[str] = []
+    with simulated(Gaps(), "labels") as lm:
+        found = probe_program(config, how(tmp_path, "labeled"), on_message=said.append)
+    assert found is not None
+    assert found.chance == 0
+    assert said[0].startswith("advice: do not compile; labeled has no demonstration")
+    assert lm.asked == []
+
+
 def test_calls_that_come_dearer_than_likely_end_it_within_its_share(tmp_path: Path) -> None:
     gaps = Gaps()
     config = config_of(tmp_path, gaps).but(workers=3)

@@ -22,7 +22,7 @@ from ragbench.errors import RunError
 from ragbench.experiments import budgets, estimates, store
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import Plan, make_plan
-from ragbench.experiments.probe.judging import Answers, Judgement, judge, means_of
+from ragbench.experiments.probe.judging import Answers, Judgement, cannot_help, judge, means_of
 from ragbench.experiments.runs.context import stop_if_refused
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.ledger import Side
@@ -86,12 +86,18 @@ def probe_program(
 ) -> Judgement | None:
     """Ask, say what came of it, and write it down beside where the compile would go.
 
-    None where too few questions fit, or with `dry_run`: then nothing is asked.
+    None where too few questions fit, or with `dry_run`: then nothing is asked. Nor is it where the
+    optimizer can change nothing of the program.
 
     Raises:
         RagbenchError: as for a compile.
     """
     plan = make_plan(config, settings)
+    useless = cannot_help(plan.optimizer, plan.run_context.program)
+    if useless:
+        advice = f"advice: do not compile; {useless}"
+        on_message(advice)
+        return Judgement(0.0, [advice])
     gold = gold_places(plan)
     n, most, why = how_many(plan, gold)
     if why:

@@ -105,11 +105,11 @@ def means_of(
 ) -> Means:
     """What `optimizer` can change of `program`, by what it needs and what the probe showed."""
     instructions = optimizer.needs.prompt_lm
-    if not program.predictors():
-        return Means(0.0, False, "the program has no predictor that could be compiled")
+    why = cannot_help(optimizer, program)
+    if why:
+        return Means(0.0, False, why)
     if optimizer.needs.teacher:  # demonstrations are its right answers
         shown = 0.9
-        why = ""
         if not teacher:
             shown = _some_exact(answers.exact, len(answers.zero_shot), n_train)
         if not teacher and not answers.exact and not instructions:
@@ -118,15 +118,22 @@ def means_of(
                 "give a --teacher"
             )
         return Means(shown, instructions, why)
-    if instructions:
-        return Means(0.0, True)
-    labelled = {"question": "q", "answer": "a"}
+    return Means(float(not instructions), instructions)
+
+
+def cannot_help(optimizer: optimizers.Optimizer, program: RAGProgram) -> str:
+    """Why `optimizer` cannot change `program`, whatever it answers; "" where it can."""
+    if not program.predictors():
+        return "the program has no predictor that could be compiled"
+    if optimizer.needs.prompt_lm or optimizer.needs.teacher:
+        return ""
+    labelled = {"question": "q", "answer": "a"}  # all that an optimizer sees of an example
     if any(is_whole(labelled, predictor.signature) for predictor in program.predictors()):
-        return Means(1.0, False)
-    return Means(
-        0.0, False, f"{optimizer.name} has no demonstration for this program: the data has only "
-        "questions and answers, and its predictors take more",
-    )  # fmt: skip
+        return ""
+    return (
+        f"{optimizer.name} has no demonstration for this program: the data has only questions and "
+        "answers, and its predictors take more"
+    )
 
 
 def _some_exact(exact: int, n: int, n_train: int) -> float:
@@ -238,7 +245,10 @@ def _between(ends: Interval | None, sign: str = "") -> str:
 def _reach_in_words(answers: Answers, means: Means, name: str) -> list[str]:
     lines = []
     if means.why:
-        lines.append(f"{name} cannot help: {means.why}")
+        word = "cannot"
+        if means.demonstrations:
+            word = "may not"  # other training questions may be answered right
+        lines.append(f"{name} {word} help: {means.why}")
     if not answers.own_queries:
         lines.append(
             "no prompt of this program changes what is retrieved: it searches with the question "
