@@ -4,6 +4,7 @@ from .api import (
     compile as compile,
     evaluate as evaluate,
     load_dataset as load_dataset,
+    load_program as load_program,
     make_lm as make_lm,
     make_program as make_program,
     make_retriever as make_retriever,

@@ -151,8 +151,27 @@ def load_dataset(name: str | None = None, **options: Any) -> Dataset:
     return _load(make_config({**named, **options}).data_spec())
 
 
-def make_retriever(name: str, data: Dataset | Corpus, **settings: Any) -> Retriever:
-    """The retriever called `name` over the corpus of `data`, in its setting."""
+def make_retriever(
+    name: str,
+    data: Dataset | Corpus | str | Path | None = None,
+    *,
+    passages: Iterable[Passage | str] | None = None,
+    **settings: Any,
+) -> Retriever:
+    """The retriever called `name` over `passages`, or over the corpus of `data`, in its setting.
+
+    `data` is a data set, a corpus, or the folder of documents.
+    """
+    if (data is None) == (passages is None):
+        raise ConfigError(
+            "a retriever searches passages=[...], the folder of documents, or a data set; give one"
+        )
+    if isinstance(data, str | Path):
+        if not Path(data).exists():
+            raise ConfigError(f"{data} is no folder of documents; a data set is rb.load_dataset()")
+        data = load_dataset("documents", corpus_file=Path(data))
+    if data is None:
+        data = Corpus(_passages(passages))
     if isinstance(data, Dataset):
         return _make_retriever(name, data.corpus, setting=data.setting, **settings)
     return _make_retriever(name, data, setting="pooled", **settings)
@@ -367,6 +386,50 @@ def table(*runs: Run | str | Path) -> Table:
 def open_run(folder: Run | str | Path) -> Run:
     """The run in `folder`; reading it writes nothing. RunError where it is no run folder."""
     return folder if isinstance(folder, Run) else Run(reopen(Path(folder)))
+
+
+def load_program(
+    folder: Run | str | Path,
+    *,
+    retriever: Any = None,
+    program: Program | None = None,
+    set: Mapping[str, Any] | None = None,
+    compiled: str | Path | None = None,
+    form: bool | None = None,
+    votes: float | None = None,
+) -> RAGProgram:
+    """The program that was compiled or run in `folder`, as a DSPy module that answers as there.
+
+    Knobs, state, form and votes are those of the folder, over which `set` has knobs; LM and
+    adapter are those of DSPy's settings, or the adapter of a run by default. `retriever` is an
+    object that searches. A run of a compiled program needs `compiled=FOLDER` as well, a
+    state that plain DSPy saved `program=`.
+    """
+    from ragbench.experiments.runs.loading import load_program as load
+
+    if isinstance(retriever, str):
+        raise ConfigError(
+            f"retriever={retriever!r} is a name; give an object, such as "
+            f"rb.make_retriever({retriever!r}, passages=[...])"
+        )
+    if program is not None and not isinstance(program, str):
+        program = keep_module(program)
+    allow(program)
+    if not isinstance(retriever, Retriever):
+        nothing = Corpus(())
+        if retriever is None:
+            retriever = _make_retriever("bm25", nothing, setting="pooled")
+        else:
+            retriever = _make_retriever(keep_retriever(retriever), nothing, setting="pooled")
+    return load(
+        folder.folder if isinstance(folder, Run) else Path(folder),
+        retriever,
+        program=program,
+        knobs=set or {},
+        compiled=None if compiled is None else Path(compiled),
+        form=form,
+        votes=votes,
+    )
 
 
 # From Python objects to the config of a run.

@@ -110,8 +110,8 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     from ragbench.data import make_example
     from ragbench.experiments.report.tables import trace_report
     from ragbench.experiments.runs.context import build, limited
+    from ragbench.experiments.runs.loading import finish
     from ragbench.experiments.runs.runner import ask
-    from ragbench.experiments.saved_state import load_compiled
 
     limits = shared.take_limits(options)
     # A question of the user's own has no passages filed under it.
@@ -120,8 +120,9 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
         config = config.but(dataset="documents", corpus_file=docs, data_file=None, hub=False)
     with limited(limits):
         run_context = build(config, no_questions=config.dataset == "documents")
-        if config.compiled is not None:
-            load_compiled(config.compiled, run_context.program)
+        program = finish(
+            run_context.program, compiled=config.compiled, form=config.form, votes=config.votes
+        ).program
         run_context.check_lms()
         data = run_context.dataset
         passages = f"{len(data.corpus):,} passages"
@@ -129,7 +130,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
         for line in filter(None, map(str.strip, sys.stdin if question is None else [question])):
             example = make_example(qid="asked", question=line, answers=[""])
             with run_context.active():
-                record = ask(run_context.program, example)
+                record = ask(program, example)
             show(trace_report(replace(record, answers=[], scores={})))
 
 

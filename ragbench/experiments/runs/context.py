@@ -24,7 +24,7 @@ from ragbench.experiments.artifacts import (
 )
 from ragbench.experiments.config import RunConfig, check_stored_knobs, compiled_digest
 from ragbench.experiments.runs.compiled import warn_of_other_sources
-from ragbench.experiments.saved_state import load_compiled
+from ragbench.experiments.runs.loading import finish
 from ragbench.experiments.store import (
     CALLS,
     DATABASE,
@@ -57,7 +57,6 @@ from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import QuestionIds, calls_of
 from ragbench.programs.routing import Policy, Router
-from ragbench.programs.wrappers import Voting, repair_form
 from ragbench.record import Call, billed, was_sent
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 from ragbench.user_code import blamed_on
@@ -266,8 +265,12 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
 def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
     """The run context of `config`, with compiled state and controls applied; calls no LM."""
     run_context = build(config, like=like)
+    if config.form and config.policy:
+        raise ConfigError("a router runs its programs as they are; leave form out")
+    program, sidecar = finish(
+        run_context.program, compiled=config.compiled, form=config.form, votes=config.votes
+    )
     if config.compiled is not None:
-        sidecar = load_compiled(config.compiled, run_context.program)
         if sidecar is None:
             digest = compiled_digest(config.compiled)
         else:
@@ -280,13 +283,6 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
         assert_not_learned_from(
             run_context.program.policy, run_context.examples, dataset=run_context.dataset.name
         )
-    if config.form and config.policy:
-        raise ConfigError("a router runs its programs as they are; leave form out")
-    program = run_context.program
-    if config.form:
-        program = repair_form(program)
-    if config.votes > 1:
-        program = Voting(program, config.votes)
     return replace(run_context, program=program)
 
 

@@ -1,0 +1,160 @@
+"""A finished program from its parts: compiled state, form and votes, as in a run.
+
+Runs, `ragbench ask` and `load_program`, which gives a program to take home, all make it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import dspy
+
+from ragbench.context import current, use
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.artifacts import Sidecar
+from ragbench.experiments.config import compiled_digest, compiled_folder
+from ragbench.experiments.config.provenance import check_stored
+from ragbench.experiments.runs.compiled import compiled_fields
+from ragbench.experiments.saved_state import load_compiled
+from ragbench.experiments.store import is_run, read_card
+from ragbench.handed_over import label_of
+from ragbench.lms.adapters import make_adapter
+from ragbench.logs import get
+from ragbench.programs import PROGRAMS
+from ragbench.programs.core import RAGProgram
+from ragbench.programs.external import Asked
+from ragbench.programs.wrappers import Around, Voting, repair_form, with_more_votes
+from ragbench.retrievers import Retriever
+
+_log = get(__name__)
+
+
+class Finished(NamedTuple):
+    """A program with its state and its controls, and the sidecar of its compiled folder, if any."""
+
+    program: RAGProgram
+    sidecar: Sidecar | None
+
+
+def finish(
+    program: RAGProgram,
+    *,
+    compiled: Path | None = None,
+    form: bool = False,
+    votes: float = 1,
+    questions: Sequence[str] = (),
+) -> Finished:
+    """The fresh `program`, which is changed, with compiled state, form and votes.
+
+    Args:
+        program: As its constructor made it.
+        compiled: A compiled folder, or a state that plain DSPy saved.
+        form: Whether answers are brought into form.
+        votes: Answers sampled per question, on average.
+        questions: Those that are asked, over which a fraction of a vote is spread.
+
+    Raises:
+        RunError: the compiled state is of another program.
+    """
+    sidecar = None
+    if compiled is not None:
+        sidecar = load_compiled(compiled, program)
+    if form:
+        program = repair_form(program)
+    if votes > 1:
+        program = Voting(program, votes, with_more_votes(questions, votes))
+    return Finished(program, sidecar)
+
+
+class LoadedProgram(Around):
+    """Ask another program."""
+
+    def forward(self, question: str, **inputs: Any) -> dspy.Prediction:
+        """Answer as in a run, by the adapter that `adapter="auto"` of a run is."""
+        context = current()
+        if inputs:
+            example = dspy.Example(question=question, **inputs)
+            context = context.plus(Asked(example))
+        adapter = dspy.settings.adapter or make_adapter("auto", dspy.settings.lm)
+        with use(context, adapter=adapter):
+            return self.inner(question=question)
+
+
+def load_program(
+    folder: Path,
+    retriever: Retriever,
+    *,
+    program: str | None = None,
+    knobs: Mapping[str, Any] = MappingProxyType({}),
+    compiled: Path | None = None,
+    form: bool | None = None,
+    votes: float | None = None,
+) -> LoadedProgram:
+    """The program in `folder`, with its knobs and its state, over `retriever`.
+
+    Args:
+        folder: A compiled program, a run, or a state that plain DSPy saved.
+        retriever: What it searches by.
+        program: Its name; needed where it is external code, and for a state.
+        knobs: Those of its knobs that the person gives; needed where one is a free text.
+        compiled: The compiled program that a run was of.
+        form: As in the run by default, and else no.
+        votes: As in the run by default, and else 1.
+
+    Raises:
+        RunError: the folder is of another program, or `compiled` is not what was run.
+        ConfigError: the folder names code, an address or a file, which the person has to give.
+    """
+    label = None if program is None else label_of(program)
+    said: dict[str, Any] = {"set": knobs}
+    if is_run(folder):
+        card = read_card(folder)
+        settings = card.config or {}
+        if not settings:
+            raise RunError(f"{folder} has answers of another system, whose program is not here")
+        fields = {"program": card.program, "set": card.knobs}
+        if label not in (None, card.program):
+            raise RunError(f"{folder} is a run of {card.program}, not {label}")
+        _check_compiled(folder, card.compiled, settings.get("compiled"), compiled)
+        form = bool(settings.get("form")) if form is None else form
+        votes = float(settings.get("votes") or 1) if votes is None else votes
+    else:
+        if compiled is not None:
+            raise ConfigError(f"{folder} is no run; leave compiled out")
+        compiled = compiled_folder(folder, program or "")
+        fields = {"program": label, **compiled_fields(compiled, label)}
+        if fields["program"] is None:
+            raise ConfigError(
+                f"{folder} does not say of which program it is the state; give program="
+            )
+    if program is not None:
+        said["program"] = fields["program"] = program
+    check_stored(fields, str(folder), said)
+    votes = votes or 1
+    if votes != int(votes):
+        _log.warning("votes=%s is an average over the questions of a run: here %d", votes, votes)
+        votes = int(votes)
+    kind = PROGRAMS.get(str(fields["program"]))
+    made = kind(retriever, **{**fields.get("set", {}), **knobs})
+    finished = finish(made, compiled=compiled, form=bool(form), votes=votes)
+    return LoadedProgram(finished.program)
+
+
+def _check_compiled(run: Path, digest: str, named: Any, compiled: Path | None) -> None:
+    """Check that `compiled`, which the person gave, is the program that the run was of."""
+    if digest and compiled is None:
+        raise ConfigError(
+            f"{run} is a run of a compiled program, {named}; give compiled={str(named)!r} if you "
+            "trust it"
+        )
+    if compiled is None:
+        return
+    try:
+        found = compiled_digest(compiled)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{compiled} is no compiled program: {error}") from None
+    if found.removeprefix("sha256:") != digest.removeprefix("sha256:"):
+        raise RunError(f"{compiled} is not the compiled program that {run} was of")
