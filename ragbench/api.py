@@ -7,6 +7,7 @@ the same thing is asked again.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,8 +21,16 @@ import dspy
 from ragbench.data import Dataset, data_set, load_dataset as _load, make_example
 from ragbench.data.answers import answers_of
 from ragbench.data.base import Split
+from ragbench.data.mapping import map_fields
+from ragbench.data.readers import Row
 from ragbench.errors import ConfigError, needs_extra
-from ragbench.experiments.config import CompileConfig, RunConfig, ask_whole, make_config
+from ragbench.experiments.config import (
+    CompileConfig,
+    RunConfig,
+    ask_whole,
+    check_names,
+    make_config,
+)
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.runner import evaluate as _evaluate
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
@@ -61,6 +70,8 @@ Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
 #: What may answer: the name of a program, `package.module:Class`, or a DSPy module or its class.
 Program: TypeAlias = str | dspy.Module | type[dspy.Module]
 LM: TypeAlias = str | dspy.BaseLM
+#: Which field of an example holds the gold answer, or where each of our fields stands in it.
+Field: TypeAlias = str | Mapping[str, str] | None
 #: What may search: the name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
 AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]
 
@@ -101,12 +112,14 @@ class Run:
         `name` is a metric's name, FILE.py:function, or a function of one's own.
         UnknownNameError where there is no such metric.
         """
-        if not isinstance(name, str):
-            name = keep_metric(name)
-        allow(name)
+        [name] = _metric_names([name])
         scores = [get_metric(name).score(record) for record in self.records]
         known = [value for value in scores if value is not None]
         return sum(known) / len(known) if known else None
+
+    def compare(self, other: Run | str | Path, **options: Any) -> RunComparison:
+        """This run and `other`, as `ragbench.compare` compares two."""
+        return compare(self, other, **options)
 
     def toDict(self) -> dict[str, Any]:  # noqa: N802  # as DSPy's own results call it
         """Folder, scores, summary and answers, as JSON has them."""
@@ -255,6 +268,7 @@ def evaluate(
     object holds what cannot be read, such as an open connection.
     LMUnavailableError where the LM went away: what is finished is kept, and asking again continues.
     """
+    _check_options("evaluate", evaluate, options)
     limits = _take_limits(options)
     data = _one_of(data, devset, "devset")
     config = ask_whole(_config_of(program, data, lm, retriever, corpus, options), options)
@@ -294,13 +308,15 @@ def compile(
     from ragbench.experiments.plans import compile_folder
     from ragbench.optimizers.external import keep_optimizer
 
+    _check_options("compile", compile, options)
     if not isinstance(optimizer, str):
         optimizer = keep_optimizer(optimizer)
     limits = _take_limits(options)
     if trainset is not None or valset is not None:
         if trainset is None or valset is None or data is not None:
             raise ConfigError("give trainset=[...] and valset=[...] together, without data")
-        data = _own({"train": trainset, "validation": valset}, corpus)
+        field = options.pop("field", None)
+        data = _own({"train": trainset, "validation": valset}, corpus, field)
         corpus = None
     config = _config_of(program, data, lm, retriever, corpus, options, settings)
     compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, metric, settings))
@@ -311,17 +327,24 @@ def compile(
 
 
 def compare(
-    a: Run | str | Path, b: Run | str | Path, *, margin: float | None = None, **options: Any
+    a: Run | str | Path,
+    b: Run | str | Path,
+    *,
+    metrics: Sequence[str | Metric] = HEADLINE,
+    margin: float | None = None,
+    common: bool = False,
 ) -> RunComparison:
     """Two runs over the same questions: differences, intervals and tests, question by question.
 
-    `margin` is the difference too small to matter.
+    `metrics` are names, FILE.py:function or functions. `margin` is the difference too small to
+    matter. `common` leaves out questions that only one of the runs has.
     """
     from ragbench.experiments.compare.paired import compare_all
     from ragbench.metrics import Method
 
     both = [open_run(run).evaluation for run in (a, b)]
-    return compare_all(both, method=Method(margin=margin), **options)[0]
+    names = _metric_names(metrics)
+    return compare_all(both, metrics=names, common=common, method=Method(margin=margin))[0]
 
 
 def verdict(
@@ -335,7 +358,7 @@ def verdict(
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
     equal_cost: bool = True,
-    metrics: Sequence[str] = HEADLINE,
+    metrics: Sequence[str | Metric] = HEADLINE,
     margin: float | None = None,
     max_questions: int | None = None,
     limits: Limits | None = None,
@@ -353,16 +376,17 @@ def verdict(
     from ragbench.experiments.compare.running import run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
 
+    _check_options("verdict", verdict, options)
     limits = limits or _take_limits(options)
     config = _config_of(program, data, lm, retriever, corpus, options, settings)
     compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, None, settings))
-    request = VerdictRequest(seeds, equal_cost, tuple(metrics), margin, max_questions)
+    request = VerdictRequest(seeds, equal_cost, _metric_names(metrics), margin, max_questions)
     with limited(limits, verdict_folder(config, compile_config)):
         return run_verdict(config, compile_config, request, on_message=on_message)
 
 
 def recommend(
-    *runs: Run | str | Path, metric: str = "f1", common: bool = False, worth: float = 0.05
+    *runs: Run | str | Path, metric: str | Metric = "f1", common: bool = False, worth: float = 0.05
 ) -> Advice:
     """Which of the programs of `runs` to use: the cheapest that is shown as good as the best mean.
 
@@ -373,7 +397,8 @@ def recommend(
 
     evaluations = [open_run(run).evaluation for run in runs]
     labels = label_runs(evaluations)
-    return advise(evaluations, metric, labels=labels, common=common, worth=worth)
+    [name] = _metric_names([metric])
+    return advise(evaluations, name, labels=labels, common=common, worth=worth)
 
 
 def table(*runs: Run | str | Path) -> Table:
@@ -396,7 +421,7 @@ def load_program(
     set: Mapping[str, Any] | None = None,
     compiled: str | Path | None = None,
     form: bool | None = None,
-    votes: float | None = None,
+    votes: int | None = None,
 ) -> RAGProgram:
     """The program that was compiled or run in `folder`, as a DSPy module that answers as there.
 
@@ -457,7 +482,9 @@ def _config_of(
         )
     fields: dict[str, Any] = {}
     if data is not None:
-        fields["dataset"] = _dataset_name(data, corpus)
+        options = dict(options)
+        field = None if isinstance(data, str) else options.pop("field", None)
+        fields["dataset"] = _dataset_name(data, corpus, field)
         if not isinstance(data, str):
             fields["limit"] = None
     elif corpus is not None:
@@ -501,14 +528,41 @@ def _check_of_object(lm: dspy.BaseLM, fields: Mapping[str, Any], *, alone: bool)
             )
 
 
+#: Limits, by the names of the command line -> what they are of.
+_LIMITS = {
+    "max_cost": "cost",
+    "max_total_tokens": "tokens",
+    "max_calls": "calls",
+    "max_minutes": "minutes",
+}
+
+
+def _check_options(owner: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Check that `options` are fields of a run or limits.
+
+    Raises:
+        KnobError: one is not; the message has the near name, also of a parameter of `function`.
+    """
+    parameters = inspect.signature(function).parameters.keys() - {"options"}
+    check_names(options, f"rb.{owner}", {*_LIMITS, "name", *parameters})
+
+
+def _metric_names(metrics: Sequence[str | Metric]) -> tuple[str, ...]:
+    """The names of `metrics`, of which a function gets one for this process."""
+    if isinstance(metrics, str):
+        raise ConfigError(f"metrics={metrics!r} is one text; give a list: metrics=[{metrics!r}]")
+    names: list[str] = []
+    for metric in metrics:
+        name = metric if isinstance(metric, str) else keep_metric(metric)
+        allow(name)
+        names.append(name)
+    return tuple(names)
+
+
 def _take_limits(options: dict[str, Any]) -> Limits:
     """The limits among `options`, by the names of the command line, which are taken out."""
-    return Limits(
-        cost=options.pop("max_cost", None),
-        tokens=options.pop("max_total_tokens", None),
-        calls=options.pop("max_calls", None),
-        minutes=options.pop("max_minutes", None),
-    )
+    given = {field: options.pop(name, None) for name, field in _LIMITS.items()}
+    return Limits(**given)
 
 
 def _one_of(data: Data | None, examples: Data | None, name: str) -> Data | None:
@@ -529,12 +583,12 @@ def _compile_fields(
     return fields
 
 
-def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
+def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None, field: Field) -> str:
     if isinstance(data, str):
         if corpus is not None:
             raise ConfigError(f"the data set {data!r} brings its corpus; leave corpus out")
         return data
-    dataset = data if isinstance(data, Dataset) else _own({"test": data}, corpus)
+    dataset = data if isinstance(data, Dataset) else _own({"test": data}, corpus, field)
     name = f"{dataset.name}-{dataset.digest[:12]}"
     if name not in _given:
         _given[name] = dataset
@@ -545,16 +599,20 @@ def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
 
 
 def _own(
-    splits: Mapping[Split, Iterable[dspy.Example]], corpus: Iterable[Passage | str] | None
+    splits: Mapping[Split, Iterable[dspy.Example]],
+    corpus: Iterable[Passage | str] | None,
+    field: Field,
 ) -> Dataset:
     """Examples of one's own, by split, as a data set."""
+    paths = {"answer": field} if isinstance(field, str) else dict(field or {})
     made: dict[Split, list[dspy.Example]] = {}
     known: dict[str, dspy.Example] = {}
     for split, examples in splits.items():
         if not isinstance(examples, Iterable):
             raise ConfigError(f"{examples!r} is neither a data set nor a list of dspy.Example")
         made[split] = []
-        for example in map(_example, examples):
+        for each in examples:
+            example = _example(each, paths)
             if known.setdefault(example.qid, example) is not example:
                 raise ConfigError(
                     f"two examples have the qid {example.qid!r} (without one it is of the "
@@ -577,10 +635,12 @@ def _passages(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
     )
 
 
-def _example(example: dspy.Example | Mapping[str, Any]) -> dspy.Example:
+def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]) -> dspy.Example:
+    """`example` with question, answers and id; `paths` says where they stand under other names."""
     if not isinstance(example, dspy.Example | Mapping):
         raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
-    fields = dict(example.items())
+    row = map_fields(Row("an example", dict(example.items())), paths, "field")
+    fields = dict(row.data)
     question = fields.pop("question", None)
     answers: list[str] = []
     for name in ("answer", "answers"):
@@ -593,7 +653,11 @@ def _example(example: dspy.Example | Mapping[str, Any]) -> dspy.Example:
                 "number, True or False, or a list of these"
             ) from None
     if not question or not answers:
-        raise ConfigError("an example needs a question, and an answer or a list of answers")
+        present = ", ".join(map(str, example.keys()))
+        raise ConfigError(
+            "an example needs a question, and an answer or a list of answers; this one has "
+            f"{present}: give field={{'answer': NAME}} where they have other names"
+        )
     question = _text(question, "the question of an example")
     qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
     return make_example(qid=qid, question=question, answers=answers, **fields)

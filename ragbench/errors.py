@@ -73,6 +73,10 @@ class MissingExtraError(RagbenchError):
     """A package is not installed that one of ragbench's extras brings."""
 
 
+class NoAnswerError(RagbenchError):
+    """What a module of a person's own returns can be no answer, whatever it is asked."""
+
+
 class StoppedError(RagbenchError):
     """A limit of spending ended the command; what is finished is kept, more of it continues."""
 

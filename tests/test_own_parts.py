@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import ragbench as rb
 from ragbench import user_code
 from ragbench.cli.main import COMMANDS, cli
-from ragbench.errors import ConfigError, LMSetupError, RagbenchError
+from ragbench.errors import ConfigError, LMSetupError, NoAnswerError, RagbenchError
 from ragbench.lms.factory import make_lm
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers import Corpus, Passage, make_retriever
 from tests.fake_server import FakeServer
 from tests.retrievers.wire import serving
+
+ASKED = [dspy.Example(question=f"Which river {n}?", answer="Po") for n in range(3)]
 
 
 def evaluated(program: Any, server: FakeServer, **options: Any) -> rb.Run:
@@ -300,3 +303,112 @@ def test_a_server_that_searches_is_one_for_all_questions_with_their_own_passages
         small = whole.for_question(question)
         assert small.server is whole.whole.server  # with its time limit
         assert small.server is not made.server
+
+
+def unasked() -> dspy.LM:
+    """An LM for modules that ask none."""
+    return dspy.LM("openai/m", api_key="none")
+
+
+class Returns(dspy.Module):
+    """Return what it was made with."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, question: str) -> Any:
+        return self.output
+
+
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [
+        (True, "yes"),
+        (dspy.Prediction(answer=False), "no"),
+        (dspy.Prediction(answer=["Po", "Rhone"]), "Po, Rhone"),
+        ({"answer": 4.0}, "4"),
+        (np.float64(2.5), "2.5"),
+    ],
+)
+def test_an_answer_of_another_type_is_read_as_gold_answers_are(output: Any, answer: str) -> None:
+    run = rb.evaluate(Returns(output), ASKED, lm=unasked())
+    assert {record.answer for record in run.records} == {answer}
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (dspy.Prediction(response="Po", note="x"), "returns response, note and no `answer`"),
+        (dspy.Prediction(answer=object()), "an answer of the type object"),
+        ({"answer": [{"a": 1}]}, "an answer of the type dict"),
+        (b"Po", "an answer of the type bytes"),
+    ],
+)
+def test_what_can_be_no_answer_ends_the_command_at_the_first_question(
+    output: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NoAnswerError) as caught:
+        rb.evaluate(Returns(output), ASKED, lm=unasked(), workers=1, out=tmp_path / "run")
+    assert message in str(caught.value)
+    assert "dspy.Prediction(answer=" in str(caught.value)
+    assert not rb.open_run(tmp_path / "run").records
+
+
+def test_a_question_without_an_answer_is_a_failure_of_it_alone() -> None:
+    run = rb.evaluate(Returns(None), ASKED, lm=unasked())
+    assert run.failed == len(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("option", "near"),
+    [("max_cots", "max_cost"), ("retreiver", "retriever"), ("worker", "workers")],
+)
+def test_an_option_that_is_not_known_is_refused_with_the_near_name(option: str, near: str) -> None:
+    calls: list[Any] = [rb.evaluate, rb.compile, rb.verdict]
+    for call in calls:
+        with pytest.raises(RagbenchError, match=f"did you mean {near}"):
+            call("vanilla", lm=unasked(), **{option: 1})
+
+
+def test_gold_may_stand_in_another_field() -> None:
+    rows = [{"query": f"Which {n}?", "target": {"text": "Po"}} for n in range(2)]
+    fields = {"question": "query", "answer": "target.text"}
+    run = rb.evaluate(Returns("Po"), rows, lm=unasked(), field=fields)
+    assert run.scores["em"] == 1
+    examples = [dspy.Example(question="Which?", gold="Po").with_inputs("question")]
+    assert rb.evaluate(Returns("Po"), examples, lm=unasked(), field="gold").scores["em"] == 1
+    with pytest.raises(ConfigError, match="this one has question, gold: give field="):
+        rb.evaluate(Returns("Po"), examples, lm=unasked())
+    with pytest.raises(RagbenchError, match="has no field 'golden'"):
+        rb.evaluate(Returns("Po"), examples, lm=unasked(), field="golden")
+
+
+def length(example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> float:
+    """The share of ten characters that an answer takes."""
+    return min(len(prediction.answer), 10) / 10
+
+
+def test_runs_are_compared_by_metrics_of_ones_own() -> None:
+    short, long = (rb.evaluate(Returns(text), ASKED, lm=unasked()) for text in ("Po", "Rhone"))
+    found = short.compare(long, metrics=["f1", length])
+    [score] = [value for name, value in found.scores.items() if "length" in name]
+    assert score.difference == pytest.approx(0.3)
+    with pytest.raises(ConfigError, match="give a list"):
+        rb.compare(short, long, metrics="f1")
+
+
+def test_a_retriever_is_made_over_passages_a_folder_or_a_data_set(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "po.txt").write_text("Turin lies on the Po.")
+    for options in (
+        {"passages": ["Turin lies on the Po.", "Lyon lies on the Rhone."]},
+        {"data": tmp_path / "notes"},
+        {"data": rb.make_retriever("bm25", passages=["Turin lies on the Po."]).corpus},
+    ):
+        [hit] = rb.make_retriever("bm25", **options).search("Turin?", k=1)
+        assert hit.text == "Turin lies on the Po."
+    with pytest.raises(ConfigError, match="give one"):
+        rb.make_retriever("bm25")
+    with pytest.raises(ConfigError, match="no folder of documents"):
+        rb.make_retriever("bm25", "absent")

@@ -9,6 +9,7 @@ import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Self
 
 import dspy
@@ -16,7 +17,8 @@ from pydantic import Field, create_model
 
 from ragbench import handed_over
 from ragbench.context import current, use
-from ragbench.errors import ConfigError
+from ragbench.data.answers import answers_of
+from ragbench.errors import ConfigError, NoAnswerError
 from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.lm import OWN
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace
@@ -134,23 +136,17 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         if dspy.settings.trace is None:  # some of DSPy's modules add to it
             settings["trace"] = []
         with use(context, **settings), contained(self.name):
-            prediction = _as_prediction(self.module(**self._inputs(trace.question)))
-        if prediction is None:
-            answer = None
-        else:
-            answer = prediction.get("answer")
-        if prediction is None or not isinstance(answer, str | int | float):
-            raise ConfigError(
-                f"{self.name} must return a dspy.Prediction with a text `answer`, not {answer!r}"
-            )
+            output = self.module(**self._inputs(trace.question))
+        prediction = _as_prediction(output, self.name)
+        answer = _answer_text(prediction["answer"], self.name)
         passages = _passages(prediction, trace)
         thought = str(prediction.get("reasoning") or "")
-        trace.step("answer", input=trace.question, thought=thought, observation=str(answer))
+        trace.step("answer", input=trace.question, thought=thought, observation=answer)
         outputs = {}
         for name, value in prediction.items():
             if name not in _KNOWN:
                 outputs[name] = value
-        prediction = trace.prediction(str(answer), "answered", passages=passages or None)
+        prediction = trace.prediction(answer, "answered", passages=passages or None)
         prediction.outputs = outputs
         prediction.shown = None  # what a foreign module shows its model is not known
         return prediction
@@ -194,17 +190,57 @@ def _copy(module: dspy.Module) -> dspy.Module:
         return module.deepcopy()
 
 
-def _as_prediction(output: Any) -> dspy.Prediction | None:
-    """What a module returned: a prediction, its fields as a dict, or the answer by itself."""
-    if isinstance(output, dspy.Prediction):
-        return output
+def _as_prediction(output: Any, owner: str) -> dspy.Prediction:
+    """What a module returned: a prediction, its fields as a dict, or the answer by itself.
+
+    Raises:
+        NoAnswerError: it has fields, and none of them is `answer`.
+    """
     if isinstance(output, Mapping):
-        return dspy.Prediction(**output)
-    if isinstance(output, str | int | float):
-        return dspy.Prediction(answer=str(output))
-    if isinstance(output, list | tuple) and all(isinstance(text, str) for text in output):
-        return dspy.Prediction(answer=", ".join(output))
-    return None
+        output = dspy.Prediction(**output)
+    if not isinstance(output, dspy.Prediction):
+        return dspy.Prediction(answer=output)
+    if "answer" not in output:
+        fields = ", ".join(output.keys()) or "nothing"
+        raise NoAnswerError(
+            f"{owner} returns {fields} and no `answer`; name the output that is scored answer, or "
+            "return dspy.Prediction(answer=...)"
+        )
+    return output
+
+
+def _answer_text(answer: Any, owner: str) -> str:
+    """`answer` as a text, as gold answers are read; several texts are one with commas.
+
+    Raises:
+        NoAnswerError: its type can be no answer.
+        ValueError: there is none, which is a failure of the one question.
+    """
+    if answer is None:
+        raise ValueError(f"{owner} returned no answer (None)")
+    if isinstance(answer, Enum):
+        answer = answer.value
+    if callable(getattr(answer, "item", None)):  # of numpy
+        answer = answer.item()
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, list | tuple | set | frozenset):
+        answers = list(answer)
+    else:
+        answers = [answer]
+    texts: list[str] = []
+    for value in answers:
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, bool | int | float):
+            texts += answers_of(value)
+        else:
+            raise NoAnswerError(
+                f"{owner} returned an answer of the type {type(value).__name__} "
+                f"({' '.join(repr(value).split())[:80]}), which can be no answer; return "
+                "dspy.Prediction(answer=...) with a text, a number, True or False, or a list"
+            )
+    return ", ".join(texts)
 
 
 def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:

@@ -5,7 +5,7 @@ Runs, `ragbench ask` and `load_program`, which gives a program to take home, all
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,14 +22,11 @@ from ragbench.experiments.saved_state import load_compiled
 from ragbench.experiments.store import is_run, read_card
 from ragbench.handed_over import label_of
 from ragbench.lms.adapters import make_adapter
-from ragbench.logs import get
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.external import Asked
-from ragbench.programs.wrappers import Around, Voting, repair_form, with_more_votes
+from ragbench.programs.wrappers import Around, Voting, repair_form
 from ragbench.retrievers import Retriever
-
-_log = get(__name__)
 
 
 class Finished(NamedTuple):
@@ -44,8 +41,7 @@ def finish(
     *,
     compiled: Path | None = None,
     form: bool = False,
-    votes: float = 1,
-    questions: Sequence[str] = (),
+    votes: int = 1,
 ) -> Finished:
     """The fresh `program`, which is changed, with compiled state, form and votes.
 
@@ -53,8 +49,7 @@ def finish(
         program: As its constructor made it.
         compiled: A compiled folder, or a state that plain DSPy saved.
         form: Whether answers are brought into form.
-        votes: Answers sampled per question, on average.
-        questions: Those that are asked, over which a fraction of a vote is spread.
+        votes: Answers sampled per question.
 
     Raises:
         RunError: the compiled state is of another program.
@@ -65,7 +60,7 @@ def finish(
     if form:
         program = repair_form(program)
     if votes > 1:
-        program = Voting(program, votes, with_more_votes(questions, votes))
+        program = Voting(program, votes)
     return Finished(program, sidecar)
 
 
@@ -91,7 +86,7 @@ def load_program(
     knobs: Mapping[str, Any] = MappingProxyType({}),
     compiled: Path | None = None,
     form: bool | None = None,
-    votes: float | None = None,
+    votes: int | None = None,
 ) -> LoadedProgram:
     """The program in `folder`, with its knobs and its state, over `retriever`.
 
@@ -115,12 +110,12 @@ def load_program(
         settings = card.config or {}
         if not settings:
             raise RunError(f"{folder} has answers of another system, whose program is not here")
-        fields = {"program": card.program, "set": card.knobs}
+        fields: dict[str, Any] = {"program": card.program, "set": card.knobs}
         if label not in (None, card.program):
             raise RunError(f"{folder} is a run of {card.program}, not {label}")
         _check_compiled(folder, card.compiled, settings.get("compiled"), compiled)
         form = bool(settings.get("form")) if form is None else form
-        votes = float(settings.get("votes") or 1) if votes is None else votes
+        votes = int(settings.get("votes") or 1) if votes is None else votes
     else:
         if compiled is not None:
             raise ConfigError(f"{folder} is no run; leave compiled out")
@@ -133,13 +128,9 @@ def load_program(
     if program is not None:
         said["program"] = fields["program"] = program
     check_stored(fields, str(folder), said)
-    votes = votes or 1
-    if votes != int(votes):
-        _log.warning("votes=%s is an average over the questions of a run: here %d", votes, votes)
-        votes = int(votes)
     kind = PROGRAMS.get(str(fields["program"]))
     made = kind(retriever, **{**fields.get("set", {}), **knobs})
-    finished = finish(made, compiled=compiled, form=bool(form), votes=votes)
+    finished = finish(made, compiled=compiled, form=bool(form), votes=votes or 1)
     return LoadedProgram(finished.program)
 
 

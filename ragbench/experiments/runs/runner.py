@@ -33,7 +33,14 @@ from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench import stopping
 from ragbench.context import Context, current, use
-from ragbench.errors import DataError, LMUnavailableError, MissingExtraError, RunError, StoppedError
+from ragbench.errors import (
+    DataError,
+    LMUnavailableError,
+    MissingExtraError,
+    NoAnswerError,
+    RunError,
+    StoppedError,
+)
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, card_for, make_card, ready
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
@@ -331,6 +338,7 @@ def ask(
 
     Raises:
         MissingExtraError: the program, or what it searches, needs a package that is not installed.
+        NoAnswerError: what a module of a person's own returns can be no answer.
     """
     prediction, failure = None, None
     with open_ledger(also, keep) as ledger, use(_asking(example), trace=None):
@@ -339,7 +347,7 @@ def ask(
         try:
             with question_time(), contained("the program"):
                 prediction = program(question=example.question)
-        except MissingExtraError:  # of the installation, not of the question
+        except (MissingExtraError, NoAnswerError):  # which are of no single question
             raise
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
