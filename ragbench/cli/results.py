@@ -39,20 +39,41 @@ def runs_command(folder: Path) -> None:
     show(run_list_report(folder))
 
 
-@command("summarize", examples=["ragbench summarize runs/A runs/B"])
+@command(
+    "summarize",
+    examples=[
+        "ragbench summarize runs/A runs/B",
+        "ragbench summarize runs/* --rows program --cols dataset --metric em,f1 --format latex",
+    ],
+)
 @runs_argument
 @by_group_option
+@option("--rows", type=click.Choice(["program", "dataset", "lm", "retriever"]), group="Output",
+        help="Print a paper's table with a row for each of these; needs --cols.")  # fmt: skip
+@option("--cols", type=click.Choice(["program", "dataset", "lm", "retriever"]), group="Output",
+        help="Columns of a paper's table; needs --rows.")  # fmt: skip
+@option("--metric", default="em,f1", metavar="NAME,...", group="Output",
+        help="Metrics of a paper's table.")  # fmt: skip
 @output_options
-def summarize_command(runs: tuple[Path, ...], by_group: bool) -> None:
+def summarize_command(
+    runs: tuple[Path, ...], by_group: bool, rows: str | None, cols: str | None, metric: str
+) -> None:
     """Print one table of RUNS, computed from their records; nothing is written.
 
+    With --rows and --cols it is a paper's table, in which runs of one row and column are pooled.
     Exits with 2 where a record could not be read; the others are counted all the same.
     """
+    from ragbench.experiments.report.paper import paper_table
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.summary import reopen
 
+    if (rows is None) != (cols is None):
+        raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
     evaluations = [reopen(run) for run in runs]
-    show(runs_report(evaluations, by_group))
+    if rows is not None and cols is not None:
+        print_table(paper_table(evaluations, rows, cols, metric.split(",")))
+    else:
+        show(runs_report(evaluations, by_group))
     if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)
 

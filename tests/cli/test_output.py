@@ -102,11 +102,11 @@ def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
 def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
     invoke(f"eval {DATA} --limit 4 --k 2 --retriever distracting --out runs/two")
     names = [row["program"] for row in tables(f"summarize {RUN} runs/two")["runs"]]
-    other = "vanilla (k=2), retriever=distracting \u2020"
-    assert names == ["vanilla, retriever=bm25 \u2020", other]
+    other = "vanilla (k=2), distracting \u2020"
+    assert names == ["vanilla, bm25 \u2020", other]
     invoke(f"eval {DATA} --limit 4 --program ircot --out runs/other")
     names = [row["program"] for row in tables("summarize runs/other runs/two")["runs"]]
-    assert names == ["ircot (spec), retriever=bm25 \u2020", other]
+    assert names == ["ircot (spec), bm25 \u2020", other]
 
 
 @pytest.mark.parametrize(

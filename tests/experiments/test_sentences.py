@@ -63,7 +63,8 @@ def test_the_sentence_comes_first(tmp_path: Path, printed: Any) -> None:
     assert cells[3] == f"1.000 [{own.low:.3f}, {own.high:.3f}]"
     difference = np.mean(b) - np.mean(a)
     assert cells[4] == f"{difference:+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
-    assert out.count(f"{difference:+.3f}") == 1
+    assert out.count(f"{difference:+.3f}") == 2  # in the first line and in the table
+    assert out.startswith(f"vanilla, b against vanilla, a: em {difference:+.3f} [")
     assert re.search(rf"exactly right only in A: 0, only in .*: {60 - sum(a)}\n", out)
 
 

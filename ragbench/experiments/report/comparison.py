@@ -29,11 +29,11 @@ from ragbench.programs.routing import leaves
 RARE = 0.1
 #: The columns of `compared`.
 COMPARED = (
-    Column("n", kind="count", drop=2),
+    Column("n", kind="count"),
     Column("a", "A", "mean", interval=True, drop=4),
     Column("b", "B", "mean", interval=True, drop=3),
     Column("difference", "B - A", "gain", interval=True),
-    Column("p", "p (Holm)", "score", drop=5),
+    Column("p", "p (Holm)", "p", drop=5),
     Column("detectable", kind="score", drop=6),
 )
 #: What machines get beside them; people read it as a sentence.
@@ -52,6 +52,12 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
     base = results[0].a
     first, *others = label_runs([base, *(result.b for result in results)])
     named = list(zip(others, results, strict=True))
+    for name, result in named:
+        shown = []
+        for metric, c in result.scores.items():
+            shown.append(f"{metric} {gain_words(c)} {c.verdict.partition(' (')[0]}")
+        n = max(c.n for c in result.scores.values())
+        yield f"{name} against {first}: {'; '.join(shown)} ({n} questions)"
     yield f"A: {first}, {base.folder}"
     for name, result in named:
         yield f"B: {name}, {result.b.folder}"
@@ -190,21 +196,23 @@ def advice_table(advice: Advice) -> Table:
             "p": None if c is None else c.p_adjusted,
             **arm.spending,
             "evidence": evidence,
-            "why": arm.why,
+            "why": arm.why or ("the best mean" if arm is advice.best else ""),
         }
         rows.append(row)
     columns = (
         Column("program"),
         Column(advice.metric, kind="score", interval=True),
         Column("below_best", "below the best", "gain", interval=True),
-        Column("p", "p (Holm)", "score", drop=2),
-        Column("cost_usd", "$/1,000", "usd_1000", drop=3),
-        Column("tokens", kind="amount", drop=4),
-        Column("calls", kind="amount", drop=5),
+        Column("p", "p (Holm)", "p"),
+        Column("cost_usd", "$/1,000", "usd_1000"),
+        Column("tokens", kind="amount", drop=2),
+        Column("calls", kind="amount", drop=3),
         Column("evidence", "right with evidence", "share", drop=1),
         Column("why"),
     )
-    return Table("programs", columns, rows, f"over {len(advice.questions)} questions")
+    title = f"{advice.metric} over {len(advice.questions)} questions that all programs share"
+    note = f"p of {advice.family.tests} paired tests, corrected (Holm)"
+    return Table("programs", columns, rows, title, [note])
 
 
 def verdict_report(verdict: Verdict) -> Report:

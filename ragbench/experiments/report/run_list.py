@@ -13,15 +13,15 @@ from ragbench.paths import read_file
 _CARD = "card.json"
 _COLUMNS = (
     Column("run"),
-    Column("program", drop=2),
+    Column("program", drop=1),
     Column("data", drop=4),
     Column("retriever", drop=8),
     Column("lm", "LM", drop=3),
-    Column("done", kind="count", drop=5),
+    Column("done", "n", "count"),
     Column("asked", kind="count", drop=6),
-    Column("em", "EM", "score", interval=True, drop=1),
-    Column("f1", "F1", "score", interval=True, drop=1),
-    Column("cost_usd", "$/1,000", "usd_1000", drop=3),
+    Column("em", "EM", "score", interval=True, drop=5),
+    Column("f1", "F1", "score", interval=True),
+    Column("cost_usd", "$/1,000", "usd_1000", drop=2),
 )
 
 
@@ -56,8 +56,10 @@ def _so_far(folder: Path) -> dict[str, Any]:
     """What a run has come to whose command goes on, or was killed before it wrote a summary."""
     from ragbench.experiments.store import DATABASE, Reader
 
-    query = "SELECT count(*), avg(ifnull(em, 0)), avg(ifnull(f1, 0)) FROM answers"
-    n, em, f1 = next(Reader(folder / DATABASE).rows(query), (0, None, None))
+    query = "SELECT count(*), count(em), avg(ifnull(em, 0)), avg(ifnull(f1, 0)) FROM answers"
+    n, scored, em, f1 = next(Reader(folder / DATABASE).rows(query), (0, 0, None, None))
+    if not scored:
+        return {"n": n, "scores": {}}
     return {"n": n, "scores": {"em": em, "f1": f1}}
 
 

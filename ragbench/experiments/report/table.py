@@ -21,8 +21,18 @@ from ragbench.errors import needs_extra
 Format = Literal["table", "json", "csv", "markdown", "latex", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
 Kind = Literal[
-    "text", "count", "score", "mean", "gain", "amount", "usd", "usd_1000", "seconds", "share",
+    "text",
+    "count",
+    "score",
+    "mean",
+    "gain",
+    "amount",
+    "usd",
+    "usd_1000",
+    "seconds",
+    "share",
     "number",
+    "p",
 ]
 Row = Mapping[str, Any]
 
@@ -38,6 +48,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "seconds": lambda x: f"{x:.1f}",
     "share": lambda x: f"{x:.0%}",
     "number": lambda x: f"{x:.4g}",
+    "p": lambda p: "<0.001" if p < 0.0005 else f"{p:.3f}",
 }
 #: A blank at which no cell is broken.
 _TIED = "\N{NO-BREAK SPACE}"
@@ -78,8 +89,12 @@ class Column:
         """The values of a row that belong to the column."""
         return (self.name, *ends_of(self.name)) if self.interval else (self.name,)
 
-    def cell(self, row: Row) -> str:
-        """The value as people read it, such as "0.412 [0.351, 0.473]"."""
+    def cell(self, row: Row, *, narrow: bool = False) -> str:
+        """The value as people read it, such as "0.412 [0.351, 0.473]".
+
+        On a narrow terminal a score between -1 and 1 has no 0 before the point, and the ends of
+        its interval two decimals: ".412 [.35,.47]".
+        """
         value = row.get(self.name)
         if value is None or value == "":
             return "unknown" if self.kind.startswith("usd") and self.name in row else "-"
@@ -89,6 +104,11 @@ class Column:
             return f"{text[: self.most - 3]}..." if cut else text
         shown = _SHOWN[self.kind]
         low, high = (row.get(name) for name in ends_of(self.name))
+        if narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1:
+            short = _without_zero(shown(value))
+            if not self.interval or low is None or high is None:
+                return short
+            return f"{short}{_TIED}[{_two_decimals(low)},{_two_decimals(high)}]"
         if not self.interval or low is None or high is None:
             return shown(value)
         return f"{shown(value)} [{shown(low)},{_TIED}{shown(high)}]"
@@ -132,6 +152,14 @@ class Table:
 
 #: Lines of prose and tables, in the order in which they are read.
 Report = Iterable[str | Table]
+
+
+def _without_zero(text: str) -> str:
+    return re.sub(r"^([+-]?)0\.", r"\1.", text)
+
+
+def _two_decimals(value: float) -> str:
+    return _without_zero(f"{value:.2f}")
 
 
 def usd_of_1000(usd: float) -> str:
@@ -179,19 +207,20 @@ def for_people(table: Table) -> Table:
 def on_terminal(table: Table, room: int) -> str:
     """`table` in lines of at most `room` characters (0: any), broken between words alone.
 
-    Cells are broken first, then columns are left out; where that is not enough, each row is a
-    block of lines.
+    Intervals are shortened first, then cells are broken, then columns are left out; where that is
+    not enough, each row is a block of lines.
     """
     table = for_people(table)
     columns, left_out = list(table.columns), list[str]()
-    while room and _least(_cells(table, columns)) > room:
+    narrow = bool(room) and _unbroken(_cells(table, columns)) > room
+    while narrow and _least(_cells(table, columns, narrow=True)) > room:
         droppable = [column for column in columns if column.drop]
         if not droppable:
             return _blocks(table, room)
         gone = max(droppable, key=lambda c: (_same(table, c), c.drop))
         columns.remove(gone)
         left_out.append(gone.heading)
-    cells = _cells(table, columns)
+    cells = _cells(table, columns, narrow=narrow)
     lines = _aligned(cells, _fit(cells, room), [c.kind == "text" for c in columns])
     note = f"left out for the width: {', '.join(left_out)} (--wide shows all)"
     below = wrapped(note, room) if left_out else []
@@ -202,8 +231,11 @@ def _same(table: Table, column: Column) -> bool:
     return len(table.rows) > 1 and len({column.cell(row) for row in table.rows}) == 1
 
 
-def _cells(table: Table, columns: Sequence[Column]) -> list[list[str]]:
-    return [[c.heading for c in columns], *([c.cell(row) for c in columns] for row in table.rows)]
+def _cells(table: Table, columns: Sequence[Column], *, narrow: bool = False) -> list[list[str]]:
+    cells = [[column.heading for column in columns]]
+    for row in table.rows:
+        cells.append([column.cell(row, narrow=narrow) for column in columns])
+    return cells
 
 
 def _longest(text: str) -> int:
@@ -213,6 +245,11 @@ def _longest(text: str) -> int:
 def _least(cells: Sequence[Sequence[str]]) -> int:
     """Characters of a line where every cell is as narrow as its longest word."""
     return sum(max(map(_longest, column)) + 3 for column in zip(*cells, strict=True)) + 1
+
+
+def _unbroken(cells: Sequence[Sequence[str]]) -> int:
+    """Characters of a line where no cell is broken."""
+    return sum(max(map(len, column)) + 3 for column in zip(*cells, strict=True)) + 1
 
 
 def _fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
@@ -287,16 +324,32 @@ def _markdown(table: Table) -> str:
 
 
 def _latex(table: Table) -> str:
+    """A table for the package booktabs; its title and notes are the caption."""
     escaped = str.maketrans(
         {c: f"\\{c}" for c in "&%$#_{}"}
         | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
         | {_TIED: "~"}
     )
+    table = for_people(table)
     sides = "".join("l" if column.kind == "text" else "r" for column in table.columns)
     rows = _cells(table, table.columns)
     head, *lines = (" & ".join(c.translate(escaped) for c in row) + r" \\" for row in rows)
-    begin, end = rf"\begin{{tabular}}{{{sides}}}", r"\end{tabular}"
-    return "\n".join([begin, head, r"\hline", *lines, end])
+    caption = ". ".join([table.title or table.name, *table.notes]).translate(escaped)
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{{sides}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
 
 
 def _html(table: Table) -> str:

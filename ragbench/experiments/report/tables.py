@@ -34,12 +34,12 @@ UNREADABLE_SHARE = 0.2
 KNOWN_SHARE = 1 / 3
 
 _COLUMNS = (
-    Column("n", kind="count", drop=2),
+    Column("n", kind="count"),
     Column("em", "EM", "score", interval=True),
     Column("f1", "F1", "score", interval=True),
     Column(EVIDENCE, "evidence", "score", drop=1),
     Column(FOUND, "found", "score", drop=7),
-    Column("failed", kind="count", drop=6),
+    Column("failed", "fail", "count"),
     Column("calls", kind="amount", drop=3),
     Column("path", kind="amount", drop=9),
     Column("searches", kind="amount", drop=8),

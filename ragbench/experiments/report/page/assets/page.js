@@ -80,7 +80,7 @@ function picture(row, x, stroke, inner) {
 }
 
 function ticks(x, name, show) {
-  const marks = x.ticks(4).map((v) => [node("line", { x1: share(x, v), x2: share(x, v), y1: 0, y2: 4, stroke: "var(--axis)" }),
+  const marks = x.ticks(3).map((v) => [node("line", { x1: share(x, v), x2: share(x, v), y1: 0, y2: 4, stroke: "var(--axis)" }),
     node("text", { x: share(x, v), y: 15, "text-anchor": "middle" }, show(v))]);
   return node("svg", { class: "ticks", "aria-hidden": "true" }, node("line", { x1: "0%", x2: "100%", y1: 0, y2: 0, stroke: "var(--axis)" }), marks,
     node("text", { x: "50%", y: 29, "text-anchor": "middle" }, name));
@@ -316,7 +316,7 @@ function showCauses() {
   const button = (at, cause, n, text) => node("button", { type: "button", title: cause, onclick: () => jump({ cause, who: String(at) }) }, text || String(n));
   const columns = levels.map((level, i) => [key(level, i), "n", (at) => { const n = of(at, level); return n ? button(at, level, n) : "0"; }]);
   const details = (at) => Object.entries(data.programs[at].causes).sort((a, b) => b[1] - a[1]).flatMap(([cause, n], i) => [i ? ", " : "", button(at, cause, n, `${words(cause)} ${n}`)]);
-  $("causes").replaceChildren(table([["program", "", called], ["", "picture", bars], ...columns], programs()),
+  $("causes").replaceChildren(node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Causes" }, table([["program", "", called], ["", "picture", bars], ...columns], programs())),
     node("details", {}, node("summary", {}, "each cause (a count shows those questions)"), table([["program", "", called], ["causes", "", details]], programs())));
 }
 
@@ -641,7 +641,7 @@ function raceOf(each) {
     node("rect", { x: "0%", width: `${(100 * runner.questions) / each.stream}%`, y: 3, height: 12, fill: runner.why ? "var(--c1)" : "var(--s0)" }));
   const columns = [["program", "", (r) => r.name], [each.metric, "n", (r) => score(r.score)], ["questions", "n", (r) => whole(r.questions)], [`of ${each.stream}`, "picture", bar],
     ["$ for 1,000", "n", (r) => dollars(r.usd_1k)], ["out", "", (r) => (r.why ? `at ${r.questions}: ${r.why}` : "in to the end")]];
-  return [node("p", {}, each.sentence), paragraph(each.saved), table(columns, each.runners)];
+  return [node("p", {}, each.sentence), paragraph(each.saved), node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Race" }, table(columns, each.runners))];
 }
 
 const ARTEFACTS = { verdict: verdictOf, sweep: sweepOf, race: raceOf };

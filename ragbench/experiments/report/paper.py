@@ -1,0 +1,78 @@
+"""The table of a paper: a row and a column for each value of a setting, seeds pooled."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from ragbench.errors import RunError, UnknownNameError
+from ragbench.experiments.report.names import lm_aliases, name_of_system
+from ragbench.experiments.report.table import Column, Table, with_interval
+from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.settings import lm_name
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.metrics import get_metric, mean_interval
+
+#: What rows and columns may be by.
+BY: Mapping[str, Callable[[Evaluation], str]] = {
+    "program": lambda run: name_of_system(run.card),
+    "dataset": lambda run: run.card.data.name,
+    "lm": lambda run: lm_aliases([run.card])[lm_name(run.card.model)],
+    "retriever": lambda run: str(run.card.identity.get("retriever", "")),
+}
+
+
+def paper_table(
+    runs: Sequence[Evaluation], rows: str, columns: str, metrics: Sequence[str]
+) -> Table:
+    """The mean of each metric, with its 95 % interval, for runs by two of `BY`.
+
+    Runs of one row and one column are the seeds of one program: a question's score is the mean
+    over those that have one.
+
+    Raises:
+        UnknownNameError: `rows`, `columns` or a metric is no name.
+        RunError: runs of one row and column are over different questions.
+    """
+    for by in (rows, columns):
+        if by not in BY:
+            raise UnknownNameError("grouping", by, BY)
+    members: dict[tuple[str, str], list[Evaluation]] = {}
+    for run in runs:
+        run.read([get_metric(metric).score for metric in metrics])
+        members.setdefault((BY[rows](run), BY[columns](run)), []).append(run)
+    across = list(dict.fromkeys(column for _, column in members))
+    lines: dict[str, dict[str, Any]] = {}
+    for (row, column), together in members.items():
+        line = lines.setdefault(row, {rows: row})
+        for metric in metrics:
+            line |= _pooled(together, metric, f"{column} {metric}")
+    heads = [Column(rows)]
+    for column in across:
+        for metric in metrics:
+            heads.append(Column(f"{column} {metric}", kind="mean", interval=True))
+    sizes = sorted({len(run.records) for run in runs})
+    n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    seeds = max(map(len, members.values()))
+    pooled = f", up to {seeds} runs pooled" if seeds > 1 else ""
+    title = f"Means with 95 % intervals over {n} questions{pooled}; no difference is tested here"
+    return Table("paper", heads, list(lines.values()), title)
+
+
+def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, float | None]:
+    first = runs[0]
+    if any(set(run.records) != set(first.records) for run in runs):
+        folders = ", ".join(str(run.folder) for run in runs)
+        raise RunError(f"{folders} are one cell of the table, over different questions")
+    kind = get_metric(metric)
+    sides = [run.records.column(kind.score) for run in runs]
+    scores = {}
+    for qid in sorted(first.records):
+        known = [score for side in sides if (score := side[qid]) is not None]
+        if known:
+            scores[qid] = fmean(known)
+    if not scores:
+        return with_interval(name, None, None)
+    of_question = clusters_of(first.records)
+    clusters = [of_question[qid] for qid in scores] if of_question else None
+    values = list(scores.values())
+    return with_interval(name, fmean(values), mean_interval(values, kind.score_range, clusters))
