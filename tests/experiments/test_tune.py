@@ -4,6 +4,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import dspy
 import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -20,6 +21,7 @@ from ragbench.experiments.tune.search import Point, bounds_of, make_space
 from ragbench.experiments.tune.study import Tuned, best_of_all, estimate_tune, tune, without_luck
 from ragbench.metrics import corrected_best, mean_interval
 from ragbench.programs import PROGRAMS
+from ragbench.programs.external import keep_module, load_program
 from ragbench.record import Totals, total
 from tests.experiments.towns import Killed, World, killed_at, town
 from tests.fakes import Asked, Reply, plausible
@@ -130,6 +132,21 @@ def test_the_space_comes_from_types_and_bounds() -> None:
     steps = make_space(PROGRAMS.get("react"), {}, narrowed={})["max_steps"]
     assert steps == IntDistribution(1, 28, log=True)
     assert not {"variant", "max_calls", "max_retrievals", "select"} & set(space)
+
+
+class Echo(dspy.Module):
+    """A module that searches for nothing and asks no LM."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer=question)
+
+
+def test_a_knob_that_a_module_does_not_read_is_not_searched() -> None:
+    program = load_program(keep_module(Echo))
+    with pytest.raises(ConfigError, match=r"no knob of .*Echo is left to search"):
+        make_space(program, {}, narrowed={})
+    with pytest.raises(KnobError, match="reads k='2,4'; the module itself says"):
+        make_space(program, {}, narrowed={"k": "2,4"})
 
 
 def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:
