@@ -31,6 +31,7 @@ from ragbench.metrics.stats.estimates import (
     mean_interval,
     p_seeds_alike,
 )
+from ragbench.metrics.stats.repeats import differ_as_wholes
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
@@ -450,6 +451,33 @@ def best_chosen(runs: int, rng: Rng) -> Iterator[Outcome]:
     yield covers("corrected mean of the best of 16", inside, few)
 
 
+def asked_again(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Systems asked several times: mixes of the two variances, from questions to repeats alone.
+
+    A question has a chance of its own to be answered rightly. `alike` is a system against itself,
+    else each has chances of its own, with the same mean.
+    """
+    for mix in (0.2, 1.0, 5.0, 50.0):
+        for alike in (True, False):
+            for n, repeats in ((40, 3), (150, 2), (150, 5)):
+                false = covered = 0
+                for _ in range(runs):
+                    chance = rng.beta(0.4 * mix, 0.6 * mix, (2, n))
+                    if alike:
+                        chance[1] = chance[0]
+                    a, b = (rng.random((2, repeats, n)) < chance[:, None]).astype(float)
+                    level = differ_as_wholes(a) or differ_as_wholes(b)
+                    found = estimate_difference(a, b, (-1.0, 1.0), random_seeds=level)
+                    assert found is not None
+                    false += found.p_value() <= 0.05
+                    ends = estimate_difference(0 * b, b, (0.0, 1.0), random_seeds=level)
+                    assert ends is not None
+                    covered += ends.interval().low <= 0.4 <= ends.interval().high
+                name = f"{'A/A' if alike else 'A/B'}, mix {mix:g}, {repeats} of n={n}"
+                yield wrong(f"asked again, {name}", false, runs)
+                yield covers(f"mean of repeats, {name}", covered, runs)
+
+
 Scenario = Callable[[int, Rng], Iterator[Outcome]]
 #: Every claim that a report can print -> what tests it. Empty: it says that nothing is claimed.
 WORDS: Mapping[str, tuple[Scenario, ...]] = {
@@ -483,7 +511,7 @@ WORDS: Mapping[str, tuple[Scenario, ...]] = {
     "pays back after": (pays_back,),
     "not shown to pay back": (),
     "never pays back": (pays_back,),
-    "low and high": (means, compiling, best_chosen, documents_fail),
+    "low and high": (means, compiling, best_chosen, documents_fail, asked_again),
 }
 
 

@@ -24,6 +24,9 @@ from ragbench.cli.progress import RunProgress
 self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
                            help="Allow a model to judge its own answers.")  # fmt: skip
 
+repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, group="Run",
+                        help="Times that every question is asked.")  # fmt: skip
+
 
 @command(
     "eval",
@@ -31,6 +34,7 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
         "ragbench eval --program ircot",
         "ragbench eval --program self_rag --lm openai/gpt-4o-mini --dataset hotpotqa --hub",
         "ragbench eval --config ircot --limit 100 --max-cost 2",
+        "ragbench eval --program react --temperature 0.7 --repeats 3",
         "ragbench eval --compiled compiled/FOLDER",
     ],
     common=(
@@ -45,46 +49,63 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
 @shared.answering_options
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
+@repeats_option
 @by_group_option
 @shared.spread_options
 @shared.dry_run_option
 @output_options
-def eval_command(dry_run: bool, metrics: tuple[str, ...], by_group: bool, **options: Any) -> None:
+def eval_command(
+    dry_run: bool, metrics: tuple[str, ...], repeats: int, by_group: bool, **options: Any
+) -> None:
     """Run a program over questions and print the table.
 
     A record is written as soon as a question ends. Give the same command again to continue an
     interrupted run: finished questions are not asked again, failed ones are. Exits with 1 where
     all questions failed, with 3 where a limit stopped the run or no reply could be read.
+
+    With --repeats, each repeat is a run in a folder `r1`, `r2`, ... of its own, with seeds and
+    cached replies of its own; `ragbench compare` and `summarize` take the folder above.
     """
+    from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.context import limited, ready
-    from ragbench.experiments.runs.runner import evaluate
+    from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
     from ragbench.metrics import get_metric
 
     for name in metrics:  # before anything is asked
         get_metric(name)
     limits = shared.take_limits(options)
     config = shared.to_config(**options, whole=True)
+    configs = repeat_configs(config, repeats)
     if dry_run:
-        from ragbench.experiments.estimates import estimate_run
+        from ragbench.experiments.estimates import estimate_run, in_all
 
-        say(*estimate_run(ready(config)).lines())
+        estimates = [estimate_run(ready(each)) for each in configs]
+        if repeats > 1:
+            estimates = [in_all(f"in all, {repeats} repeats", estimates)]
+        say(*estimates[0].lines())
         return
-    with limited(limits, config.folder()) as spent:
+    with limited(limits, configs[0].folder()) as spent:
         with RunProgress() as progress:
-            result = evaluate(config, watch=progress)
-        if result.all_failed:
-            say(f"all {len(result.records)} questions failed: the scores are of no answer")
-        if result.records or spent.error is None:  # an LM that is down ends the block
-            show(runs_report([result], by_group))
-        if metrics and result.records:
+            runs = evaluate_repeats(config, repeats, watch=progress)
+        last = runs[-1]
+        for run in runs:
+            if run.all_failed:
+                say(f"all {len(run.records)} questions failed: the scores are of no answer")
+        if last.records or spent.error is None:  # an LM that is down ends the block
+            show(pooled_report([runs] if last.records else []))
+            show(runs_report(runs, by_group))
+        if metrics:
             from ragbench.experiments.report.scores import scores_report
             from ragbench.experiments.score.scoring import ScoreRequest, score_run
 
-            show(scores_report([score_run(config.folder(), ScoreRequest(metrics=metrics))]))
-    if result.all_failed and not result.stopped_by:
+            request = ScoreRequest(metrics=metrics)
+            scored = [score_run(run.folder, request) for run in runs if run.records]
+            if scored:
+                show(scores_report(scored))
+    if all(run.all_failed for run in runs) and not last.stopped_by:
         raise click.exceptions.Exit(1)
-    if result.stopped_by or result.unreadable == len(result.records) > 0:
+    if last.stopped_by or any(run.unreadable == len(run.records) > 0 for run in runs):
         raise click.exceptions.Exit(3)
 
 

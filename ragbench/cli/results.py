@@ -61,18 +61,22 @@ def summarize_command(
     """Print one table of RUNS, computed from their records; nothing is written.
 
     With --rows and --cols it is a paper's table, in which runs of one row and column are pooled.
-    Exits with 2 where a record could not be read; the others are counted all the same.
+    The repeats of a run (`ragbench eval --repeats`) are pooled first, then listed. Exits with 2
+    where a record could not be read; the others are counted all the same.
     """
     from ragbench.experiments.report.paper import paper_table
+    from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
-    from ragbench.experiments.runs.summary import reopen
+    from ragbench.experiments.runs.summary import reopen_arm
 
     if (rows is None) != (cols is None):
         raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
-    evaluations = [reopen(run) for run in runs]
+    arms = [reopen_arm(run) for run in runs]
+    evaluations = [run for arm in arms for run in arm]
     if rows is not None and cols is not None:
         print_table(paper_table(evaluations, rows, cols, metric.split(",")))
     else:
+        show(pooled_report(arms))
         show(runs_report(evaluations, by_group))
     if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)
@@ -108,15 +112,16 @@ def compare_command(
     """Compare RUNS with the first: paired differences, intervals, tests and a verdict in words.
 
     Metrics that a judge or an attribution fills can be compared once `ragbench score` has filled
-    them in all runs.
+    them in all runs. A run that was asked several times (`ragbench eval --repeats`) is compared by
+    all of its repeats, and what they are worth is said.
     """
     from ragbench.experiments.compare.paired import compare_all
     from ragbench.experiments.report.comparison import comparison_report
-    from ragbench.experiments.runs.summary import HEADLINE, reopen
+    from ragbench.experiments.runs.summary import HEADLINE, reopen_arm
     from ragbench.metrics import Method
 
     results = compare_all(
-        [reopen(run) for run in runs],
+        [reopen_arm(run) for run in runs],
         metrics=metrics or HEADLINE,
         common=common,
         method=Method(margin=margin),

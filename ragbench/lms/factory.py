@@ -29,6 +29,8 @@ from ragbench.lms.local import LocalSpec, find, sha256_of, shared_server
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 
+#: Seeds between two repeats: a sample that a program draws by number adds to the seed.
+REPEAT_SEEDS = 1_000_000
 #: What ragbench's own calls set, of the settings of an LM.
 _SAMPLING = ("temperature", "max_tokens", "top_p", "stop", "seed", "presence_penalty")
 LOCAL_MAX_TOKENS = 512
@@ -59,6 +61,7 @@ def make_lm(
     headers: Mapping[str, str] | None = None,
     ca_file: Path | None = None,
     seed: int | None = 0,
+    repeat: int = 1,
     timeout: float | None = None,
     retries: int = 4,
     price: str | None = None,
@@ -74,7 +77,8 @@ def make_lm(
     Each keyword is the option of `ragbench eval` of that name (docs/models.md). Without
     `max_tokens`, a reply has 512 of a local model and 1024 of others; without `timeout`, an attempt
     has 600 and 120 seconds. `slots` and `context` are of the local server, `rpm` and `tpm` of all
-    others.
+    others. Each `repeat` of a question has a seed of its own, and by that a place in the cache,
+    also where the server takes no seed and is sent none.
 
     Raises:
         LMSetupError: a malformed spec or price, an unknown provider, or a limit out of bounds.
@@ -90,10 +94,14 @@ def make_lm(
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
     rates = parse_price(price) if price else None
+    seeded: dict[str, Any] = {}
+    if repeat > 1:
+        seed = (seed or 0) + (repeat - 1) * REPEAT_SEEDS
+        seeded = {"seed": seed}
     if ca_file is not None:
         trust(ca_file)
     if spec.startswith(handed_over.PREFIX):
-        return _of_object(spec, cache, rates, retries, seed, patience)
+        return _of_object(spec, cache, rates, retries, seed or 0, patience, seeded)
     parsed = parse_spec(spec, api_base=api_base)
     if isinstance(parsed, LocalSpec):
         identity = _local_identity(parsed)
@@ -129,11 +137,9 @@ def make_lm(
     if _OPENAI_REASONING.match(parsed.model.rpartition("/")[2].lower()):
         # These take no temperature, and their budget must hold the reasoning too.
         least = max(_limit(max_tokens or 0) or 0, UNBOUNDED_REPLY)
-        return RagbenchLM(engine, cache=cache, max_tokens=least)
+        return RagbenchLM(engine, cache=cache, max_tokens=least, **seeded)
     if seed is not None and "seed" in able.params:
         seeded = {"seed": seed}
-    else:
-        seeded = {}
     limit = _limit(max_tokens or HOSTED_MAX_TOKENS)
     # Anthropic takes no request without one.
     engine.sends_limit = limit is not None or client.provider == "anthropic"
@@ -161,21 +167,25 @@ def _of_object(
     cache: bool,
     price: Pricing | None,
     retries: int,
-    seed: int | None,
+    seed: int,
     patience: float,
+    seeded: Mapping[str, int],
 ) -> RagbenchLM:
-    """Returns a metered LM whose every call the object that `spec` names answers."""
+    """Returns a metered LM whose every call the object that `spec` names answers.
+
+    `seeded` has the seed of a repeat, empty for the first: then the object's own stands.
+    """
     try:
         lm: dspy.BaseLM = handed_over.find(spec)
     except ConfigError as error:
         raise LMSetupError(str(error)) from None
     if isinstance(lm, RagbenchLM):
-        return lm
+        return lm.copy(**seeded) if seeded else lm
     provider, _, model = lm.model.partition("/")
     own_server = any(map(lm.kwargs.get, ("api_base", "base_url")))
     engine = MeteredEngine(
         GivenClient(lm),
-        Caller(spec, retries=retries, seed=seed or 0, breaker=Breaker(spec, patience=patience)),
+        Caller(spec, retries=retries, seed=seed, breaker=Breaker(spec, patience=patience)),
         pricing=price or Pricing({} if own_server else map_entry(provider, model)),
         capabilities=_capabilities(lm),
     )
@@ -185,6 +195,7 @@ def _of_object(
     for name in _SAMPLING:
         if stated.get(name) is not None:
             settings[name] = stated[name]
+    settings.update(seeded)
     metered = RagbenchLM(engine, cache=cache, **settings)
     metered.given = lm
     metered.history = lm.history  # which its owner looks at

@@ -121,6 +121,9 @@ class MeteredEngine:
     def _send(self, request: Request, blank: list[Response]) -> Reply[Response]:
         """Returns the reply to one request; the first blank one goes to `blank` and is retried."""
         request = self.terms.applied(request)
+        if request.config.seed is not None and "seed" not in self.supported_params:
+            # It is there to give a repeat a place of its own in the cache.
+            request = replace(request, config=replace(request.config, seed=None))
         try:
             response = _clean(self.client.complete(request), request)
             if is_empty(response) and response.finish_reason not in EVENTS:

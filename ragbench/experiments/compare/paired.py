@@ -4,15 +4,29 @@ An arm is one run, or one run for each compile seed; every difference is B minus
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.ceilings import most_of_question
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation, failed
 from ragbench.experiments.score import judge_of
-from ragbench.metrics import Comparison, Method, compare_scores, correct, get_metric, with_extremes
+from ragbench.metrics import (
+    Comparison,
+    Method,
+    Shares,
+    compare_scores,
+    correct,
+    differ_as_wholes,
+    get_metric,
+    shares,
+    spread_again,
+    with_extremes,
+)
 from ragbench.record import Record
 
 #: The runs of one arm, over the same questions.
@@ -182,13 +196,28 @@ def question(record: Record) -> str:
 
 
 @dataclass(frozen=True)
+class Noise:
+    """What asking again tells of a difference on one metric.
+
+    `a` and `b` are how far two means of that system with itself lie apart 95 times in 100, each
+    asked once; None for a side without repeats. `shares` says where the variance comes from.
+    """
+
+    a: float | None
+    b: float | None
+    shares: Shares
+
+
+@dataclass(frozen=True)
 class RunComparison:
     """Run B against run A over the same questions.
 
     `scores` has one comparison per metric, over the questions that have it in both runs, p-values
     corrected over the family (Holm); `costs` has one per measure of cost, with an interval and no
     verdict; `evidence` is that of gold passages found, None where none are known. `fixed` and
-    `broken` are the questions that B alone, or A alone, got exactly right.
+    `broken` are the questions that B alone, or A alone, got exactly right. Where a side was asked
+    several times, `a` or `b` is its first repeat, the scores are over all of `arms`, and `noise`
+    has by metric what the repeats tell.
     """
 
     a: Evaluation
@@ -198,6 +227,19 @@ class RunComparison:
     fixed: tuple[str, ...]
     broken: tuple[str, ...]
     evidence: Comparison | None = None
+    arms: tuple[Arm, Arm] = ((), ())
+    noise: Mapping[str, Noise] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[str, str]:
+        """Where each side is, and how often it was asked where that is several times."""
+        words = []
+        for run, arm in ((self.a, self.arms[0]), (self.b, self.arms[1])):
+            if len(arm) > 1:
+                words.append(f"{run.folder.parent}, {len(arm)} repeats")
+            else:
+                words.append(str(run.folder))
+        return words[0], words[1]
 
     def refused(self, gate: Gate) -> str:
         """Why `gate` refuses run B, in one line; empty where it passes.
@@ -216,7 +258,7 @@ class RunComparison:
 
 
 def compare_all(
-    runs: Sequence[Evaluation],
+    runs: Sequence[Evaluation | Arm],
     *,
     metrics: Sequence[str] = HEADLINE,
     common: bool = False,
@@ -224,36 +266,89 @@ def compare_all(
 ) -> list[RunComparison]:
     """Compare each further run with the first, all p-values corrected as one family.
 
-    `common` leaves out questions that only one of two runs has. Questions count by their clusters.
-    CompareError where they are over other data or questions, or were judged by different models.
+    A run that was asked several times is given by its repeats. `common` leaves out questions that
+    only one of two runs has. Questions count by their clusters.
+
+    Raises:
+        CompareError: they are over other data or questions, or were judged by different models.
     """
     if len(runs) < 2:
         raise CompareError("give two runs or more; the first is the baseline")
-    first = runs[0]
+    arms = [[run] if isinstance(run, Evaluation) else run for run in runs]
     method = method or Method()
-    for run in runs:
-        read_for(run, metrics)
-    pairs = [_compared(first, run, metrics, common, method) for run in runs[1:]]
+    for arm in arms:
+        for run in arm:
+            read_for(run, metrics)
+    pairs = [_compared(arms[0], arm, metrics, common, method) for arm in arms[1:]]
     family = iter(correct([c for pair in pairs for c in pair.scores.values()]))
     return [replace(pair, scores={name: next(family) for name in pair.scores}) for pair in pairs]
 
 
 def _compared(
-    a: Evaluation, b: Evaluation, metrics: Sequence[str], common: bool, method: Method
+    a: Arm, b: Arm, metrics: Sequence[str], common: bool, method: Method
 ) -> RunComparison:
-    qids = shared_questions(a, b, common=common)
-    method = replace(method, clusters=clusters_of(a.records.only(qids)))
-    known = EVIDENCE not in metrics and _have(EVIDENCE, (a, b), qids)
-    right_a, right_b = mostly_right([a], qids), mostly_right([b], qids)
+    shared: set[str] | None = None
+    for run in (*a[1:], *b):
+        qids = shared_questions(a[0], run, common=common)
+        shared = set(qids) if shared is None else shared & set(qids)
+    qids = sorted(shared or ())
+    clusters = clusters_of(a[0].records.only(qids))
+    method = replace(method, clusters=clusters)
+    known = EVIDENCE not in metrics and _have(EVIDENCE, (*a, *b), qids)
+    right_a, right_b = mostly_right(a, qids), mostly_right(b, qids)
+    scores = {}
+    noise = {}
+    for name in metrics:
+        # Repeats are nested in questions, unless they differ as wholes.
+        level = any(_differs(arm, name, qids, clusters) for arm in (a, b))
+        scores[name] = compare_arms(a, b, name, qids, replace(method, random_seeds=level))
+        found = _noise(a, b, name, qids, scores[name])
+        if found is not None:
+            noise[name] = found
     return RunComparison(
-        a,
-        b,
-        scores={name: compare_arms([a], [b], name, qids, method) for name in metrics},
+        a[0],
+        b[0],
+        scores=scores,
         costs={
-            name: cost_difference([a], [b], qids, measure, method.clusters)
+            name: cost_difference(a, b, qids, measure, clusters)
             for name, measure in MEASURES.items()
         },
         fixed=tuple(q for q in qids if q in right_b - right_a),
         broken=tuple(q for q in qids if q in right_a - right_b),
-        evidence=compare_arms([a], [b], EVIDENCE, qids, method) if known else None,
+        evidence=compare_arms(a, b, EVIDENCE, qids, method) if known else None,
+        arms=(a, b),
+        noise=noise,
     )
+
+
+def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], NDArray[np.float64]]:
+    """The questions of `qids` that every run has a score of, and those `(runs, questions)`."""
+    sides = [run.records.only(qids).column(get_metric(metric).score) for run in arm]
+    scored = []
+    rows = []
+    for qid in qids:
+        row = [score for side in sides if (score := side[qid]) is not None]
+        if len(row) == len(sides):
+            scored.append(qid)
+            rows.append(row)
+    return scored, np.array(rows, dtype=np.float64).reshape(len(rows), len(arm)).T
+
+
+def _differs(arm: Arm, metric: str, qids: Sequence[str], clusters: Mapping[str, Hashable]) -> bool:
+    scored, scores = matrix(arm, metric, qids)
+    names = [clusters[qid] for qid in scored] if clusters else None
+    return differ_as_wholes(scores, names)
+
+
+def _noise(a: Arm, b: Arm, metric: str, qids: Sequence[str], c: Comparison) -> Noise | None:
+    """What repeats tell of a difference; None without any, and where no interval can be given."""
+    before, after = columns(a, b, metric, qids)
+    left = np.array(list(before.values())).T
+    right = np.array(list(after.values())).T
+    if c.estimate is None:
+        return None
+    parts = shares(left, right, c.estimate)
+    if parts is None:
+        return None
+    again = [spread_again(side) if len(side) > 1 else None for side in (left, right)]
+    return Noise(again[0], again[1], parts)

@@ -72,8 +72,9 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in identity.items():
         if (name.endswith("_file") or name == "policy") and value is not None:
             identity[name] = _hashed(value, _file)
-    if identity["votes"] == 1:
-        del identity["votes"]
+    for name in ("votes", "repeat"):
+        if identity[name] == 1:
+            del identity[name]
     used = (item for item in identity.items() if item[1] is not None and item[1] is not False)
     return {name: value for name, value in used if value not in ("", {}, [])}
 

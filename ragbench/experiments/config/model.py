@@ -79,6 +79,12 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
     seed: Annotated[int, Option(group="run")] = Field(
         42, ge=0, description="seed of the run: of the LM, and of the splits without --split-seed"
     )
+    repeat: Annotated[int, Option(group="repeat")] = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="which time the questions are asked: each has replies and seeds of its own",
+    )
     out: Annotated[
         Path | None, Option(group="run", default="a name made from the settings", incidental=True)
     ] = Field(None, description="folder to write to")

@@ -17,7 +17,8 @@ from ragbench.experiments.compare.verdicts import (
     Verdict,
 )
 from ragbench.experiments.recommend import Advice
-from ragbench.experiments.report.names import label_runs, name_of_system
+from ragbench.experiments.report.names import name_of_system
+from ragbench.experiments.report.repeats import label_arms, noise_lines
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import evidence_lines, measured, money
 from ragbench.experiments.routers import RouterAdvice
@@ -50,7 +51,7 @@ FOR_MACHINES = (
 def comparison_report(results: Sequence[RunComparison]) -> Report:
     """What is shown of each run against the first; then scores and costs."""
     base = results[0].a
-    first, *others = label_runs([base, *(result.b for result in results)])
+    first, *others = label_arms([results[0].arms[0], *(result.arms[1] for result in results)])
     named = list(zip(others, results, strict=True))
     for name, result in named:
         shown = []
@@ -58,11 +59,12 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
             shown.append(f"{metric} {gain_words(c)} {c.verdict.partition(' (')[0]}")
         n = max(c.n for c in result.scores.values())
         yield f"{name} against {first}: {'; '.join(shown)} ({n} questions)"
-    yield f"A: {first}, {base.folder}"
+    yield f"A: {first}, {results[0].places[0]}"
     for name, result in named:
-        yield f"B: {name}, {result.b.folder}"
+        yield f"B: {name}, {result.places[1]}"
         yield from (f"  {metric}: {sentence(c)}" for metric, c in result.scores.items())
         yield from memory_lines(result)
+        yield from noise_lines(result)
     several = (Column("run", "B"),) if len(results) > 1 else ()
     yield _scores(named, several)
     yield from cluster_line([c for result in results for c in result.scores.values()])

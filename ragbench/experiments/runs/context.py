@@ -240,6 +240,7 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
         max_tokens=config.reply_tokens,
         cache=config.cache,
         seed=config.seed,
+        repeat=config.repeat,
         timeout=config.timeout,
         headers=config.header if main else None,
         ca_file=config.ca_file,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ragbench.experiments.runs.clusters import clusters_of, varies_with
-from ragbench.experiments.store import RunCard, RunFolder, StoredRecords
+from ragbench.experiments.store import RunCard, RunFolder, StoredRecords, is_run
 from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
 from ragbench.record import LM_KINDS, Failure, Record, Totals, add_up, billed
 
@@ -298,6 +298,21 @@ def reopen(folder: Path) -> Evaluation:
         RunError: it is not a run folder.
     """
     return Evaluation.of(RunFolder(folder))
+
+
+def reopen_arm(folder: Path) -> list[Evaluation]:
+    """The runs in `folder`: its repeats `r1`, `r2`, ... in their order, or the one that it is.
+
+    Raises:
+        RunError: it holds neither.
+    """
+    numbered = []
+    for path in folder.glob("r*"):
+        if path.name[1:].isdigit() and is_run(path):
+            numbered.append((int(path.name[1:]), path))
+    if is_run(folder) or not numbered:
+        return [reopen(folder)]
+    return [reopen(path) for _, path in sorted(numbered)]
 
 
 def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:

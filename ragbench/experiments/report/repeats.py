@@ -1,0 +1,114 @@
+"""Systems that were asked several times, as people read them: one row each, repeats pooled."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ragbench.experiments.compare.paired import Arm, Noise, RunComparison, compare_arms, matrix
+from ragbench.experiments.compare.spending import per_question
+from ragbench.experiments.report.names import label_runs
+from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.summary import HEADLINE
+from ragbench.metrics import Method, differ_as_wholes, get_metric, repeated
+
+_COLUMNS = (
+    Column("program"),
+    Column("repeats", kind="count"),
+    Column("n", kind="count", drop=3),
+    Column("em", "EM", "score", interval=True),
+    Column("always", "pass^R", "score", interval=True),
+    Column("ever", "pass@R", "score", interval=True, drop=1),
+    Column("f1", "F1", "score", interval=True),
+    Column("noise", "noise of EM", "score", drop=4),
+    Column("failed", kind="count", drop=6),
+    Column("calls", kind="amount", drop=5),
+    Column("tokens", kind="amount", drop=5),
+    Column("cost_usd", "cost $", "usd", drop=2),
+)
+LEGEND = (
+    "EM and F1 are means over questions and repeats; pass^R: exactly right every time, pass@R: at "
+    "least once; noise of EM: the standard deviation of one repeat, the questions being the same; "
+    "calls, tokens and cost are per question and repeat"
+)
+
+
+def pooled_report(arms: Sequence[Arm]) -> Report:
+    """The table of arms where one was asked several times; nothing where none was."""
+    if any(len(arm) > 1 for arm in arms):
+        yield pooled_table(arms, label_arms(arms))
+
+
+def label_arms(arms: Sequence[Arm]) -> list[str]:
+    """A name for each arm, as `label_runs` has it; a folder in it is that of all repeats."""
+    labels = []
+    for arm, label in zip(arms, label_runs([arm[0] for arm in arms]), strict=True):
+        folder = arm[0].folder
+        if len(arm) > 1 and label.endswith(f", {folder.name}"):
+            label = f"{label.removesuffix(folder.name)}{folder.parent.name}"
+        labels.append(label)
+    return labels
+
+
+def pooled_table(arms: Sequence[Arm], labels: Sequence[str]) -> Table:
+    """A row for each arm, over the questions that all of its runs have."""
+    rows = []
+    notes = [LEGEND]
+    for label, arm in zip(labels, arms, strict=True):
+        row, whole = _row(arm)
+        rows.append({"program": label, **row})
+        if whole:
+            notes.append(f"{label}: {whole}")
+    return Table("repeats", _COLUMNS, rows, notes=notes)
+
+
+def _row(arm: Arm) -> tuple[dict[str, Any], str]:
+    """The row of an arm, and a warning where its repeats differ as wholes."""
+    qids = sorted(set.intersection(*(set(run.records) for run in arm)))
+    clusters = clusters_of(arm[0].records.only(qids))
+    row: dict[str, Any] = {"repeats": len(arm), "n": len(qids)}
+    warning = ""
+    for name in HEADLINE:
+        metric = get_metric(name)
+        scored, scores = matrix(arm, name, qids)
+        names = [clusters[qid] for qid in scored] if clusters else None
+        level = differ_as_wholes(scores, names)
+        method = Method(clusters=clusters, random_seeds=level)
+        c = compare_arms(arm, arm, name, qids, method)
+        row |= with_interval(name, c.mean_b, c.interval_b)
+        if level:
+            means = ", ".join(f"{mean:.3f}" for mean in scores.mean(axis=1))
+            warning = f"repeats differ by more than chance ({name} {means}): were all asked alike?"
+        if name == "em":
+            of = repeated(scores, metric.score_range, clusters=names)
+            row |= with_interval("always", of.always, of.always_interval)
+            row |= with_interval("ever", of.ever, of.ever_interval)
+            row["noise"] = of.noise if len(arm) > 1 else None
+    row |= {
+        "failed": sum(run.summary.failed for run in arm),
+        "calls": per_question(arm, "calls"),
+        "tokens": per_question(arm, "prompt_tokens", "completion_tokens"),
+        "cost_usd": per_question(arm, "cost_usd"),
+    }
+    return row, warning
+
+
+def noise_lines(result: RunComparison) -> list[str]:
+    """How much of each difference is noise of a system with itself, and what would narrow it."""
+    return [f"  {metric}: {_words(noise)}" for metric, noise in result.noise.items()]
+
+
+def _words(noise: Noise) -> str:
+    sides = []
+    for name, again in (("A", noise.a), ("B", noise.b)):
+        if again is not None:
+            sides.append(f"{name} differs from itself, asked once more, by up to {again:.3f}")
+    parts = noise.shares
+    if parts.pays_more == "questions":
+        pays = "more questions pay more than more repeats"
+    else:
+        pays = "more repeats pay as much as more questions"
+    return (
+        f"{'; '.join(sides)}; repeats make {parts.of_repeats:.0%} of the variance of B - A: {pays} "
+        f"(±{parts.half:.3f} now, ±{parts.twice_questions:.3f} with twice the questions, "
+        f"±{parts.twice_repeats:.3f} with twice the repeats)"
+    )

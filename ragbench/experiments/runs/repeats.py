@@ -1,0 +1,47 @@
+"""The questions of a run asked again: a folder `r1`, `r2`, ... for each repeat, pooled by readers.
+
+Each repeat is a run of its own, whose identity has its number, with seeds and cached replies of its
+own; the first is the plain run and shares the cache with it. The index is one for all of them.
+"""
+
+from pathlib import Path
+
+from ragbench.errors import RunError
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.runs.context import RunContext, ready
+from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import is_run
+from ragbench.experiments.watch import SILENT, Watch
+
+
+def repeat_configs(config: RunConfig, repeats: int) -> list[RunConfig]:
+    """The config of each repeat; that of a single one is `config` itself.
+
+    Raises:
+        RunError: the folder holds a run already, beside which repeats would be lost.
+    """
+    if repeats == 1:
+        return [config]
+    folder = config.out or Path("runs") / f"{config.name()}-repeats"
+    if is_run(folder):
+        raise RunError(f"{folder} holds a single run; give --repeats another --out")
+    return [
+        config.but(repeat=number, out=folder / f"r{number}") for number in range(1, repeats + 1)
+    ]
+
+
+def evaluate_repeats(
+    config: RunConfig, repeats: int, *, like: RunContext | None = None, watch: Watch = SILENT
+) -> list[Evaluation]:
+    """Run every repeat of `config`, or continue them; ends with one that a limit stopped."""
+    runs = []
+    for number, each in enumerate(repeat_configs(config, repeats), start=1):
+        run_context = ready(each, like=like)
+        like = like or run_context
+        title = f"repeat {number} of {repeats}" if repeats > 1 else None
+        run = evaluate(each, like=run_context, watch=watch, title=title)
+        runs.append(run)
+        if run.stopped_by:
+            break
+    return runs

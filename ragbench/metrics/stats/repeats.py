@@ -1,0 +1,130 @@
+"""Questions that are asked several times: two variances, and which of them is worth money.
+
+A score varies with the question and, for one question, with the time that it is asked. The number
+of a repeat says nothing across questions, so that repeats are nested in questions: the mean of a
+question over its repeats carries both variances, and the interval over questions (or clusters) is
+the interval over both. Where repeats differ as wholes, by more than their questions explain (the F
+test of the two-way analysis of variance), such as where a server was changed between them, they are
+crossed with the questions instead, as seeds of a compile are.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from ragbench.metrics.stats.estimates import (
+    LEAST_SEEDS,
+    Bounds,
+    Floats,
+    Interval,
+    MeanEstimate,
+    estimate_mean,
+    p_seeds_alike,
+)
+from ragbench.metrics.stats.power import ALPHA, t_quantile
+
+_Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """One system asked `repeats` times; rates in [0, 1], each with its 95 % interval or None.
+
+    `always` (pass^R) is the share of questions with the best score every time, `ever` (pass@R) with
+    it at least once; both are None for a metric without a best score. `noise` is the standard
+    deviation of the mean of one repeat that the repeats alone make, the questions being the same.
+    """
+
+    repeats: int
+    always: float | None
+    always_interval: Interval | None
+    ever: float | None
+    ever_interval: Interval | None
+    noise: float
+
+
+def repeated(
+    scores: Floats,
+    score_range: Bounds,
+    *,
+    higher_is_better: bool = True,
+    clusters: Sequence[Hashable] | None = None,
+) -> Repeated:
+    """What `scores` `(repeats, questions)` say of one system asked again."""
+    always = ever = None
+    intervals: list[Interval | None] = [None, None]
+    if score_range is not None:
+        best = score_range[1] if higher_is_better else score_range[0]
+        right = scores == best
+        shares = [right.all(axis=0), right.any(axis=0)]
+        always = float(shares[0].mean())
+        ever = float(shares[1].mean())
+        for place, share in enumerate(shares):
+            estimate = estimate_mean(share, (0.0, 1.0), clusters)
+            if estimate is not None:
+                intervals[place] = estimate.interval()
+    noise = math.sqrt(variance_of_one(scores))
+    return Repeated(len(scores), always, intervals[0], ever, intervals[1], noise)
+
+
+def variance_of_one(scores: Floats) -> float:
+    """The variance of the mean of one repeat over `scores` `(repeats, questions)`; 0 for one."""
+    if len(scores) < 2:
+        return 0.0
+    within = scores.var(axis=0, ddof=1)
+    return float(within.sum()) / scores.shape[1] ** 2
+
+
+def differ_as_wholes(scores: Floats, clusters: Sequence[Hashable] | None = None) -> bool:
+    """Whether repeats `(repeats, questions)`, three or more, differ in level, not by chance."""
+    return len(scores) >= LEAST_SEEDS and p_seeds_alike(scores, clusters) <= ALPHA
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Where the variance of a difference comes from, and what would narrow its 95 % interval.
+
+    `of_repeats` in [0, 1] is the share that the repeats make. `half` is half the width of the
+    interval as it is; `twice_questions` and `twice_repeats` are what it would be with twice as many
+    of either, at the same price each.
+    """
+
+    of_repeats: float
+    half: float
+    twice_questions: float
+    twice_repeats: float
+
+    @property
+    def pays_more(self) -> str:
+        """What to buy: for the same calls, more questions are never worse than more repeats.
+
+        "either" is where repeats come within 10 % of it.
+        """
+        if self.twice_repeats <= 1.1 * self.twice_questions:
+            return "either"
+        return "questions"
+
+
+def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
+    """The shares of the variance of `estimate`, the mean of b minus a; None without repeats.
+
+    Both are `(repeats, questions)`. An arm that was asked once has no noise of its own that could
+    be told from that of the questions.
+    """
+    if max(len(a), len(b)) < 2 or estimate.standard_error <= 0:
+        return None
+    whole = estimate.standard_error**2
+    of_repeats = variance_of_one(a) / len(a) + variance_of_one(b) / len(b)
+    of_repeats = min(whole, of_repeats)
+    quantile = t_quantile(0.975, estimate.df)
+    return Shares(
+        of_repeats=of_repeats / whole,
+        half=quantile * math.sqrt(whole),
+        twice_questions=quantile * math.sqrt(whole / 2),
+        twice_repeats=quantile * math.sqrt(whole - of_repeats / 2),
+    )
+
+
+def spread_again(scores: Floats) -> float:
+    """How far two means of one system with itself lie apart, 95 times in 100, asked once each."""
+    return _Z95 * math.sqrt(2 * variance_of_one(scores))

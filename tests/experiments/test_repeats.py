@@ -1,0 +1,139 @@
+"""`--repeats`: every question asked again, with replies of its own, and pooled by what reads it."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.experiments.runs.summary import reopen_arm
+from ragbench.experiments.store import RunFolder
+from tests.experiments.scored_runs import answered, make_run
+from tests.fake_server import FakeServer, Hit, plausible
+from tests.kills import write_questions
+from tests.wire import ask, lm_at
+
+N = 6
+
+
+def moody(hit: Hit) -> str:
+    """Right for the seed of the first time alone: "elsewhere" for every other."""
+    number = hit.prompt.rpartition("Which town number ")[2].split(" ")[0]
+    right = hit.body.get("seed") == 42
+    return plausible(hit).replace("some answer", f"Town {number}" if right else "elsewhere")
+
+
+@pytest.fixture
+def moods() -> Iterator[FakeServer]:
+    with FakeServer(moody) as running:
+        yield running
+
+
+def arguments(folder: Path, server: FakeServer, *more: object) -> list[object]:
+    questions = write_questions(folder, 3 * N)
+    return [
+        "eval", "--program", "vanilla", "--dataset", "jsonl", "--data-file", questions,
+        "--split", "test", "--limit", N, "--lm", "openai/fake", "--api-base", server.url,
+        "--out", folder / "run", *more,
+    ]  # fmt: skip
+
+
+def cells(out: str, first: str) -> dict[str, str]:
+    """The cells of the row that begins with `first`, by the headings of its table."""
+    lines = out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith(f"| {first} "))
+    while not lines[at - 1].startswith("|--"):
+        at -= 1
+    row = next(line for line in lines[at:] if line.startswith(f"| {first} "))
+    names, values = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in (lines[at - 2], row)
+    )
+    return dict(zip(names, values, strict=True))
+
+
+def test_every_repeat_asks_anew_is_kept_apart_and_is_pooled(
+    moods: FakeServer, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    code, out, err = command(*arguments(tmp_path, moods, "--repeats", 3))
+    assert code == 0, err
+    assert len(moods.hits) == 3 * N
+    assert sorted({hit.body["seed"] for hit in moods.hits}) == [42, 1_000_042, 2_000_042]
+    arm = reopen_arm(tmp_path / "run")
+    assert [run.card.identity.get("repeat") for run in arm] == [None, 2, 3]
+    assert [len(run.records) for run in arm] == [N, N, N]
+    row = cells(out, "vanilla")
+    assert (row["repeats"], row["n"]) == ("3", str(N))
+    assert row["EM"].startswith("0.333")
+    assert row["pass^R"].startswith("0.000")
+    assert row["pass@R"].startswith("1.000")
+
+    again = command(*arguments(tmp_path, moods, "--repeats", 3))  # asks nothing twice
+    assert (again[0], len(moods.hits)) == (0, 3 * N)
+    plain = arguments(tmp_path, moods)
+    plain[plain.index(tmp_path / "run")] = tmp_path / "plain"
+    assert command(*plain)[0] == 0  # the first repeat is the plain run
+    assert len(moods.hits) == 3 * N
+
+
+def test_repeats_are_not_put_beside_a_single_run(
+    moods: FakeServer, tmp_path: Path, command: Any
+) -> None:
+    assert command(*arguments(tmp_path, moods))[0] == 0
+    code, _, err = command(*arguments(tmp_path, moods, "--repeats", 2))
+    assert code == 2
+    assert "holds a single run; give --repeats another --out" in err
+
+
+def test_a_repeat_has_a_place_in_the_cache_where_no_seed_is_sent(moods: FakeServer) -> None:
+    lms = [lm_at(moods, cache=True, repeat=repeat) for repeat in (1, 2, 2)]
+    for lm in lms:
+        lm.metered.supported_params = frozenset({"temperature", "max_tokens"})
+        ask(lm)
+    assert len(moods.hits) == 2
+    assert "seed" not in moods.hits[1].body
+
+
+def arm(folder: Path, share: float, seed: int, *, repeats: int = 3, questions: int = 60) -> Path:
+    """Repeats of a system that is right on a `share` of its questions, by chance each time."""
+    rng = random.Random(seed)
+    for number in range(1, repeats + 1):
+        rows = []
+        for n in range(questions):
+            answer = "Norway" if rng.random() < share else "Chad"
+            rows.append(answered(f"q{n:03}", answer, extra={"cluster": f"c{n}"}))
+        make_run(folder / f"r{number}", rows)
+    return folder
+
+
+def test_compare_takes_all_repeats_and_says_what_they_are_worth(
+    tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    a, b = arm(tmp_path / "a", 0.4, 1), arm(tmp_path / "b", 0.6, 2)
+    code, out, err = command("compare", a, b, "--metric", "em")
+    assert code == 0, err
+    means = []
+    for folder in (a, b):
+        for run in reopen_arm(folder):
+            records = RunFolder(run.folder).records.values()
+            means.append(sum(record.answer == "Norway" for record in records) / 60)
+    row = cells(out, "em")
+    difference = sum(means[3:]) / 3 - sum(means[:3]) / 3
+    assert row["B - A"].startswith(f"{difference:+.3f}")
+    assert f"A: vanilla, a, {a}, 3 repeats" in " ".join(out.split())
+    assert "A differs from itself, asked once more, by up to 0.1" in out
+    assert "more repeats pay as much as more questions" in out
+    single = command("compare", a / "r1", b / "r1", "--metric", "em")[1]
+    assert "differs from itself" not in single
+
+
+def test_repeats_that_differ_as_wholes_are_named(tmp_path: Path, command: Any) -> None:
+    folder = tmp_path / "moved"
+    for number, right in enumerate((50, 10, 50), start=1):
+        rows = [answered(f"q{n:03}", "Norway" if n < right else "Chad",
+                         extra={"cluster": f"c{n}"}) for n in range(60)]  # fmt: skip
+        make_run(folder / f"r{number}", rows)
+    out = " ".join(command("summarize", folder)[1].split())
+    assert "repeats differ by more than chance" in out
