@@ -25,7 +25,7 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
                            help="Allow a model to judge its own answers.")  # fmt: skip
 
 repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, group="Run",
-                        help="Times that every question is asked.")  # fmt: skip
+                        help="Times that every question is asked, from --repeat on.")  # fmt: skip
 
 
 @command(
@@ -49,6 +49,7 @@ repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, gr
 @shared.answering_options
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
+@shared.repeat_option
 @repeats_option
 @by_group_option
 @shared.spread_options

@@ -110,6 +110,7 @@ _RUN_FIELDS = [
     if option_of(field).group in _TITLES and name not in LMConfig.model_fields
 ]
 seed_option = stack(*field_options(RunConfig, "Run", only=["seed"]))
+repeat_option = stack(*field_options(RunConfig, "Run", only=["repeat"]))
 spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."

@@ -29,7 +29,8 @@ def test_one_asking_has_no_noise_of_its_own() -> None:
     assert variance_of_one(once) == 0
     assert repeated(once, (0.0, 1.0)).always == repeated(once, (0.0, 1.0)).ever
     c = compare_scores({"a": 1.0, "b": 0.0, "c": 1.0}, {"a": 0.0, "b": 0.0, "c": 1.0})
-    assert c.estimate and shares(once, once, c.estimate) is None
+    assert c.estimate
+    assert shares(once, once, c.estimate) is None
 
 
 @pytest.mark.parametrize(

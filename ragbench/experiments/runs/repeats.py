@@ -16,19 +16,20 @@ from ragbench.experiments.watch import SILENT, Watch
 
 
 def repeat_configs(config: RunConfig, repeats: int) -> list[RunConfig]:
-    """The config of each repeat; that of a single one is `config` itself.
+    """The config of each repeat, from that of `config` on; of a single one it is `config` itself.
 
     Raises:
         RunError: the folder holds a run already, beside which repeats would be lost.
     """
     if repeats == 1:
         return [config]
-    folder = config.out or Path("runs") / f"{config.name()}-repeats"
+    folder = config.out or Path("runs") / f"{config.but(repeat=1).name()}-repeats"
     if is_run(folder):
         raise RunError(f"{folder} holds a single run; give --repeats another --out")
-    return [
-        config.but(repeat=number, out=folder / f"r{number}") for number in range(1, repeats + 1)
-    ]
+    configs = []
+    for number in range(config.repeat, config.repeat + repeats):
+        configs.append(config.but(repeat=number, out=folder / f"r{number}"))
+    return configs
 
 
 def evaluate_repeats(
