@@ -74,8 +74,8 @@ def variance_of_one(scores: Floats) -> float:
     """The variance of the mean of one repeat over `scores` `(repeats, questions)`; 0 for one."""
     if len(scores) < 2:
         return 0.0
-    within = scores.var(axis=0, ddof=1)
-    return float(within.sum()) / scores.shape[1] ** 2
+    within: Floats = scores.var(axis=0, ddof=1)
+    return float(within.sum()) / float(scores.shape[1]) ** 2
 
 
 def differ_as_wholes(scores: Floats, clusters: Sequence[Hashable] | None = None) -> bool:
