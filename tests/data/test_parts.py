@@ -63,6 +63,27 @@ def test_split_sizes_and_order():
     assert len(everything.examples["test"]) == 20
 
 
+def test_questions_that_share_a_sub_question_alone_are_in_one_split():
+    shared = {"question": "Who wrote Red Sky?", "answer": "Ann Lee"}
+    examples = []
+    for n in range(60):
+        step = shared if n < 8 else {"question": f"Who wrote book {n}?", "answer": f"Writer {n}"}
+        examples.append(
+            make_example(
+                qid=f"q{n}", question=f"question {n}", answers=["x"], decomposition=[step],
+                gold_pids=[f"p{n}"],
+            )
+        )  # fmt: skip
+    for seed in range(3):
+        made = split_examples(examples, seed=seed, fractions=SHARES)
+        places = {e.qid: name for name, part in made.examples.items() for e in part}
+        assert len({places[f"q{n}"] for n in range(8)}) == 1
+    made = split_examples(examples, seed=0, fractions=SHARES, assigned={"q0": "test"})
+    assert made.overlapping == 7  # linked with a question of the test split
+    kept = {e.qid for part in made.examples.values() for e in part}
+    assert kept & {f"q{n}" for n in range(8)} == {"q0"}
+
+
 def test_a_set_of_everything_is_taken_apart_by_the_commonest_key():
     chain = [(f"p{i // 5}", f"p{i // 5 + 1}") for i in range(60)]
     assert len(set(linked(chain))) == 1

@@ -20,7 +20,8 @@ from ragbench.experiments.report.tables import run_report, runs_report
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import RunFolder, records
-from tests.experiments.scored_runs import study
+from tests.experiments.scored_runs import answered, make_run, study
+from tests.metrics.records import call
 
 #: Questions of a run, and records that stay parsed in these tests.
 QUESTIONS = 40
@@ -124,3 +125,18 @@ def test_totals_are_kept_not_calls(folders: list[Path], work: Counter[str]) -> N
     evaluation = reopen(folders[0])
     assert evaluation.summary.as_if.calls == QUESTIONS
     assert sum(len(record.ledger.calls) for record in run.records.values()) == QUESTIONS
+
+
+def test_the_price_of_a_run_is_that_of_its_own_model_alone(tmp_path: Path, command: Any) -> None:
+    models = ("scripted/answerer", "scripted/helper")
+    folders = []
+    for used in (models[:1], models):
+        calls = [call(model=model, cost_usd=None) for model in used]
+        ledger = {"calls": calls, "path": {"calls": 1, "latency_s": 0.5}}
+        rows = [answered("q1", "Norway", ledger=ledger)]
+        folders.append(make_run(tmp_path / str(len(used)), rows, price="in=10,out=100"))
+    totals = [reopen(folder).summary.as_if.cost_usd for folder in folders]
+    assert totals == [pytest.approx(0.002), None]
+    said = [command("summarize", folder)[1] for folder in folders]
+    assert "110 tokens, 0.0020 $" in said[0]
+    assert "220 tokens, unknown $" in said[1]

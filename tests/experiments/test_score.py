@@ -174,6 +174,15 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
     assert len(aliases) == (protocol.golds == "first")
 
 
+def test_arag_takes_the_first_of_the_gold_answers_alone() -> None:
+    records = [answered("q1", "the Kingdom", answers=["Norway", "Kingdom"])]
+    found = apply(get_protocol("arag"), card(data=CARD["data"]), records, {})["scores"]
+    assert found["Cont-Acc"]["mean"] == 0.0
+    first = [replace(records[0], answers=["Kingdom", "Norway"])]
+    found = apply(get_protocol("arag"), card(data=CARD["data"]), first, {})["scores"]
+    assert found["Cont-Acc"]["mean"] == 1.0
+
+
 def test_arag_divides_by_what_is_not_blank_and_linearrag_by_all() -> None:
     blank = [answered("q5", "noanswer"), answered("q6", " ")]  # dropped; the failed one is wrong
     found = apply(get_protocol("arag"), card(data=CARD["data"]), [*four(), *blank], {})["scores"]

@@ -74,6 +74,26 @@ def test_calls_without_a_record_were_billed_all_the_same(tmp_path: Path) -> None
     assert len(list(billed_calls(tmp_path / DATABASE))) == 3
 
 
+def test_a_call_that_ends_after_its_record_was_written_is_billed(tmp_path: Path) -> None:
+    with Store(tmp_path, card()) as store:
+        store.file_call("q1", Call("m", prompt_tokens=3))
+        store.write(answered("q1", "a"))
+        store.file_call("q1", Call("m", prompt_tokens=7))  # was under way at a kill
+    assert [call.prompt_tokens for call in RunFolder(tmp_path).lost_calls()] == [7]
+    assert sum(call.prompt_tokens for call in RunFolder(tmp_path).billed_calls()) == 107
+
+
+def test_scores_go_to_the_answer_and_not_to_a_later_record_that_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
+    folder = make_run(tmp_path / "run", [answered("q1", "Norway"), replace(cut, qid="q1")])
+    with Store(folder, card()) as store:
+        store.write_scores({"q1": {"scores": {"judge": 0.5}}})
+    assert RunFolder(folder).scores() == {"q1": {"judge": 0.5}}
+    assert query(folder, "SELECT record FROM scores") == [(1,)]
+
+
 def test_texts_are_kept_once_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdefghijklmnop")
     with Store(tmp_path) as store:

@@ -120,6 +120,16 @@ def test_no_call_without_a_price_slips_through_a_limit_on_cost() -> None:
         ask(ScriptedLM(reply, price=None))
 
 
+def test_a_call_of_unknown_cost_took_what_was_held_for_it() -> None:
+    with spending(Limits(cost=1)) as spent:
+        with Scope.current().reserved(Amount(1, 100, 0.6)) as made:
+            made.take(tokens=5, cost=None)
+        assert (spent.total.tokens, spent.total.cost) == (5, 0.6)
+        refused = pytest.raises(LimitReachedError, match="--max-cost")
+        with refused, Scope.current().reserved(Amount(1, 100, 0.6)):
+            pass
+
+
 def test_a_dead_lm_is_told_rather_than_a_limit() -> None:
     def work() -> None:
         with spending(Limits(calls=9)):

@@ -72,8 +72,22 @@ def test_evidence_by_hand() -> None:
     said = [["red sky", "author", "Ann  Lee."], ["Oslo", "country", "Norway"], "not a triple"]
     sample = record(extra={"evidences": gold}, facts=said, citations=GOLD)
     assert score("evidence_precision", sample) == score("evidence_recall", sample) == 0.5
+    assert score("evidence_em", sample) == 0.0  # one right and one wrong
+    assert score("evidence_em", record(extra={"evidences": gold}, facts=gold)) == 1.0
     assert score("joint_f1", sample) == 0.5
     assert score("joint_em", sample) == 0.0
     assert score("evidence_f1", record(extra={"evidences": gold})) is None
     assert score("evidence_f1", replace(failure(), extra={"evidences": gold})) == 0.0
     assert score("evidence_f1", record(facts=said)) is None
+
+
+def test_a_gold_sentence_that_the_data_name_twice_counts_once() -> None:
+    twice = record(support=[["Ann Lee", 1], ["Ann Lee", 1], ["Oslo", 0]], citations=[["Oslo", 0]])
+    assert score("sp_recall", twice) == 0.5
+    assert score("sp_f1", twice) == pytest.approx(2 / 3)
+
+
+def test_the_answer_of_a_joint_score_may_be_any_alias() -> None:
+    named = record("the Kingdom", answers=["Norway", "Kingdom", "Norge"], citations=GOLD)
+    assert score("joint_em", named) == score("joint_f1", named) == 1.0
+    assert score("joint_em", replace(named, answer="Sweden")) == 0.0
