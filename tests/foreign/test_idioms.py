@@ -5,14 +5,20 @@ and the scores are equal, or the row says what is not, and why.
 """
 
 import asyncio
+import pickle
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import dspy
+import numpy as np
 import pytest
+from dspy.adapters.baml_adapter import BAMLAdapter
+from dspy.primitives.code_interpreter import FinalOutput
 
 import ragbench as rb
 from tests.fake_server import FakeServer
@@ -97,17 +103,85 @@ def predict() -> dspy.Module:
     return dspy.Predict("question -> answer")
 
 
+def vectors(texts: list[str]) -> Any:
+    """A vector of each text: how often it has each of three letters."""
+    return np.array([[text.count(letter) + 1.0 for letter in "rlk"] for text in texts])
+
+
+def nearest(url: str) -> dspy.Module:
+    """Demonstrations chosen for each question by dspy.KNN."""
+    known = [dspy.Example(question=f"Which {n} is it?", answer=n) for n in ("river", "lake")]
+    trainset = [example.with_inputs("question") for example in known]
+    return Wrapped(by_neighbours, knn=dspy.KNN(1, trainset, dspy.Embedder(vectors)))
+
+
+def by_neighbours(module: Wrapped, question: str) -> Any:
+    """Show the nearest example."""
+    return module.ask(question=question, demos=module.parts["knn"](question=question))
+
+
+def ensemble(url: str) -> dspy.Module:
+    """Two programs of which the majority counts."""
+    programs = [predict(), dspy.ChainOfThought("question -> answer")]
+    return dspy.Ensemble(reduce_fn=dspy.majority).compile(programs)
+
+
+class Sums:
+    """An interpreter of one's own, which knows one result."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Any] = {}
+        self.output_fields: list[Any] | None = None
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
+        """The one result."""
+        return FinalOutput({"answer": "some answer"})
+
+    def __call__(self, code: str, variables: dict[str, Any] | None = None) -> Any:
+        return self.execute(code, variables)
+
+    def shutdown(self) -> None:
+        """End nothing."""
+
+
+def reloaded(url: str) -> dspy.Module:
+    """A module that was saved whole and loaded again."""
+    with tempfile.TemporaryDirectory() as folder:
+        dspy.ChainOfThought("question -> answer").save(folder, save_program=True)
+        return dspy.load(folder, allow_pickle=True)
+
+
+def pickled(url: str) -> dspy.Module:
+    """A module that went through pickle."""
+    made: dspy.Module = pickle.loads(cloudpickle.dumps(dspy.ChainOfThought("question -> answer")))
+    return made
+
+
+def usage_of(module: Wrapped, question: str) -> Any:
+    """Read what the call took, by dspy.track_usage."""
+    with dspy.track_usage() as usage:
+        answer = module.ask(question=question).answer
+    spent = [entry["completion_tokens"] for entry in usage.get_total_tokens().values()]
+    return dspy.Prediction(answer=answer, spent=spent)
+
+
 @dataclass(frozen=True)
 class Idiom:
     """How a module is made for a server at an address, and what it asks for each question."""
 
     make: Callable[[str], dspy.Module]
-    calls: int = 1
+    #: Calls for a question; None: as many as in plain DSPy.
+    calls: int | None = 1
     #: The module names its LM, so that the one of the run is not asked.
     own_lm: bool = False
     outputs: tuple[str, ...] = ()
     #: Why plain DSPy does otherwise here.
     alone: str = ""
+    #: Made for a server at an address, and of DSPy's settings.
+    adapter: Callable[[str], dspy.Adapter] | None = None
 
 
 IDIOMS = {
@@ -126,6 +200,24 @@ IDIOMS = {
     "history": Idiom(lambda url: Wrapped(with_history), outputs=("used",)),
     "trace": Idiom(lambda url: Wrapped(with_trace), outputs=("grew",)),
     "n=3": Idiom(lambda url: Wrapped(voted), calls=3),
+    "RLM": Idiom(
+        lambda url: dspy.RLM("question -> answer", max_iters=2, interpreter_factory=Sums),
+        calls=None,
+    ),
+    "KNN": Idiom(nearest),
+    "Ensemble": Idiom(ensemble, calls=2),
+    "XMLAdapter": Idiom(lambda url: predict(), calls=None, adapter=lambda url: dspy.XMLAdapter()),
+    "BAMLAdapter": Idiom(lambda url: predict(), adapter=lambda url: BAMLAdapter()),
+    "TwoStepAdapter": Idiom(
+        lambda url: predict(),
+        calls=2,
+        adapter=lambda url: dspy.TwoStepAdapter(
+            dspy.LM("openai/m", api_base=url, api_key="none", cache=False)
+        ),
+    ),
+    "dspy.load": Idiom(reloaded),
+    "pickle": Idiom(pickled),
+    "track_usage": Idiom(lambda url: Wrapped(usage_of), outputs=("spent",)),
 }
 
 
@@ -152,14 +244,20 @@ def model(server: FakeServer) -> dspy.LM:
 def test_it_asks_and_answers_as_in_plain_dspy(name: str) -> None:
     idiom = IDIOMS[name]
     devset = [dspy.Example(question=q, answer="A").with_inputs("question") for q in QUESTIONS]
-    with FakeServer() as plain, dspy.context(lm=model(plain)):
-        if not idiom.alone:
-            evaluate = dspy.Evaluate(devset=devset, metric=exact, num_threads=1)
-            result = evaluate(idiom.make(plain.url))
+    with FakeServer() as plain:
+        adapter = idiom.adapter and idiom.adapter(plain.url)
+        with dspy.context(lm=model(plain), adapter=adapter):
+            if not idiom.alone:
+                evaluate = dspy.Evaluate(devset=devset, metric=exact, num_threads=1)
+                result = evaluate(idiom.make(plain.url))
     with FakeServer() as own:
-        run = rb.evaluate(idiom.make(own.url), devset, lm=model(own), adapter="chat", cache=False)
+        adapter = idiom.adapter and idiom.adapter(own.url)
+        with dspy.context(adapter=adapter):
+            module = idiom.make(own.url)
+            run = rb.evaluate(module, devset, lm=model(own), adapter="chat", cache=False)
     assert not run.failed
-    assert len(own.hits) == idiom.calls * len(QUESTIONS)
+    if idiom.calls is not None:
+        assert len(own.hits) == idiom.calls * len(QUESTIONS)
     if idiom.alone:
         assert [record.answer for record in run.records] == ["some answer"] * 2
         return
@@ -170,7 +268,8 @@ def test_it_asks_and_answers_as_in_plain_dspy(name: str) -> None:
         assert record.answer == prediction.answer
         assert score == run.mean(exact)
         spent = record.ledger.as_if
-        assert spent.calls == idiom.calls
+        assert idiom.calls in (None, spent.calls)
+        assert spent.calls > 0
         assert spent.tokens > 0
         for output in idiom.outputs:
             assert record.extra["outputs"][output] == prediction[output]
