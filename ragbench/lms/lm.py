@@ -133,7 +133,8 @@ class MeteredEngine:
                 raise empty_reply(response.finish_reason, response.usage)
         except LM15Error as error:
             error.negotiated = self.terms.learn(error, request)
-            if usage := getattr(error, "usage", None):
+            usage = getattr(error, "usage", None)
+            if usage and (usage.input_tokens is not None or usage.output_tokens is not None):
                 sent = usage.input_tokens or 0
                 got = usage.output_tokens or 0
                 error.billed = FailedAttempts(sent, got, self._paid(usage))

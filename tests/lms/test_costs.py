@@ -86,23 +86,26 @@ def test_anthropic_counts_its_cache_apart_and_writing_to_it_costs_more(
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "times"),
     [
-        Fault("500", json={"usage": USAGE}),
-        Fault("body", json={"choices": [{"message": 7}], "usage": USAGE}),
+        (Fault("500", json={"usage": USAGE}), 2),
+        # A reply without a content is asked for once more, and no oftener.
+        (Fault("body", json={"choices": [{"message": 7}], "usage": USAGE}), 1),
     ],
 )
-def test_an_attempt_that_failed_is_filed_with_what_its_reply_says_it_took(fault: Fault) -> None:
-    script: Script = lambda hit: fault if hit.number <= 2 else plausible(hit)  # noqa: E731
+def test_an_attempt_that_failed_is_filed_with_what_its_reply_says_it_took(
+    fault: Fault, times: int
+) -> None:
+    script: Script = lambda hit: fault if hit.number <= times else plausible(hit)  # noqa: E731
     with FakeServer(script) as server, spending(Limits(tokens=10**6)) as spent:
         ledger = asked(lm_at(server, price=PRICE))
     (call,) = ledger.calls
-    assert call.failed == FailedAttempts(2000, 200, pytest.approx(0.0024))
-    assert (call.error, call.attempts) == (None, 3)
+    assert call.failed == FailedAttempts(1000 * times, 100 * times, pytest.approx(0.0012 * times))
+    assert (call.error, call.attempts) == (None, times + 1)
     assert ledger.as_if.tokens == call.prompt_tokens + call.completion_tokens
-    assert ledger.billed.tokens == ledger.as_if.tokens + 2200 == spent.total.tokens
-    assert ledger.billed.failed_tokens == 2200
-    assert ledger.billed.cost_usd == pytest.approx((call.cost_usd or 0) + 0.0024)
+    assert ledger.billed.tokens == ledger.as_if.tokens + 1100 * times == spent.total.tokens
+    assert ledger.billed.failed_tokens == 1100 * times
+    assert ledger.billed.cost_usd == pytest.approx((call.cost_usd or 0) + 0.0012 * times)
     assert spent.total.cost == pytest.approx(ledger.billed.cost_usd)
     failing = pytest.raises(dspy.LMServerError)
     with FakeServer(lambda hit: fault) as server, open_ledger() as ledger, failing:
