@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.experiments.predictions import write_predictions
 from ragbench.experiments.report.table import safe_cell
-from ragbench.experiments.store import RunFolder, check_output, write_whole
+from ragbench.experiments.store import RunFolder, check_output, repeats_in, write_whole
 from ragbench.metrics import get_metric
 from ragbench.record import Record
 
@@ -32,10 +32,15 @@ class ExportedRun:
     folder: RunFolder
     records: Sequence[Record]
     metrics: Sequence[str] = ()
+    repeat: bool = False
 
     @property
     def name(self) -> str:
-        return self.folder.path.resolve().name
+        """The name of the folder; of a repeat after that of the folder of all repeats."""
+        path = self.folder.path.resolve()
+        if self.repeat:
+            return f"{path.parent.name}/{path.name}"
+        return path.name
 
     @cached_property
     def scores(self) -> dict[str, list[float | None]]:
@@ -52,14 +57,17 @@ def _score(name: str, record: Record) -> float | None:
 
 
 def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[ExportedRun]:
-    """The runs in `folders`; reading writes nothing."""
+    """The runs in `folders`, all repeats of one among them; reading writes nothing."""
     for name in metrics:
         get_metric(name)
     runs = []
-    for path in folders:
-        folder = RunFolder(path)
-        folder.card  # noqa: B018  # it is a run, or this raises
-        runs.append(ExportedRun(folder, list(folder.records.values()), metrics))
+    for given in folders:
+        repeats = repeats_in(given)
+        for path in repeats or [given]:
+            folder = RunFolder(path)
+            folder.card  # noqa: B018  # it is a run, or this raises
+            records = list(folder.records.values())
+            runs.append(ExportedRun(folder, records, metrics, repeat=bool(repeats)))
     return runs
 
 
@@ -83,7 +91,12 @@ class Column(NamedTuple):
 COLUMNS = (
     Column("run", "text", lambda run, r: run.name),
     Column("program", "text", lambda run, r: run.folder.card.program),
+    Column("variant", "text", lambda run, r: str(run.folder.card.knobs.get("variant") or "")),
+    Column("knobs", "json", lambda run, r: json.dumps(run.folder.card.changed_knobs)),
     Column("lm", "text", lambda run, r: run.folder.card.model),
+    Column("retriever", "text", lambda run, r: run.folder.card.identity.get("retriever")),
+    Column("seed", "integer", lambda run, r: run.folder.card.identity.get("seed")),
+    Column("repeat", "integer", lambda run, r: run.folder.card.identity.get("repeat", 1)),
     Column("dataset", "text", lambda run, r: run.folder.card.data.name),
     Column("split", "text", lambda run, r: str(run.folder.card.identity.get("split", ""))),
     Column("qid", "text", lambda run, r: r.qid),

@@ -1,5 +1,6 @@
 """`--repeats`: every question asked again, with replies of its own, and pooled by what reads it."""
 
+import csv
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from ragbench.experiments.runs.summary import reopen_arm
 from ragbench.experiments.store import RunFolder
-from tests.experiments.scored_runs import answered, make_run
+from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.fake_server import FakeServer, Hit, plausible
 from tests.kills import write_questions
 from tests.wire import ask, lm_at
@@ -137,3 +138,21 @@ def test_repeats_that_differ_as_wholes_are_named(tmp_path: Path, command: Any) -
         make_run(folder / f"r{number}", rows)
     out = " ".join(command("summarize", folder)[1].split())
     assert "repeats differ by more than chance" in out
+
+
+def test_exports_tell_repeats_and_settings_apart(tmp_path: Path, command: Any) -> None:
+    folder = tmp_path / "again"
+    for number in (1, 2):
+        identity = {**CARD["identity"], "seed": 7, **({"repeat": 2} if number == 2 else {})}
+        knobs = {"knobs": {"k": 9, "variant": "paper"}, "changed_knobs": {"k": 9}}
+        make_run(folder / f"r{number}", [answered("q1", "Norway")], identity=identity, **knobs)
+    target = tmp_path / "table.csv"
+    assert command("export", folder, "--to", "csv", "-o", target)[0] == 0
+    names = ("run", "variant", "knobs", "retriever", "seed", "repeat")
+    rows = [
+        tuple(row[name] for name in names)
+        for row in csv.DictReader(target.read_text().splitlines())
+    ]
+    assert rows == [
+        (f"again/r{number}", "paper", '{"k": 9}', "bm25", "7", str(number)) for number in (1, 2)
+    ]

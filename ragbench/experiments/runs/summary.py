@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ragbench.experiments.runs.clusters import clusters_of, varies_with
-from ragbench.experiments.store import RunCard, RunFolder, StoredRecords, is_run
+from ragbench.experiments.store import RunCard, RunFolder, StoredRecords, repeats_in
 from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
 from ragbench.record import LM_KINDS, Failure, Record, Totals, add_up, billed
 
@@ -306,13 +306,7 @@ def reopen_arm(folder: Path) -> list[Evaluation]:
     Raises:
         RunError: it holds neither.
     """
-    numbered = []
-    for path in folder.glob("r*"):
-        if path.name[1:].isdigit() and is_run(path):
-            numbered.append((int(path.name[1:]), path))
-    if is_run(folder) or not numbered:
-        return [reopen(folder)]
-    return [reopen(path) for _, path in sorted(numbered)]
+    return [reopen(path) for path in repeats_in(folder) or [folder]]
 
 
 def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:

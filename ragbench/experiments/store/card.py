@@ -87,6 +87,17 @@ def is_run(folder: Path) -> bool:
     return (folder / DATABASE).is_file()
 
 
+def repeats_in(folder: Path) -> list[Path]:
+    """The folders `r1`, `r2`, ... of repeats in `folder`, in their order; none in a run's own."""
+    numbered = []
+    for path in folder.glob("r*"):
+        if path.name[1:].isdigit() and is_run(path):
+            numbered.append((int(path.name[1:]), path))
+    if is_run(folder):
+        return []
+    return [path for _, path in sorted(numbered)]
+
+
 def runs_under(folder: Path) -> list[Path]:
     """The folders of all runs in `folder`, itself included, by name."""
     return sorted(path.parent for path in folder.rglob(DATABASE) if path.is_file())
