@@ -129,6 +129,24 @@ def test_the_last_cell_is_checked_before_the_first_runs(
     assert not server.hits
 
 
+def test_seeds_and_repeats_ask_the_same_questions_and_are_one_row(
+    load: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    matrix = {"seed": [5, 6], "repeat": [1, 2], "set": {"k": [1, 2]}}
+    swept = run_sweep(load(matrix=matrix, limit=4))
+    runs = [outcome.run for outcome in swept.outcomes]
+    assert len(runs) == 8
+    assert len({frozenset(run.records) for run in runs}) == 1
+    assert {run.card.identity["split_seed"] for run in runs} == {5}
+    show(sweep_report(swept))
+    out = capsys.readouterr().out
+    for k in (1, 2):
+        rows = [line for line in out.splitlines() if line.startswith(f"| k={k} ")]
+        assert [cell.strip() for cell in rows[0].split("|")[2:4]] == ["4", "4"]  # repeats, n
+        assert len(rows) == 1
+
+
 def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) -> None:
     sweep = load(matrix={"program": ["vanilla", "ircot"]})
     swept = run_sweep(sweep)

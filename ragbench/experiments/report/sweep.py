@@ -13,8 +13,10 @@ from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.plans import ASKED
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, compared
+from ragbench.experiments.report.repeats import pooled_table
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
+from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, checked
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def sweep_report(swept: Swept) -> Report:
         titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
         yield ", ".join(part[0] for part in titles if len(set(part)) == 1)
         yield replace(run_table(list(ran.values()), list(ran)), name="cells")
+    yield from _pooled(swept)
     for outcome in swept.outcomes:
         if outcome.state != "done":
             why = f": {outcome.reason}" if outcome.reason else ""
@@ -62,6 +65,20 @@ def sweep_report(swept: Swept) -> Report:
     else:
         more = "" if done == len(swept.outcomes) else "; the same command tries the others again"
         yield line + more
+
+
+def _pooled(swept: Swept) -> Report:
+    """A row for each set of cells that differ in seed and repeat alone; nothing without any."""
+    arms: dict[str, list[Evaluation]] = {}
+    for outcome in swept.outcomes:
+        if outcome.state == "done" and outcome.run is not None:
+            words = []
+            for word in outcome.cell.label.split(", "):
+                if not word.startswith(("seed=", "repeat=")):
+                    words.append(word)
+            arms.setdefault(", ".join(words), []).append(outcome.run)
+    if any(len(arm) > 1 for arm in arms.values()):
+        yield pooled_table(list(arms.values()), list(arms))
 
 
 def estimate_report(sweep: Sweep) -> Report:

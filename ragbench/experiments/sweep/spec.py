@@ -104,6 +104,7 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     for name in spec.metrics:
         get_metric(name)
     blocks = [spec.matrix, *spec.include] if spec.matrix or not spec.include else spec.include
+    shared = _with_one_split(shared, blocks)
     cells: dict[Path, Cell] = {}
     for block in blocks:
         _check(block, path)
@@ -117,6 +118,15 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     named = _labelled(every)
     axes = {leaf for block in blocks for leaf in leaves_of(with_k(block))}
     return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
+
+
+def _with_one_split(shared: Fields, blocks: Sequence[Fields]) -> Fields:
+    """`shared` with the split of the first seed, where seeds are listed: all ask its questions."""
+    for block in blocks:
+        seeds = block.get("seed")
+        if "split_seed" not in shared and isinstance(seeds, list) and len(seeds) > 1:
+            return {**shared, "split_seed": seeds[0]}
+    return shared
 
 
 def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:
