@@ -142,7 +142,7 @@ def test_seeds_and_repeats_ask_the_same_questions_and_are_one_row(
     show(sweep_report(swept))
     out = capsys.readouterr().out
     for k in (1, 2):
-        rows = [line for line in out.splitlines() if line.startswith(f"| k={k} ")]
+        rows = [line for line in out.splitlines() if line.startswith(f"| vanilla, k={k} ")]
         assert [cell.strip() for cell in rows[0].split("|")[2:4]] == ["4", "4"]  # repeats, n
         assert len(rows) == 1
 
