@@ -120,7 +120,7 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
 
 
-def _with_one_split(shared: Fields, blocks: Sequence[Fields]) -> Fields:
+def _with_one_split(shared: dict[str, Any], blocks: Sequence[Fields]) -> dict[str, Any]:
     """`shared` with the split of the first seed, where seeds are listed: all ask its questions."""
     for block in blocks:
         seeds = block.get("seed")
