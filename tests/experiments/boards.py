@@ -61,7 +61,8 @@ def program_run(folder: Path, name: str, *, compiled: bool = False, **card: Any)
     if digest := card.pop("digest", ""):
         card["compiled"] = digest
     rows = records(str(folder.name), right, found, calls, tokens, questions=questions)
-    settings = {"model": "openai/m-small", "questions": questions, **card}
+    data = {**CARD["data"], "name": "made_up"}
+    settings = {"model": "openai/m-small", "questions": questions, "data": data, **card}
     return make_run(folder, rows, identity=identity, **settings)
 
 
@@ -123,7 +124,7 @@ def sidecar(seed: int) -> dict[str, Any]:
     return {
         "format": 2, "program": "ircot", "variant": "default", "knobs": {}, "predictors": {},
         "program_sha256": f"{seed}" * 64, "lms": {"student": "openai/m-small"}, "versions": {},
-        "data": {"name": "hotpotqa", "digest": "0", "train": {"ids": ids, "hashes": ids},
+        "data": {"name": "made_up", "digest": "0", "train": {"ids": ids, "hashes": ids},
                  "validation": validation},
         "optimizer": {"name": "bootstrap", "seed": seed}, "config": {},
         "scores": {"metric": "em", "n": 20, "compiled": {"mean": 0.7}, "difference": 0.2},

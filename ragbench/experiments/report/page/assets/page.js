@@ -118,7 +118,8 @@ function showForest() {
 
 // ---------------------------------------------------------------- what to use
 const reference = () => (known(family()[state.against]) ? family()[state.against] : family().best);
-const spent = (program) => (known(program.cost_usd) ? `$${dollars(thousand(program.cost_usd))}` : `${amount(program.tokens)} tokens`);
+const paid = (program) => known(program.cost_usd) && programs().some((at) => data.programs[at].cost_usd);
+const spent = (program) => (paid(program) ? `$${dollars(thousand(program.cost_usd))}` : `${amount(program.tokens)} tokens`);
 
 function showTiles() {
   const { advice, baseline } = family();
@@ -141,7 +142,8 @@ function showTiles() {
     tiles.push(tile(state.metric, interval(mean(chosen), state.metric, score), `${mean(chosen).n} questions, ${program.failed} failed`));
   }
   const reference = known(baseline) && baseline !== chosen ? `; ${data.programs[baseline].name} ${spent(data.programs[baseline])}` : "";
-  tiles.push(tile(known(program.cost_usd) ? "$ for 1,000 questions" : "tokens a question (price unknown)", known(program.cost_usd) ? `$${dollars(thousand(program.cost_usd))}` : amount(program.tokens),
+  const unit = known(program.cost_usd) ? "tokens a question (they cost nothing)" : "tokens a question (price unknown)";
+  tiles.push(tile(paid(program) ? "$ for 1,000 questions" : unit, paid(program) ? spent(program) : amount(program.tokens),
     `p95 ${amount(program.p95_s)} s${reference}`));
   const verdicts = data.artefacts.filter((each) => each.kind === "verdict");
   const told = (at) => verdicts.some((each) => data.programs[at].folder.startsWith(`${each.folder}/`));
@@ -268,7 +270,7 @@ function showChart() {
     const x = lines ? program.settings[state.axis] : program[state.axis];
     const shown = family().standings[at] && known(standing(at)[state.metric]) ? standing(at) : mean(at);
     const [low, high] = ends(shown, state.metric);
-    const taken = `${spent(program)}${known(program.cost_usd) ? " for 1,000 questions" : ""}, ${amount(program.calls)} calls`;
+    const taken = `${spent(program)}${paid(program) ? " for 1,000 questions" : ""}, ${amount(program.calls)} calls`;
     return { at, name: program.name, x: lines || !known(x) ? x : times * x, y: shown[state.metric], low, high, fill: fill(at), colour: colour(at), symbol: shape(at).toLowerCase(),
       words: `${program.name}\n${state.metric} ${interval(shown, state.metric, score)}\n${taken}` };
   };
