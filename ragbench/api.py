@@ -114,8 +114,13 @@ class Run:
         """
         [name] = _metric_names([name])
         scores = [get_metric(name).score(record) for record in self.records]
-        known = [value for value in scores if value is not None]
-        return sum(known) / len(known) if known else None
+        known = []
+        for value in scores:
+            if value is not None:
+                known.append(value)
+        if known:
+            return sum(known) / len(known)
+        return None
 
     def compare(self, other: Run | str | Path, **options: Any) -> RunComparison:
         """This run and `other`, as `ragbench.compare` compares two."""
@@ -410,7 +415,9 @@ def table(*runs: Run | str | Path) -> Table:
 
 def open_run(folder: Run | str | Path) -> Run:
     """The run in `folder`; reading it writes nothing. RunError where it is no run folder."""
-    return folder if isinstance(folder, Run) else Run(reopen(Path(folder)))
+    if isinstance(folder, Run):
+        return folder
+    return Run(reopen(Path(folder)))
 
 
 def load_program(
@@ -483,7 +490,10 @@ def _config_of(
     fields: dict[str, Any] = {}
     if data is not None:
         options = dict(options)
-        field = None if isinstance(data, str) else options.pop("field", None)
+        if isinstance(data, str):
+            field = None
+        else:
+            field = options.pop("field", None)
         fields["dataset"] = _dataset_name(data, corpus, field)
         if not isinstance(data, str):
             fields["limit"] = None
@@ -553,7 +563,10 @@ def _metric_names(metrics: Sequence[str | Metric]) -> tuple[str, ...]:
         raise ConfigError(f"metrics={metrics!r} is one text; give a list: metrics=[{metrics!r}]")
     names: list[str] = []
     for metric in metrics:
-        name = metric if isinstance(metric, str) else keep_metric(metric)
+        if isinstance(metric, str):
+            name = metric
+        else:
+            name = keep_metric(metric)
         allow(name)
         names.append(name)
     return tuple(names)
@@ -568,7 +581,9 @@ def _take_limits(options: dict[str, Any]) -> Limits:
 def _one_of(data: Data | None, examples: Data | None, name: str) -> Data | None:
     if data is not None and examples is not None:
         raise ConfigError(f"data and {name} both say what is asked; leave one out")
-    return examples if data is None else data
+    if data is None:
+        return examples
+    return data
 
 
 def _compile_fields(
@@ -588,7 +603,10 @@ def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None, field: Fie
         if corpus is not None:
             raise ConfigError(f"the data set {data!r} brings its corpus; leave corpus out")
         return data
-    dataset = data if isinstance(data, Dataset) else _own({"test": data}, corpus, field)
+    if isinstance(data, Dataset):
+        dataset = data
+    else:
+        dataset = _own({"test": data}, corpus, field)
     name = f"{dataset.name}-{dataset.digest[:12]}"
     if name not in _given:
         _given[name] = dataset
@@ -604,7 +622,10 @@ def _own(
     field: Field,
 ) -> Dataset:
     """Examples of one's own, by split, as a data set."""
-    paths = {"answer": field} if isinstance(field, str) else dict(field or {})
+    if isinstance(field, str):
+        paths = {"answer": field}
+    else:
+        paths = dict(field or {})
     made: dict[Split, list[dspy.Example]] = {}
     known: dict[str, dspy.Example] = {}
     for split, examples in splits.items():

@@ -53,7 +53,9 @@ class Context:
     def get(self, kind: type[Part]) -> Part | None:
         """The part of class `kind`, or None."""
         part = self.parts.get(kind)
-        return part if isinstance(part, kind) else None
+        if isinstance(part, kind):
+            return part
+        return None
 
     def plus(self, *parts: object) -> Context:
         """A copy with `parts`, each in the place of the one of its class."""
@@ -68,7 +70,9 @@ def current() -> Context:
     settings = getattr(sys.modules.get("dspy"), "settings", None)
     # Without DSPy, or while it is being imported, nothing can have been set.
     context = None if settings is None else settings.get(KEY)
-    return context if isinstance(context, Context) else _EMPTY
+    if isinstance(context, Context):
+        return context
+    return _EMPTY
 
 
 def use(context: Context, **settings: Any) -> AbstractContextManager[None]:

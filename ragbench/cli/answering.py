@@ -241,7 +241,10 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     asking = shared.make_asking(options, options["judge_lm"], partial(progress.count, "judging"))
     judge = None
     if asking is not None:
-        published = "arag" if protocol in ("arag", "linearrag") else "ragbench"
+        if protocol in ("arag", "linearrag"):
+            published = "arag"
+        else:
+            published = "ragbench"
         rule: Any = options["judge_rule"] or published
         allow = options["allow_self_judge"]
         judge = JudgeRequest(asking, rule, allow, options["embedder"], options["labelled"])
@@ -257,7 +260,10 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         scored = [score_run(run, request) for run in runs]
     show(scores_report(scored))
     _end_where_stopped(spent.stopped_by)
-    void = [f"{run.folder}: {name}: no reply could be used" for run in scored for name in run.void]
+    void = []
+    for run in scored:
+        for name in run.void:
+            void.append(f"{run.folder}: {name}: no reply could be used")
     if void:
         say(*void, err=True)
         raise click.exceptions.Exit(1)
@@ -307,10 +313,9 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
     allow = options["allow_self_judge"]
     with spending(shared.take_limits(options)) as spent, progress:
-        found = [
-            errors_of(run, asking=asking, allow_self=allow, metric=options["metric"])
-            for run in runs
-        ]
+        found = []
+        for run in runs:
+            found.append(errors_of(run, asking=asking, allow_self=allow, metric=options["metric"]))
     show(errors_report(found, show=options["show"], cause=options["cause"]))
     _end_where_stopped(spent.stopped_by)
 

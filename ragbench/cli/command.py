@@ -37,7 +37,8 @@ class Command(click.Command):
         self, *args: Any, examples: Sequence[str] = (), common: Sequence[str] = (), **settings: Any
     ) -> None:
         super().__init__(*args, **settings)
-        self.examples, self.common = examples, common
+        self.examples = examples
+        self.common = common
         if common:
             self.params.append(
                 GroupedOption(
@@ -55,7 +56,10 @@ class Command(click.Command):
             if record and record[1] and (all_ or not group or param.name in self.common):
                 by_group.setdefault(group, []).append(record)
         for name in filter(by_group.__contains__, (*GROUPS, "")):
-            title = (name or "Other options") if len(by_group) > 1 else "Options"
+            if len(by_group) > 1:
+                title = name or "Other options"
+            else:
+                title = "Options"
             with formatter.section(title):
                 formatter.write_dl(by_group[name], col_max=28)
 
@@ -121,7 +125,9 @@ class FiniteRange(click.FloatRange):
         return number
 
     def _describe_range(self) -> str:
-        return "" if self.min is None else super()._describe_range()
+        if self.min is None:
+            return ""
+        return super()._describe_range()
 
 
 class NumberOrNone(FiniteRange):

@@ -32,8 +32,12 @@ from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, 
 @shared.program_options
 @shared.compile_options
 @shared.compile_metric_option
-@option("--probe", is_flag=True, group="Compiling",
-        help="Ask a few training questions to see whether compiling can help; compile nothing.")
+@option(
+    "--probe",
+    is_flag=True,
+    group="Compiling",
+    help="Ask a few training questions to see whether compiling can help; compile nothing.",
+)
 @shared.dry_run_option
 @shared.corpus_options
 @shared.answering_options
@@ -180,7 +184,10 @@ def sweep_command(
     from ragbench.experiments.sweep import load_sweep, run_sweep
 
     given = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
-    over = {name: value or None for name, value in given.items() if value is not None}
+    over = {}
+    for name, value in given.items():
+        if value is not None:
+            over[name] = value or None
     sweep = load_sweep(file, out=out, over=over)
     if dry_run:
         show(estimate_report(sweep))

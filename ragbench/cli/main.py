@@ -158,9 +158,11 @@ def _said(error: Exception) -> int:
 
     if isinstance(error, ImportError):
         error = missing_extra(error) or error
-    code, line = 2, str(error)
+    code = 2
+    line = str(error)
     if isinstance(error, click.ClickException):
-        code, line = error.exit_code, error.format_message()
+        code = error.exit_code
+        line = error.format_message()
     elif isinstance(error, OSError):  # the disk is full, a file cannot be read, ...
         where = f"{error.filename}: " if error.filename else ""
         line = f"{where}{error.strerror or error}"
@@ -207,6 +209,6 @@ def one_line(text: str) -> str:
     from ragbench.experiments.report.table import printable
 
     line = printable(" ".join(redact(text).split()))
-    return (
-        line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
-    )
+    if len(line) <= _LONGEST:
+        return line
+    return f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"

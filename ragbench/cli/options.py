@@ -41,7 +41,10 @@ def field_options(
     model: type[Knobs], group: str, *, only: Iterable[str] = (), without: Iterable[str] = ()
 ) -> list[Callable[[Any], Any]]:
     """An option for each field of `model`, or for those in `only`, in declared order."""
-    names = [n for n in only or model.model_fields if n not in {*without}]
+    names = []
+    for n in only or model.model_fields:
+        if n not in {*without}:
+            names.append(n)
     return [field_option(n, model.model_fields[n], group) for n in names]
 
 
@@ -77,7 +80,9 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
 def _shown(value: Any) -> str:
     if value is None or value is False or value in ({}, ()):
         return ""
-    return "yes" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is True:
+        return "yes"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
@@ -157,7 +162,10 @@ def take_settings(model: type[K], owner: str, options: dict[str, Any], **given: 
 def _given(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The options in `names` that were given, removed from `options`; a limit of 0 becomes None."""
     values = {name: options.pop(name, None) for name in names}
-    given = {name: value for name, value in values.items() if value not in (None, {}, ())}
+    given = {}
+    for name, value in values.items():
+        if value not in (None, {}, ()):
+            given[name] = value
     return {n: None if n.endswith("limit") and v == 0 else v for n, v in given.items()}
 
 
@@ -194,7 +202,9 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
         config = make_config(given, base=base, stored=stored, owner=str(folder))
         words = click.get_current_context().meta.get("ragbench.words", [])
         check_sources_named(folder, config, {**base, **given}, words)
-    return ask_whole(config, given, base) if whole else config
+    if whole:
+        return ask_whole(config, given, base)
+    return config
 
 
 #: What `make_asking` reads, and the limits.

@@ -37,10 +37,13 @@ class RunProgress(Watch):
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe still does
         )
         self._bar = self._bars.add_task("", words="", visible=False)
-        self._phase, self._done = ("", 0), 0
+        self._phase = ("", 0)
+        self._done = 0
         self._begun = self._said = self._seen = time.monotonic()
         self._first = 0  # done before the rate is measured
-        self._billed, self._failed, self._scores = Totals(), 0, {"em": 0.0, "f1": 0.0}
+        self._billed = Totals()
+        self._failed = 0
+        self._scores = {"em": 0.0, "f1": 0.0}
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -59,7 +62,10 @@ class RunProgress(Watch):
 
         ledger = current_ledger()
         usd = ledger.billed.cost_usd if ledger else _command_cost()
-        more = f"about ${usd * total / done:.4f} in all" if ledger and usd and done else ""
+        if ledger and usd and done:
+            more = f"about ${usd * total / done:.4f} in all"
+        else:
+            more = ""
         self._show(what or self._making, done, total, usd, more, keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
@@ -68,8 +74,12 @@ class RunProgress(Watch):
             again = f" ({done} finished before)" if done else ""
             self.say(f"{title}: {todo} questions to ask{again}")
         self._said = self._begun = time.monotonic()
-        self._phase, self._done, self._first = ("answering", todo), 0, 0
-        self._billed, self._failed, self._scores = Totals(), 0, {"em": 0.0, "f1": 0.0}
+        self._phase = ("answering", todo)
+        self._done = 0
+        self._first = 0
+        self._billed = Totals()
+        self._failed = 0
+        self._scores = {"em": 0.0, "f1": 0.0}
 
     def update(self, record: Record, done: int, todo: int) -> None:
         """Count one record in."""
@@ -93,12 +103,19 @@ class RunProgress(Watch):
             self._phase = what, n
             # What was done by an earlier command says nothing of the rate.
             self._first, self._begun = (done, now) if done > 1 else (0, self._seen)
-        self._seen, self._done = now, done
+        self._seen = now
+        self._done = done
         rate = (done - self._first) / max(now - self._begun, 1e-3)
         pace = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
         left = (n - done) / rate if rate else 0.0
-        clock = f"{left // 60:.0f}:{left % 60:02.0f} left" if left else ""
-        dollars = "$ unknown" if usd is None or math.isinf(usd) else f"${usd:.4f}"
+        if left:
+            clock = f"{left // 60:.0f}:{left % 60:02.0f} left"
+        else:
+            clock = ""
+        if usd is None or math.isinf(usd):
+            dollars = "$ unknown"
+        else:
+            dollars = f"${usd:.4f}"
         words = "  ".join(filter(None, (pace, dollars, more)))
         self._bars.update(
             self._bar, description=what, completed=done, total=n, visible=keep or done < n,
@@ -114,4 +131,6 @@ def _command_cost() -> float | None:
     """What the whole command was billed, in US dollars; None where it is not known."""
     from ragbench.lms.calls import active  # slow, as above
 
-    return active()[0].total.cost if active() else 0.0
+    if active():
+        return active()[0].total.cost
+    return 0.0

@@ -72,7 +72,10 @@ def summarize_command(
     if (rows is None) != (cols is None):
         raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
     arms = [reopen_arm(run) for run in runs]
-    evaluations = [run for arm in arms for run in arm]
+    evaluations = []
+    for arm in arms:
+        for run in arm:
+            evaluations.append(run)
     if rows is not None and cols is not None:
         print_table(paper_table(evaluations, rows, cols, metric.split(",")))
     else:
@@ -301,7 +304,8 @@ def doctor_command(folders: tuple[Path, ...]) -> None:
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()
-    wrong, rows = 0, []
+    wrong = 0
+    rows = []
     for folder in [folder for given in folders for folder in folders_under(given)]:
         findings = list(examine(folder))
         wrong += len(findings)

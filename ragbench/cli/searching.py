@@ -81,7 +81,10 @@ def index_drop(keys: tuple[str, ...], all_: bool) -> None:
     if all_ == bool(keys):
         raise ConfigError("name the indexes to drop (see `ragbench index list`), or give --all")
     store = IndexStore()
-    entries = store.entries() if all_ else [store.find(key) for key in keys]
+    if all_:
+        entries = store.entries()
+    else:
+        entries = [store.find(key) for key in keys]
     for entry in entries:
         store.drop(entry.key)
         say(f"dropped {entry.key}  {entry.size / 1e6:.1f} MB")
@@ -112,10 +115,11 @@ def search_command(query: str, k: int, **options: Any) -> None:
     elapsed = 1000 * (time.perf_counter() - start)
     columns = (Column("rank", kind="count"), Column("score", kind="number"),
                Column("pid", drop=1), Column("title"), Column("text", most=300))  # fmt: skip
-    rows = [
-        {"rank": rank, "score": hit.score, "pid": hit.pid, "title": hit.title, "text": hit.text}
-        for rank, hit in enumerate(hits, start=1)
-    ]
+    rows = []
+    for rank, hit in enumerate(hits, start=1):
+        rows.append(
+            {"rank": rank, "score": hit.score, "pid": hit.pid, "title": hit.title, "text": hit.text}
+        )
     print_table(Table("passages", columns, rows))
     say(f"{len(hits)} of {len(corpus)} passages by {config.retriever} in {elapsed:.1f} ms")
 
@@ -173,7 +177,10 @@ def retrieve_command(
     split = config.split
     examples = dataset.select(split, config.limit, answered=False)
     gold = gold_of(examples)
-    asked = {example.qid: example.question for example in examples if example.qid in gold}
+    asked = {}
+    for example in examples:
+        if example.qid in gold:
+            asked[example.qid] = example.question
     about = {
         "dataset": dataset.name, "setting": dataset.setting, "split": split,
         "passages": len(dataset.corpus), "corpus": dataset.corpus.digest,
@@ -206,7 +213,10 @@ def retrieve_command(
         Column("mb", "MB", "number", drop=4),
     ]
     lacking = len(examples) - len(gold)
-    without = f" ({lacking} more have no known gold passages)" if lacking else ""
+    if lacking:
+        without = f" ({lacking} more have no known gold passages)"
+    else:
+        without = ""
     title = f"{dataset.name} {split} ({dataset.setting}): {len(gold)} questions{without}, "
     title += f"{len(dataset.corpus)} passages"
     key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"

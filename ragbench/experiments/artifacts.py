@@ -207,7 +207,10 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
     mine = {"knobs": program.knobs.model_dump(mode="json"), "predictors": fields_of(program)}
     for key, was, now in differing(theirs, mine)[:1]:
         group, _, name = key.partition(".")
-        cure = f"give --set {name}={was}" if group == "knobs" else "compile again"
+        if group == "knobs":
+            cure = f"give --set {name}={was}"
+        else:
+            cure = "compile again"
         raise RunError(f"{folder} was compiled with {name}={was}, not {now}; {cure}")
 
 
@@ -294,8 +297,14 @@ def assert_held_out(
 def _shared(
     parts: Sequence[Questions], examples: Sequence[dspy.Example], *, by_id: bool
 ) -> list[str]:
-    ids = {qid for part in parts for qid in part.ids} if by_id else set()
-    hashes = {text for part in parts for text in part.hashes}
+    if by_id:
+        ids = {qid for part in parts for qid in part.ids}
+    else:
+        ids = set()
+    hashes = set()
+    for part in parts:
+        for text in part.hashes:
+            hashes.add(text)
     return [
         str(example.qid)
         for example in examples
@@ -309,7 +318,10 @@ def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) ->
     Such a question may be another's in other words, also in another file.
     """
     known = {*data.train.passages, *data.validation.passages}
-    shared = [str(example.qid) for example in examples if known & _passages_of(example)]
+    shared = []
+    for example in examples:
+        if known & _passages_of(example):
+            shared.append(str(example.qid))
     if shared:
         _log.warning(
             "%d of %d questions share gold passages with those that the program was compiled with "

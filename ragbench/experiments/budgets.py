@@ -67,18 +67,24 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
     that the optimizer may add to each call. What an optimizer of unknown cost takes has no upper
     end, and a title that says so.
     """
-    optimizer, size = plan.optimizer, plan.size
+    optimizer = plan.optimizer
+    size = plan.size
     search = budget or budget_of(plan)
     if search is None:
         return _unknown(plan)
     both = Range.exactly((1 + optimizer.runs_each) * size.n_val)  # before it and after
     budget = search.plus(optimizers.Budget(student_runs=both))
-    retry, runs, prompts = estimates.most_tries(plan.run_context), budget.runs, budget.prompt_calls
+    retry = estimates.most_tries(plan.run_context)
+    runs = budget.runs
+    prompts = budget.prompt_calls
     run = estimates.rehearse_questions(plan.run_context, plan.val)
     calls = Range(round(run.low.calls), round(run.high.calls))
     names = ("bootstrapped", "labeled", "demos", "k")
     most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
-    a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD if most else 0
+    if most:
+        a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD
+    else:
+        a_demo = 0
     tokens = calls.high * most * a_demo
     price = plan.run_context.lm.pricing.cost(tokens, 0)
     demos = estimates.Spend(tokens=tokens, cost=math.inf if price is None else price)
@@ -151,7 +157,10 @@ def _rehearsal(plan: Plan, right: float) -> tuple[int, int]:
             if len(runs) > _MOST_RUNS or time.monotonic() - begun > _MOST_SECONDS:
                 raise _EndlessError
             chance = random.Random(zlib.crc32(f"{question} {len(runs)}".encode())).random()
-            answer = answers.get(question, "") if chance < right else "made up"
+            if chance < right:
+                answer = answers.get(question, "")
+            else:
+                answer = "made up"
             for predictor in self.predictors():
                 inputs = dict.fromkeys(predictor.signature.input_fields, "made up")
                 outputs = dict.fromkeys(predictor.signature.output_fields, answer)

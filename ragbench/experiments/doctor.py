@@ -16,13 +16,18 @@ _TWICE = (
 def folders_under(folder: Path) -> list[Path]:
     """`folder` itself, or the folders of runs and compiled programs in it."""
     below = sorted(path for path in folder.rglob("*") if path.is_dir())
-    found = [path for path in (folder, *below) if store.is_run(path) or _is_compile(path)]
+    found = []
+    for path in (folder, *below):
+        if store.is_run(path) or _is_compile(path):
+            found.append(path)
     if not found:
         raise RunError(
             f"{folder} is neither a run nor a compiled program: it has no {store.DATABASE} and no "
             f"{SIDECAR}"
         )
-    return found[:1] if found[0] == folder else found
+    if found[0] == folder:
+        return found[:1]
+    return found
 
 
 def _is_compile(folder: Path) -> bool:
@@ -40,7 +45,8 @@ def examine(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _run(folder: Path) -> Iterator[tuple[Path, str]]:
-    path, cure = folder / store.DATABASE, "put a copy back, or run again"
+    path = folder / store.DATABASE
+    cure = "put a copy back, or run again"
     run = store.RunFolder(folder)
     run.card  # noqa: B018  # it can be read, or this raises
     yield from _integrity(run.reader, cure)

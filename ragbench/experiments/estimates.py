@@ -97,7 +97,10 @@ class Estimate:
             Spend._fields, self.low, self.likely, self.high, strict=True
         ):
             shown = usd if name == "cost" else lambda n: f"{n:,.0f}"
-            text = shown(low) if low == high else f"{shown(low)} to {shown(high)}"
+            if low == high:
+                text = shown(low)
+            else:
+                text = f"{shown(low)} to {shown(high)}"
             text += f", likely about {shown(likely)}" if likely and low < high else ""
             if math.isinf(high):
                 text = "unknown: no price is known for an LM; give --price"
@@ -118,7 +121,8 @@ def in_all(title: str, parts: Sequence[Estimate], notes: Sequence[str] = ()) -> 
 
 def one_call(prompt: int, lm: RagbenchLM | None) -> Estimate:
     """What a call with a prompt of so many tokens takes."""
-    pricing, replies = lm.pricing if lm else Pricing(), (_SHORTEST, _USUAL, _longest(lm))
+    pricing = lm.pricing if lm else Pricing()
+    replies = (_SHORTEST, _USUAL, _longest(lm))
     low, likely, high = (_spend(pricing, 1, prompt, reply) for reply in replies)
     return Estimate("", low, likely, high)
 
@@ -129,19 +133,30 @@ def _spend(pricing: Pricing, calls: int, prompt: int, reply: int) -> Spend:
 
 
 def _longest(lm: RagbenchLM | None) -> int:
-    return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY) if lm else 512
+    if lm:
+        return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
+    return 512
 
 
 def usd(amount: float) -> str:
     """`amount` US dollars, with more digits where it is small."""
-    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
+    if amount >= 0.01 or amount == 0:
+        return f"${amount:,.2f}"
+    return f"${amount:.4f}"
 
 
 def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
     """What answering the questions takes that have no record yet, or `afresh`, all of them."""
-    finished = set() if afresh else read_records(run_context.config.folder()).finished
-    todo = [example for example in run_context.examples if example.qid not in finished]
-    n, tries, notes = len(todo), most_tries(run_context), []
+    finished: frozenset[str] = frozenset()
+    if not afresh:
+        finished = read_records(run_context.config.folder()).finished
+    todo = []
+    for example in run_context.examples:
+        if example.qid not in finished:
+            todo.append(example)
+    n = len(todo)
+    tries = most_tries(run_context)
+    notes = []
     title = f"{run_context.title}: {n} questions"
     if n < len(run_context.examples):
         title += f" ({len(run_context.examples) - n} finished before)"
@@ -171,7 +186,8 @@ def most_tries(run_context: RunContext) -> int:
 def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Estimate:
     """What one question takes, by a rehearsal over some of `questions`."""
     some = questions[:: max(1, len(questions) // SAMPLE)][:SAMPLE]
-    program, dataset = run_context.program, run_context.dataset
+    program = run_context.program
+    dataset = run_context.dataset
     if asks_servers(run_context.retriever):
         program = _over(program, make_retriever("bm25", dataset.corpus, setting=dataset.setting))
     with run_context.active():
@@ -202,7 +218,9 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
     parts = []
     for part in ahead:
         pricing = run_context.role_lms.get(part.role, run_context.lm).pricing
-        calls, prompt, reply = part.calls, part.prompt_tokens, part.reply_tokens
+        calls = part.calls
+        prompt = part.prompt_tokens
+        reply = part.reply_tokens
         ends = (
             (calls.low, int(MARGIN[0] * prompt.low), reply.low),
             (calls.low, *part.likely),
@@ -211,7 +229,9 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
         low, likely, high = (_spend(pricing, *end) for end in ends)
         parts.append(Estimate("", low, likely, high))
     notes = [f"{part.kept:,} replies are kept from before" for part in ahead if part.kept]
-    return in_all("the index, in addition", parts, notes) if parts else None
+    if parts:
+        return in_all("the index, in addition", parts, notes)
+    return None
 
 
 @dataclass(frozen=True)
@@ -247,7 +267,8 @@ def rehearse(
     `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
     embeddings: a run that would need one ends there. None where the program reaches no LM call.
     """
-    runs, drawn = [], []
+    runs = []
+    drawn = []
     for kind, example in itertools.product(_KINDS, examples):
         stand_in = StandIn(adapter, kind, lm)
         # A made-up reply may lead anywhere; what was asked until then counts.
@@ -293,7 +314,8 @@ class StandIn(dspy.Adapter):
     ) -> None:
         super().__init__()
         self.asked: list[Estimate] = []
-        self._kind, self._lm = kind, lm
+        self._kind = kind
+        self._lm = lm
         for same in ("format", "format_user_message_content"):  # the latter is of `dspy.ReAct`
             setattr(self, same, getattr(real, same))
         self._numbers, self._chance = itertools.count(1), random.Random(kind.seed)
@@ -336,14 +358,19 @@ class StandIn(dspy.Adapter):
         return f"a made-up reply, number {number}" + " and more" * (self._longest // 2 // share - 4)
 
     def _value(self, annotation: Any, share: int) -> Any:
-        origin, arguments = get_origin(annotation), get_args(annotation)
+        origin = get_origin(annotation)
+        arguments = get_args(annotation)
         drawn = self._kind.seed is not None
         if origin is Literal:
             last = arguments[-1 if self._kind.last else 0]
-            return self._chance.choice(arguments) if drawn else last
+            if drawn:
+                return self._chance.choice(arguments)
+            return last
         if origin in (list, tuple, set):
             n = _MANY if self._yes(self._kind.long) else 1
-            return [self._value(arguments[0], share * n) for _ in range(n)] if arguments else []
+            if arguments:
+                return [self._value(arguments[0], share * n) for _ in range(n)]
+            return []
         if origin is dict or annotation is dict:
             return {"made_up": self.text(share)}  # such as the arguments of a tool
         if arguments:
@@ -357,8 +384,14 @@ class StandIn(dspy.Adapter):
             return self._yes(self._kind.yes)
         if annotation is float:  # in [0, 1]
             sure = 0.9 if self._kind.yes else 0.1
-            return round(self._chance.random(), 2) if drawn else sure
-        return 1 if annotation is int else self.text(share)
+            if drawn:
+                return round(self._chance.random(), 2)
+            return sure
+        if annotation is int:
+            return 1
+        return self.text(share)
 
     def _yes(self, given: bool) -> bool:
-        return given if self._kind.seed is None else self._chance.random() < 0.5
+        if self._kind.seed is None:
+            return given
+        return self._chance.random() < 0.5

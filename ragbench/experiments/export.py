@@ -170,11 +170,12 @@ def to_csv(runs: Sequence[ExportedRun], path: Path) -> str:
 
 def to_jsonl(runs: Sequence[ExportedRun], path: Path) -> str:
     """Write each record whole, a line of JSON each with the name of its run."""
-    lines = [
-        json.dumps({"run": run.name, **record.to_dict()}, ensure_ascii=False, default=str)
-        for run in runs
-        for record in run.records
-    ]
+    lines = []
+    for run in runs:
+        for record in run.records:
+            lines.append(
+                json.dumps({"run": run.name, **record.to_dict()}, ensure_ascii=False, default=str)
+            )
     write_whole(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
     return f"{path}: {len(lines)} questions"
 

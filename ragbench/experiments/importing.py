@@ -63,7 +63,9 @@ def _blank_is_none(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
         return None
     if isinstance(value, list):  # as systems that sample several write it
-        return value[0] if value else None
+        if value:
+            return value[0]
+        return None
     return value
 
 
@@ -117,7 +119,10 @@ class PredictionRecord(FileRecord):
 
     def unknown(self) -> list[str]:
         """The amounts that it does not tell."""
-        names = [name for name in _COLUMNS_OF if getattr(self, name) is None]
+        names = []
+        for name in _COLUMNS_OF:
+            if getattr(self, name) is None:
+                names.append(name)
         return [*names, *_NEVER_KNOWN]
 
 
@@ -163,7 +168,10 @@ def import_run(
             f"such as {examples[0].qid!r}, or their questions the same"
         )
     own = RunConfig.model_fields.keys() - DataConfig.model_fields.keys()
-    of_data = {field: value for field, value in config.identity().items() if field not in own}
+    of_data = {}
+    for field, value in config.identity().items():
+        if field not in own:
+            of_data[field] = value
     card = RunCard(
         identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},
         label=name,
@@ -216,8 +224,14 @@ def read_predictions(
         row = formed(row, PREDICTIONS)
         absent = absent_fields(row, fields)
         first = first or row
-        never_there = absent if never_there is None else never_there & absent
-        present = {ours: path for ours, path in fields.items() if ours not in absent}
+        if never_there is None:
+            never_there = absent
+        else:
+            never_there = never_there & absent
+        present = {}
+        for ours, path in fields.items():
+            if ours not in absent:
+                present[ours] = path
         row = map_fields(row, present, PredictionRecord.option)
         if isinstance(row.data, dict):
             if isinstance(milliseconds := row.data.get("latency_ms"), int | float):
@@ -247,7 +261,10 @@ def read_predictions(
 
 def _rows(file: Path, encoding: str) -> Iterator[Row]:
     is_json = file.suffix.lower() == ".json"
-    content = records_in(read_json(file, encoding)) if is_json else None
+    if is_json:
+        content = records_in(read_json(file, encoding))
+    else:
+        content = None
     if isinstance(content, list) and is_records(content):
         for number, record in enumerate(content, start=1):
             yield Row(f"{file}: record {number}", record)
@@ -297,7 +314,8 @@ def _found(example: dspy.Example, predictions: Predictions, number: int) -> Pred
 
 
 def _record(example: dspy.Example, found: PredictionRecord, dataset: Dataset, model: str) -> Record:
-    prediction, failure = None, None
+    prediction = None
+    failure = None
     if found.answer is None:
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
     else:

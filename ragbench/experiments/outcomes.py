@@ -152,7 +152,8 @@ def _write(
 
 
 def _sidecar(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> artifacts.Sidecar:
-    program, asked = plan.run_context.program, plan.asked()
+    program = plan.run_context.program
+    asked = plan.asked()
     return artifacts.Sidecar(
         format=artifacts.FORMAT,
         program=program.name,
@@ -187,7 +188,10 @@ def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) 
         rows.append((outcome.result.program, outcome.after.scores, None, None))
     lines = []
     for number, (program, scores, calls, tokens) in enumerate(rows):
-        known = [score for score in scores if score is not None]
+        known = []
+        for score in scores:
+            if score is not None:
+                known.append(score)
         is_shipped = fingerprint(program) == shipped
         if outcome.result.files:
             is_shipped = number == len(rows) - 1

@@ -118,7 +118,8 @@ def make_optimizer(settings: CompileConfig) -> optimizers.Optimizer:
 
 def claim(plan: Plan) -> bool:
     """Whether the folder holds this compile, finished; it is marked where new, else refused."""
-    asked, path = plan.asked(), plan.folder / ASKED
+    asked = plan.asked()
+    path = plan.folder / ASKED
     if store.is_claimed(path, asked, "a compile"):
         return (plan.folder / artifacts.SIDECAR).is_file()
     if (plan.folder / artifacts.PROGRAM).exists() or (plan.folder / artifacts.SIDECAR).exists():

@@ -33,7 +33,10 @@ def _facts(record: Record) -> list[list[Any]]:
 
 def hotpotqa_file(records: Sequence[Record]) -> str:
     """The content of a prediction file of HotpotQA's script v1."""
-    answered = [record for record in records if not record.failed]
+    answered = []
+    for record in records:
+        if not record.failed:
+            answered.append(record)
     answers = {record.qid: _answer(record) for record in answered}
     facts = {record.qid: _facts(record) for record in answered}
     return json.dumps({"answer": answers, "sp": facts}, ensure_ascii=False)
@@ -45,7 +48,10 @@ def wiki_file(records: Sequence[Record]) -> str:
     evidence: dict[str, list[list[str]]] = {}
     for record in records:
         if record.qid in content["answer"]:
-            triples = [list(fact) for fact in record.facts or () if _is_triple(fact)]
+            triples = []
+            for fact in record.facts or ():
+                if _is_triple(fact):
+                    triples.append(list(fact))
             evidence[record.qid] = triples
     return json.dumps({**content, "evidence": evidence}, ensure_ascii=False)
 

@@ -106,7 +106,8 @@ class Advice:
         return lines
 
     def _headline(self) -> str:
-        best, use = self.best, self.use
+        best = self.best
+        use = self.use
         if use is None:
             if best.lacks_evidence:
                 return "no program is advised: most right answers of each lack their evidence"
@@ -122,7 +123,10 @@ class Advice:
                 f"use {use.label}: the cheapest shown less than {self.worth:g} below the best mean "
                 f"({best.label}; {_difference(use)})"
             )
-        unknown = [arm.label for arm in self.arms if arm.spending[self.cost] is None]
+        unknown = []
+        for arm in self.arms:
+            if arm.spending[self.cost] is None:
+                unknown.append(arm.label)
         if unknown:
             why = f"what {' and '.join(unknown)} takes is not known, so no price is weighed"
             return f"use {use.label}: the best mean, and {why}"
@@ -154,7 +158,10 @@ def questions_to_tell(c: metrics.Comparison, worth: float, tests: int) -> int | 
     below = -c.difference if c.higher_is_better else c.difference
     options = []
     for distance in (below, worth - below):
-        needed = test.questions(distance, c.sd**2) if distance > 1e-9 else None
+        if distance > 1e-9:
+            needed = test.questions(distance, c.sd**2)
+        else:
+            needed = None
         if needed is not None:
             options.append(max(needed, c.n + 1))
     return min(options, default=None)
@@ -261,7 +268,9 @@ def advise(
     )
 
     def same(arm: Arm | None) -> Arm | None:
-        return None if arm is None else explained[arm.label, arm.run.folder]
+        if arm is None:
+            return None
+        return explained[arm.label, arm.run.folder]
 
     return Advice(
         metric=metric,
@@ -366,7 +375,9 @@ def _why(arm: Arm, best: Arm, use: Arm | None, worth: float, cost: str) -> str:
 
 def _known(amount: float | None) -> float:
     """The amount, infinite where it is not known: an unknown price is not a low one."""
-    return math.inf if amount is None else amount
+    if amount is None:
+        return math.inf
+    return amount
 
 
 def _spent(runs: Sequence[Evaluation], qids: Sequence[str], name: str) -> float | None:

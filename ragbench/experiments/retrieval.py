@@ -28,7 +28,10 @@ _MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = 
 
 def gold_of(examples: Sequence[dspy.Example]) -> dict[str, list[str]]:
     """Gold pids by question id, of the questions whose gold passages are known."""
-    gold = {example.qid: list(example.gold_pids) for example in examples if example.gold_pids}
+    gold = {}
+    for example in examples:
+        if example.gold_pids:
+            gold[example.qid] = list(example.gold_pids)
     if not gold:
         raise DataError("no question of this data set and view has known gold passages")
     return gold
@@ -67,8 +70,14 @@ def measure(
         found[qid] = [hit.pid for hit in hits]
     card = made.card()
     indexes = _indexes(card)
-    seconds = [index["build_s"] for index in indexes if "build_s" in index]
-    sizes = [index["bytes"] for index in indexes if "bytes" in index]
+    seconds = []
+    for index in indexes:
+        if "build_s" in index:
+            seconds.append(index["build_s"])
+    sizes = []
+    for index in indexes:
+        if "bytes" in index:
+            sizes.append(index["bytes"])
     return {
         "retriever": spec,
         "scores": _scores(found, gold, ks),
@@ -179,5 +188,8 @@ def _scores(
 
 def _indexes(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The index entries of a card and of its parts."""
-    parts = [entry for part in card.get("parts", ()) for entry in _indexes(part)]
+    parts = []
+    for part in card.get("parts", ()):
+        for entry in _indexes(part):
+            parts.append(entry)
     return [card.get("index", {}), *parts]

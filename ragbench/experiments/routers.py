@@ -54,7 +54,8 @@ class RouterAdvice:
     oracle: float | None = None
 
     def sentences(self) -> list[str]:
-        gain, least = self.gain, LEAST_CLUSTERS
+        gain = self.gain
+        least = LEAST_CLUSTERS
         if gain is None or gain.interval is None:
             short = f"it takes {least} or more that share no gold passage"
             return [f"not enough questions for a router: {short}"]
@@ -83,13 +84,14 @@ def learn_router(advice: Advice) -> RouterAdvice:
     with needs_extra("a router"):
         single, routed = held_out(features, scores, groups)
     sides = (dict(zip(qids, side.tolist(), strict=True)) for side in (single, routed))
-    bounds, method = (
-        metrics.get_metric(advice.metric).score_range,
-        metrics.Method(clusters=advice.clusters),
-    )
+    bounds = metrics.get_metric(advice.metric).score_range
+    method = metrics.Method(clusters=advice.clusters)
     gain = metrics.compare_scores(*sides, score_range=bounds, method=method)
     depth = _depth(features, scores, groups, 0)
-    learned = _node(_fit(features, scores, depth), features, scores) if depth else alone
+    if depth:
+        learned = _node(_fit(features, scores, depth), features, scores)
+    else:
+        learned = alone
     oracle = float(scores.max(axis=1).mean())
     return RouterAdvice(learned, learned if shows_gain(gain) else alone, gain, oracle)
 
@@ -109,7 +111,8 @@ def held_out(features: Floats, scores: Floats, groups: Choices) -> tuple[Floats,
 
     Means over repeats, a value a question.
     """
-    single, routed = np.zeros(len(scores)), np.zeros(len(scores))
+    single = np.zeros(len(scores))
+    routed = np.zeros(len(scores))
     for repeat in range(_REPEATS):
         for inside, outside in _folds(groups, _FOLDS, repeat):
             depth = _depth(features[inside], scores[inside], groups[inside], repeat)

@@ -145,9 +145,14 @@ def _of_predictor(
             f"{path}: predictor {name} was saved with the fields {' '.join(map(str, prefixes))} "
             f"and has {' '.join(known)} here; give the class that it was saved from"
         )
-    state = {key: saved[key] for key in _STATE_OF_PREDICTOR if key in saved}
+    state = {}
+    for key in _STATE_OF_PREDICTOR:
+        if key in saved:
+            state[key] = saved[key]
     return {**state, "lm": None}
 
 
 def _listed(names: Mapping[str, Any]) -> str:
-    return f"the predictors {', '.join(names)}" if names else "no predictors"
+    if names:
+        return f"the predictors {', '.join(names)}"
+    return "no predictors"

@@ -59,9 +59,15 @@ def digest_of_code(spec: str, value: Any) -> str:
     Its state counts as it was when this process first asked. What cannot be read of that was made
     by the user's own files when they were imported, and those are hashed.
     """
-    kind = value if inspect.isclass(value) or inspect.isfunction(value) else type(value)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        kind = value
+    else:
+        kind = type(value)
     file = inspect.getfile(kind)
-    source = "" if distribution_of(file) else source_digest(Path(file))
+    if distribution_of(file):
+        source = ""
+    else:
+        source = source_digest(Path(file))
     return _digest_of_code(spec, source, _ByItself(value))
 
 

@@ -343,7 +343,10 @@ class _Reader:
 def _digest(*parts: str | bytes) -> bytes:
     state = hashlib.sha256()
     for part in parts:
-        content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        if isinstance(part, str):
+            content = part.encode("utf-8", "surrogatepass")
+        else:
+            content = part
         state.update(str(len(content)).encode() + b":" + content)
     return state.digest()
 
@@ -412,7 +415,10 @@ def _attributes(value: Any) -> dict[str, Any]:
             if name in ("__dict__", "__weakref__"):
                 continue
             hidden = name.startswith("__") and not name.endswith("__")
-            slot = f"_{kind.__name__.lstrip('_')}{name}" if hidden else name
+            if hidden:
+                slot = f"_{kind.__name__.lstrip('_')}{name}"
+            else:
+                slot = name
             try:
                 found[slot] = object.__getattribute__(value, slot)
             except AttributeError:  # it was never set
@@ -422,7 +428,10 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _lm_state(lm: Any) -> dict[str, Any]:
     own = _attributes(lm)
-    state = {name: own[name] for name in sorted(own) if name not in _UNREAD_OF_LMS}
+    state = {}
+    for name in sorted(own):
+        if name not in _UNREAD_OF_LMS:
+            state[name] = own[name]
     settings = own.get("kwargs") or {}
     state["kwargs"] = {
         name: settings[name]
@@ -443,7 +452,10 @@ def _further_state(value: Any) -> Any:
     if reducer is not None:
         return _told(reducer(value))
     ways = [_way(kind, name) for name in ("__reduce_ex__", "__reduce__", "__getstate__")]
-    by_python = [way for way in ways if isinstance(way, types.FunctionType)]
+    by_python = []
+    for way in ways:
+        if isinstance(way, types.FunctionType):
+            by_python.append(way)
     if any(way is not None for way in ways) and not by_python:
         return _told(value.__reduce_ex__(2))
     if isinstance(value, (*_CONTAINERS, *_VALUES, BaseException)):

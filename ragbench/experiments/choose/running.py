@@ -280,7 +280,9 @@ def _take_in(
 
 def _price(record: Record) -> float:
     usd = record.ledger.as_if.cost_usd
-    return math.nan if usd is None else usd
+    if usd is None:
+        return math.nan
+    return usd
 
 
 def _choice(
@@ -297,7 +299,10 @@ def _choice(
         winner = "" if left.winner is None else names[left.winner]
         exits.append((names[left.program], left, winner))
     order = [*running, *(name for name, _, _ in reversed(exits))]
-    runners = [_runner(name, runs[name], measure) for name in order if name in runs]
+    runners = []
+    for name in order:
+        if name in runs:
+            runners.append(_runner(name, runs[name], measure))
     return Choice(
         runners=runners,
         running=running,
@@ -321,7 +326,10 @@ def _runner(name: str, evaluation: Evaluation, measure: Metric) -> Runner:
         seconds.append(record.latency_s)
         spent = record.ledger.as_if
         tokens += spent.tokens
-        usd = None if usd is None or spent.cost_usd is None else usd + spent.cost_usd
+        if usd is None or spent.cost_usd is None:
+            usd = None
+        else:
+            usd = usd + spent.cost_usd
     count = len(scores)
     return Runner(
         name=name,
@@ -335,5 +343,8 @@ def _runner(name: str, evaluation: Evaluation, measure: Metric) -> Runner:
 
 
 def _left_line(names: Sequence[str], left: Exit) -> str:
-    against = "" if left.winner is None else f", against {names[left.winner]}"
+    if left.winner is None:
+        against = ""
+    else:
+        against = f", against {names[left.winner]}"
     return f"{names[left.program]} is out after {left.questions} questions: {left.reason}{against}"

@@ -33,7 +33,9 @@ def most_calls(card: RunCard) -> int | None:
     if fixed:
         return int(fixed[1]) * _TIMES * votes
     limit = card.knobs.get("max_calls")
-    return limit * votes if isinstance(limit, int) else None
+    if isinstance(limit, int):
+        return limit * votes
+    return None
 
 
 def most_of_question(

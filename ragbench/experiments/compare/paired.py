@@ -69,7 +69,8 @@ def compare_arms(
         return with_extremes(complete, [replace(complete, interval=None)], len(missing))
     extremes = []
     for ends in (kind.score_range, kind.score_range[::-1]):
-        filled_before, filled_after = dict(before), dict(after)
+        filled_before = dict(before)
+        filled_after = dict(after)
         for qid, row in missing.items():
             filled_before[qid] = [ends[0] if x is None else x for x in row[: len(a)]]
             filled_after[qid] = [ends[1] if x is None else x for x in row[len(a) :]]
@@ -115,7 +116,10 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
         )
     sides = [run.records.only(qids).column(get_metric(metric).score) for run in runs]
     known = {q: [s for side in sides if (s := side[q]) is not None] for q in qids}
-    whole = {q: row for q, row in known.items() if len(row) == len(runs)}
+    whole = {}
+    for q, row in known.items():
+        if len(row) == len(runs):
+            whole[q] = row
     if all(all(run.records.only(whole).column(failed).values()) for run in runs):
         raise CompareError(
             f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
@@ -140,7 +144,10 @@ def cost_difference(
         rows: dict[str, list[float]] = {qid: [] for qid in qids}
         for run in arm:
             records = run.records.only(qids)
-            amounts = {q: v for q, v in records.column(measure).items() if v is not None}
+            amounts = {}
+            for q, v in records.column(measure).items():
+                if v is not None:
+                    amounts[q] = v
             if len(amounts) < len(rows):
                 return None
             for qid, amount in amounts.items():
@@ -148,7 +155,10 @@ def cost_difference(
             calls = records.column(MEASURES["calls"])
             ceilings.append(most_of_question(run.card, calls, amounts))
         sides.append(rows)
-    known = [ceiling for ceiling in ceilings if ceiling is not None]
+    known = []
+    for ceiling in ceilings:
+        if ceiling is not None:
+            known.append(ceiling)
     ends = (0.0, max(known)) if known else None
     method = Method(clusters=clusters or {})
     compared = compare_scores(*sides, higher_is_better=False, score_range=ends, method=method)
@@ -160,15 +170,22 @@ def cost_difference(
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
     """Ids of the questions that both runs have; all of both, unless `common`."""
     if origin(a) != origin(b):  # a file may have another name
-        key = "name" if a.card.data.name != b.card.data.name else "digest"
+        if a.card.data.name != b.card.data.name:
+            key = "name"
+        else:
+            key = "digest"
         length = None if key == "name" else 16
         theirs, ours = (getattr(run.card.data, key)[:length] for run in (a, b))
         raise CompareError(
             f"the runs are over different data: {key} {theirs!r} and {ours!r}; run both on "
             "the same data set, corpus, setting and seed"
         )
-    shared = [qid for qid in a.records if qid in b.records]
-    only_a, only_b = len(a.records) - len(shared), len(b.records) - len(shared)
+    shared = []
+    for qid in a.records:
+        if qid in b.records:
+            shared.append(qid)
+    only_a = len(a.records) - len(shared)
+    only_b = len(b.records) - len(shared)
     if (only_a or only_b) and not common:
         raise CompareError(
             f"the runs are over different questions: {only_a} only in {a.folder}, {only_b} only in "
@@ -247,9 +264,15 @@ class RunComparison:
         A difference that is shown to be within the margin counts as none.
         """
         for name, c in self.scores.items():
-            shown = c.verdict.partition(",")[0] if "by less than" not in c.verdict else "no more"
+            if "by less than" not in c.verdict:
+                shown = c.verdict.partition(",")[0]
+            else:
+                shown = "no more"
             if (shown == "worse") if gate == "worse" else (shown != "better"):
-                ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]" if c.interval else ""
+                if c.interval:
+                    ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
+                else:
+                    ends = ""
                 return (
                     f"gate {gate}: {name} of {self.b.folder} against {self.a.folder}, "
                     f"{c.difference:+.3f}{ends}: {c.verdict}"
@@ -295,7 +318,8 @@ def _compared(
     clusters = clusters_of(a[0].records.only(qids))
     method = replace(method, clusters=clusters)
     known = EVIDENCE not in metrics and _have(EVIDENCE, (*a, *b), qids)
-    right_a, right_b = mostly_right(a, qids), mostly_right(b, qids)
+    right_a = mostly_right(a, qids)
+    right_b = mostly_right(b, qids)
     scores = {}
     noise = {}
     for name in metrics:

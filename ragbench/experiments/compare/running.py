@@ -92,7 +92,8 @@ def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:
     for limit in schedule(first, most):
         verdict = arms.verdict(limit)
         metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
-        votes, p = verdict.design.votes, c.p if c.p_adjusted is None else c.p_adjusted
+        votes = verdict.design.votes
+        p = c.p if c.p_adjusted is None else c.p_adjusted
         look = Look(verdict.questions, most, verdict.decided(), votes, metric, c.difference, p)
         if look not in arms.looks:
             arms.looks.append(look)
@@ -120,7 +121,8 @@ class _Arms:
 
     def verdict(self, limit: int | None) -> Verdict:
         """The verdict on the first `limit` questions (None: all), kept in the folder."""
-        request, first = self.request, self.settings.optimizer_seed
+        request = self.request
+        first = self.settings.optimizer_seed
         seeds = tuple(range(first, first + request.seeds))
         zero_shot = self._run(ZERO_SHOT, limit)
         self._run(FORM, limit, form=True)
@@ -129,7 +131,10 @@ class _Arms:
             program = self._program(seed)
             compiled.append(self._run(f"{COMPILED}-{seed}", limit, compiled=program))
             self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
-        votes = self._vote(zero_shot, compiled, limit) if request.equal_cost else 0
+        if request.equal_cost:
+            votes = self._vote(zero_shot, compiled, limit)
+        else:
+            votes = 0
         anytime = request.max_questions is not None
         design = Design(seeds, votes, tuple(request.metrics), request.margin, anytime)
         verdict = assemble(self.folder, design, tuple(self.looks))

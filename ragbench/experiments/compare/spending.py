@@ -73,9 +73,11 @@ class PayBack:
             return "nothing is spent"
         if self.saving is None:
             return "not known: too few questions"
-        low, high = self.saving.low, self.saving.high
+        low = self.saving.low
+        high = self.saving.high
         if self.questions is not None:
-            first, last = math.ceil(self.once / high), math.ceil(self.once / low)
+            first = math.ceil(self.once / high)
+            last = math.ceil(self.once / low)
             return f"pays back after {self.questions:,} questions ({first:,} to {last:,})"
         if high <= 0:
             return "never pays back: it takes no less per question"
@@ -100,7 +102,8 @@ def spending_of(
 ) -> Spending:
     """The spending of the runs `compiled`, one per sidecar, against `zero_shot`."""
     costs = [sidecar.cost["as_if"]["all"] for sidecar in sidecars]
-    qids, clusters = sorted(zero_shot.records), clusters_of(zero_shot.records)
+    qids = sorted(zero_shot.records)
+    clusters = clusters_of(zero_shot.records)
 
     def pay_back(measure: str, *names: str) -> PayBack:
         once = [[cost[name] for name in names] for cost in costs]
@@ -136,8 +139,12 @@ def index_cost(card: RunCard) -> IndexCost | None:
 
     None where there was neither.
     """
-    parts = [part for part in _embeddings(card.retriever) if part["embedding_usd"] != 0]
-    calls, tokens = card.index.get("index_calls", 0), card.index.get("index_tokens", 0)
+    parts = []
+    for part in _embeddings(card.retriever):
+        if part["embedding_usd"] != 0:
+            parts.append(part)
+    calls = card.index.get("index_calls", 0)
+    tokens = card.index.get("index_tokens", 0)
     if not calls and not parts:
         return None
     prices = [part["embedding_usd"] for part in parts]
@@ -158,7 +165,8 @@ def _embeddings(facts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def whole_cost(evaluation: Evaluation) -> float | None:
     """US dollars of all questions of a run as if uncached, with its index; None where unknown."""
-    usd, index = evaluation.summary.as_if.cost_usd, index_cost(evaluation.card)
+    usd = evaluation.summary.as_if.cost_usd
+    index = index_cost(evaluation.card)
     if usd is None or (index is not None and index.usd is None):
         return None
     return usd + (index.usd or 0.0 if index else 0.0)
@@ -166,12 +174,14 @@ def whole_cost(evaluation: Evaluation) -> float | None:
 
 def index_lines(evaluation: Evaluation) -> list[str]:
     """The index of a run in words, beside what was expected before it was made."""
-    index, n = index_cost(evaluation.card), evaluation.summary.n
+    index = index_cost(evaluation.card)
+    n = evaluation.summary.n
     if index is None or not n:
         return []
     whole = whole_cost(evaluation)
     usd, in_all = ("unknown" if x is None else f"{x:.4f}" for x in (index.usd, whole))
-    facts, took = evaluation.card.index, []
+    facts = evaluation.card.index
+    took = []
     for what, taken in (("calls", index.calls), ("tokens", index.tokens)):
         bounds = facts.get(f"expected_{what}")
         took.append(f"{taken:,} {what}" + (f" ({Range(*bounds)} expected)" if bounds else ""))

@@ -114,7 +114,9 @@ def subject(design: Design, distinct_programs: int, trained: int) -> str:
     if design.of_optimizer(distinct_programs):
         return f"compiling on these {trained} questions"
     n = len(design.seeds)
-    return "this compiled program" if n == 1 else f"this set of {n} compiled programs"
+    if n == 1:
+        return "this compiled program"
+    return f"this set of {n} compiled programs"
 
 
 def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
@@ -132,14 +134,22 @@ def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
         said = f"{who} is not shown to help or to hurt"
         worse = verdicts.get((VOTES, COMPILED), "").startswith("worse")
         return said + (f", and is worse than {_VOTES}" if worse else "")
-    good, other = list[str](), list[str]()
+    good = list[str]()
+    other = list[str]()
     for (a, b), word in verdicts.items():
-        better, worse = word.startswith("better"), word.startswith("worse")
+        better = word.startswith("better")
+        worse = word.startswith("worse")
         if (a, b) == (FORM, COMPILED_FORM):
-            said = "also" if better else "the reverse" if worse else "not shown to help"
+            if better:
+                said = "also"
+            else:
+                said = "the reverse" if worse else "not shown to help"
             clause = f"{said} where the answer's form is repaired"
         elif (a, b) == (VOTES, COMPILED):
-            than = "more" if better else "less" if worse else "not shown to help more"
+            if better:
+                than = "more"
+            else:
+                than = "less" if worse else "not shown to help more"
             clause = f"{than} than {_VOTES}"
         else:
             continue
@@ -223,7 +233,9 @@ class Verdict:
             return ""
         gains = scores.mean(axis=1) - np.mean([before[qid] for qid in after])
         alike = sum((gain > 0) == (gains.mean() > 0) and gain != 0 for gain in gains)
-        return "" if alike == len(gains) else f"{alike} of {len(gains)} seeds"
+        if alike == len(gains):
+            return ""
+        return f"{alike} of {len(gains)} seeds"
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""
@@ -248,7 +260,9 @@ class Verdict:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
         of = ("prompt_tokens", "completion_tokens")
         mine, its = (per_question(self.arms.get(arm, ()), *of) for arm in (VOTES, COMPILED))
-        return mine / its if mine is not None and its else None
+        if mine is not None and its:
+            return mine / its
+        return None
 
     def keep(self) -> None:
         write_json(self.folder / VERDICT, self.to_dict())
@@ -320,7 +334,8 @@ def assemble(
             paired.read_for(run, design.metrics)
     sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
     _check(arms, sidecars)
-    zero_shot, compiled = arms[ZERO_SHOT], arms[COMPILED]
+    zero_shot = arms[ZERO_SHOT]
+    compiled = arms[COMPILED]
     qids = sorted(zero_shot[0].records)
     distinct = len({sidecar.program_sha256 for sidecar in sidecars})
     method = Method(
@@ -329,7 +344,8 @@ def assemble(
         anytime=design.anytime,
         random_seeds=design.of_optimizer(distinct),
     )
-    before, after = paired.mostly_right(zero_shot, qids), paired.mostly_right(compiled, qids)
+    before = paired.mostly_right(zero_shot, qids)
+    after = paired.mostly_right(compiled, qids)
     return Verdict(
         folder=folder,
         design=design,
@@ -361,9 +377,11 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
 def _contrasts(
     arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str], method: Method
 ) -> dict[Pair, dict[str, Comparison]]:
-    pairs, metrics = design.contrasts(), design.metrics
-    found = [
-        paired.compare_arms(arms[a], arms[b], m, qids, method) for a, b in pairs for m in metrics
-    ]
+    pairs = design.contrasts()
+    metrics = design.metrics
+    found = []
+    for a, b in pairs:
+        for m in metrics:
+            found.append(paired.compare_arms(arms[a], arms[b], m, qids, method))
     family = iter(correct(found))
     return {pair: {metric: next(family) for metric in metrics} for pair in pairs}

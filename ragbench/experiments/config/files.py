@@ -67,7 +67,10 @@ def _check_stored_file(path: Path, owner: Path, parent: Any, fields: Mapping[str
 
 
 def _read(name: str, folder: Path) -> tuple[Path, str]:
-    path = Path(name) if Path(name).is_absolute() else folder / name
+    if Path(name).is_absolute():
+        path = Path(name)
+    else:
+        path = folder / name
     places = (_shipped() / f"{name}.yaml", _shipped() / "sweeps" / f"{name}.yaml")
     shipped = next((place for place in places if place.is_file()), places[0])
     try:
@@ -129,7 +132,10 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         fields = yaml.load(text, _Loader) or {}  # a SafeLoader: it makes plain values only
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unreadable"
+        if mark:
+            where = f"line {mark.line + 1}, column {mark.column + 1}"
+        else:
+            where = "unreadable"
         problem = getattr(error, "problem", None)
         why = f" ({problem})" if problem else ""
         raise ConfigError(f"config {path} is not YAML: {where}{why}") from None

@@ -112,7 +112,9 @@ def server_of(spec: str, api_base: str | None = None) -> str:
     try:
         parsed = parse_spec(spec, api_base=api_base)
     except LMSetupError:  # which the run says before it asks anything
-        return f"{spec}@{api_base}" if api_base else spec
+        if api_base:
+            return f"{spec}@{api_base}"
+        return spec
     if isinstance(parsed, LocalSpec):
         return f"local:{parsed.gguf or parsed.name}"
     place = f"@{parsed.api_base}" if parsed.api_base else ""

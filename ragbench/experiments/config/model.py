@@ -117,8 +117,12 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
         if leaf in self._stored:
             return "folder"
         if key:
-            return "person" if key in getattr(self, name) else "default"
-        return "person" if name in self.model_fields_set else "default"
+            if key in getattr(self, name):
+                return "person"
+            return "default"
+        if name in self.model_fields_set:
+            return "person"
+        return "default"
 
     def but(self, **changes: Any) -> RunConfig:
         """This config with `changes`; a mapping such as `set` is replaced whole."""
@@ -148,7 +152,10 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
         given["corpus_fields"] = tuple(sorted(self.corpus_field.items()))
         if self.fractions is not None:
             given["fractions"] = parse_fractions(self.fractions)
-        seed = self.seed if self.split_seed is None else self.split_seed
+        if self.split_seed is None:
+            seed = self.seed
+        else:
+            seed = self.split_seed
         return DataSpec(**{k: v for k, v in given.items() if v is not None}, seed=seed)
 
     def identity(self) -> dict[str, Any]:
@@ -207,7 +214,10 @@ def make_config(
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
     given_files = (fields.get(name) for name in _QUESTION_FILES)
-    paths = [Path(file) for file in given_files if isinstance(file, str | Path) and file]
+    paths = []
+    for file in given_files:
+        if isinstance(file, str | Path) and file:
+            paths.append(Path(file))
     if "dataset" not in fields and (paths or fields.get("hub_repo")):
         from ragbench.data import detect_layout
 
@@ -254,7 +264,8 @@ def ask_whole(config: RunConfig, *given: Mapping[str, Any]) -> RunConfig:
 
 def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Name, value of `theirs` and of `mine` of all in which two identities differ."""
-    old, new = leaves_of(theirs), leaves_of(mine)
+    old = leaves_of(theirs)
+    new = leaves_of(mine)
     return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
 
 

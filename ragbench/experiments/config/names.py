@@ -37,7 +37,10 @@ def check_fields(fields: Mapping[str, Any], owner: str, known: Collection[str]) 
     """
     for name, value in fields.items():
         grouped = isinstance(value, Mapping) and name not in MAPPINGS
-        inner = next((key for key in value if key not in known), None) if grouped else None
+        if grouped:
+            inner = next((key for key in value if key not in known), None)
+        else:
+            inner = None
         if inner is not None and name in known:
             raise KnobError(_regrouped(owner, name, str(inner), known))
         if name not in known:

@@ -144,7 +144,9 @@ def gold_places(plan: Plan) -> dict[str, list[int]]:
         pids = [str(pid) for pid in example.get("gold_pids") or ()]
         if pids and all(pid in corpus.positions for pid in pids):
             places[example.question] = [corpus.positions[pid] for pid in pids]
-    return places if len(places) >= LEAST else {}
+    if len(places) >= LEAST:
+        return places
+    return {}
 
 
 def questions_of(plan: Plan, gold: Mapping[str, Sequence[int]]) -> list[dspy.Example]:
@@ -161,7 +163,8 @@ def how_many(plan: Plan, gold: Mapping[str, Sequence[int]]) -> tuple[int, int, s
 
     Asks no server.
     """
-    program, questions = plan.run_context.program, [example.question for example in plan.train]
+    program = plan.run_context.program
+    questions = [example.question for example in plan.train]
     with plan.run_context.active():
         ahead = index_ahead(program, questions)
     if any(part.calls.high for part in ahead):

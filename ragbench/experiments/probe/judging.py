@@ -239,7 +239,9 @@ def _step(
 
 
 def _between(ends: Interval | None, sign: str = "") -> str:
-    return f" [{ends.low:{sign}.3f}, {ends.high:{sign}.3f}]" if ends is not None else ""
+    if ends is not None:
+        return f" [{ends.low:{sign}.3f}, {ends.high:{sign}.3f}]"
+    return ""
 
 
 def _reach_in_words(answers: Answers, means: Means, name: str) -> list[str]:

@@ -48,7 +48,9 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, object], list[str]]
             files = {info.filename: _read(archive, info, data) for info in archive.infolist()}
         sealed = json.loads(files.pop(MANIFEST))
         body = sealed["body"]
-        version, claims, hashes = body["format"], dict(body["claims"]), dict(body["files"])
+        version = body["format"]
+        claims = dict(body["claims"])
+        hashes = dict(body["files"])
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
         why = f"{type(error).__name__}: {error}"
         raise DataError(f"it is no bundle, or one that was cut or changed: {why}") from None
@@ -134,7 +136,10 @@ def _place(data: bytes, known: Mapping[str, object]) -> str:
 
 def _first_difference(files: Mapping[str, bytes], sealed: object, data: bytes) -> str:
     whole = _zip({**files, MANIFEST: _sealed(sealed)})
-    places = [at for at, (a, b) in enumerate(zip(whole, data, strict=False)) if a != b]
+    places = []
+    for at, (a, b) in enumerate(zip(whole, data, strict=False)):
+        if a != b:
+            places.append(at)
     if places:
         return f"byte {places[0]} was changed"
     return f"{len(data)} bytes, {len(whole)} when it was made"

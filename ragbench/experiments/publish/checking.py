@@ -93,7 +93,10 @@ def verify(path: Path, claims: Mapping[str, float] | None = None) -> Checked:
                 changes.append(f"runs/{name}: {str(error).replace(str(target), 'it')}")
                 found[name] = {}
     for name, entry in claimed.items():
-        numbers = entry.get("figures", {}) if isinstance(entry, dict) else {}
+        if isinstance(entry, dict):
+            numbers = entry.get("figures", {})
+        else:
+            numbers = {}
         for figure, value in numbers.items():
             checked.append(Figure(name, figure, value, found.get(name, {}).get(figure)))
     for address, number in (claims or {}).items():
@@ -120,7 +123,10 @@ def why_not_citable(run: Evaluation) -> list[str]:
     if not _PINNED.search(card.model):
         why.append(f"{card.model} is no pinned model: its name stands for what is newest")
     config = card.config or {}
-    own = [name for name in _OWN_DATA if config.get(name)]
+    own = []
+    for name in _OWN_DATA:
+        if config.get(name):
+            own.append(name)
     if own:
         why.append(f"the data are files of one's own ({', '.join(own)}), of which the hash is here")
     total = card.data_card.get("questions")

@@ -82,7 +82,9 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
 
 def sentence(c: Comparison) -> str:
     """What a comparison shows of B."""
-    return c.verdict if c.verdict.startswith("no difference") else f"B is {c.verdict}"
+    if c.verdict.startswith("no difference"):
+        return c.verdict
+    return f"B is {c.verdict}"
 
 
 def memory_lines(result: RunComparison) -> list[str]:
@@ -126,7 +128,10 @@ def compared(c: Comparison) -> dict[str, Any]:
 
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
     """A line on the clusters of questions in `comparisons`; none where there are no clusters."""
-    used = [c.estimate for c in comparisons if c.estimate and c.estimate.clusters < c.n]
+    used = []
+    for c in comparisons:
+        if c.estimate and c.estimate.clusters < c.n:
+            used.append(c.estimate)
     if not used:
         return []
     effects = sorted(estimate.design_effect for estimate in used)
@@ -178,7 +183,10 @@ def advice_report(advice: Advice, router: RouterAdvice | None = None) -> Report:
         yield from router.sentences()
     yield advice_table(advice)
     if router is not None:
-        oracle = "" if router.oracle is None else f"; the best program of each: {router.oracle:.3f}"
+        if router.oracle is None:
+            oracle = ""
+        else:
+            oracle = f"; the best program of each: {router.oracle:.3f}"
         yield f"the rule, from the questions that it was learned from{oracle}"
         for met, leaf in leaves(router.learned):
             label = advice.arms[leaf.program].label
@@ -190,7 +198,10 @@ def advice_table(advice: Advice) -> Table:
     rows = []
     for arm in advice.arms:
         c = arm.below_best
-        evidence = None if not arm.right else 1 - arm.without_evidence / arm.right
+        if not arm.right:
+            evidence = None
+        else:
+            evidence = 1 - arm.without_evidence / arm.right
         row = {
             "program": arm.label,
             **with_interval(advice.metric, arm.mean, arm.interval),
@@ -241,10 +252,14 @@ def verdict_report(verdict: Verdict) -> Report:
     ]
     first = (Column("contrast", "contrast (B - A)"), Column("metric"))
     yield Table("contrasts", (*first, *COMPARED, *FOR_MACHINES), rows)
-    every = [c for by_metric in verdict.contrasts.values() for c in by_metric.values()]
+    every = []
+    for by_metric in verdict.contrasts.values():
+        for c in by_metric.values():
+            every.append(c)
     runs = [run for arm in verdict.arms.values() for run in arm]
     tokens = per_question(runs, "prompt_tokens", "completion_tokens")
-    n, usd = len(runs), per_question(runs, "cost_usd")
+    n = len(runs)
+    usd = per_question(runs, "cost_usd")
     looks = looks_in_words(
         verdict.looks, n * (tokens or 0.0), None if usd is None else n * usd,
         verdict.price_of_looking(),
@@ -252,7 +267,10 @@ def verdict_report(verdict: Verdict) -> Report:
     yield from cluster_line(every)
     yield from looks
     spent = verdict.spending
-    times = "unknown" if spent.ratio is None else f"{spent.ratio:.2f} times"
+    if spent.ratio is None:
+        times = "unknown"
+    else:
+        times = f"{spent.ratio:.2f} times"
     yield from (
         f"inference: compiled takes {times} the tokens of zero-shot",
         f"one compile: {spent.calls:,.0f} calls, {spent.tokens.once or 0:,.0f} tokens, "
@@ -286,7 +304,10 @@ def headline_of(verdict: Verdict, metric: str) -> str:
     alone = ""
     if not verdict.design.of_optimizer(verdict.distinct_programs):
         alone = f"; said of {verdict.subject} alone"
-    p = "p < 0.001" if (c.p_adjusted or 0.0) < 0.001 else f"p {c.p_adjusted:.3f}"
+    if (c.p_adjusted or 0.0) < 0.001:
+        p = "p < 0.001"
+    else:
+        p = f"p {c.p_adjusted:.3f}"
     return (
         f"Compiling {program} {how} {word}: {metric} {c.mean_a:.3f} -> {c.mean_b:.3f}, "
         f"{gain_words(c)}, {p}, {c.n} questions{alone}"
@@ -295,7 +316,10 @@ def headline_of(verdict: Verdict, metric: str) -> str:
 
 def gain_words(c: Comparison) -> str:
     """A difference with its 95 % interval."""
-    ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]" if c.interval else ""
+    if c.interval:
+        ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
+    else:
+        ends = ""
     return f"{c.difference:+.3f}{ends}"
 
 
@@ -308,7 +332,10 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
     ):
         if pair in verdict.contrasts:
             c = verdict.contrasts[pair][metric]
-            words = good if c.verdict.startswith("better") else f"{other}: {c.verdict}"
+            if c.verdict.startswith("better"):
+                words = good
+            else:
+                words = f"{other}: {c.verdict}"
             lines.append(f"{words}, {gain_words(c)} against {pair[0]}")
     runs = verdict.arms[COMPILED]
     means = " ".join(_shown_mean(run, metric) for run in runs)
@@ -320,18 +347,26 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
 
 def _shown_mean(run: Evaluation, metric: str) -> str:
     mean = _mean(run, metric)
-    return "unknown" if mean is None else f"{mean:.3f}"
+    if mean is None:
+        return "unknown"
+    return f"{mean:.3f}"
 
 
 def price_line(verdict: Verdict) -> str:
     """What compiling costs, a question and once, and when that pays for itself."""
     spent = verdict.spending
     usd = spent.usd
-    times = "unknown" if spent.ratio is None else f"{spent.ratio:.2f} times"
+    if spent.ratio is None:
+        times = "unknown"
+    else:
+        times = f"{spent.ratio:.2f} times"
     line = f"price: {times} the tokens a question"
     if usd.before is not None and usd.after is not None:
         line += f" (${1000 * usd.after:.2f} against ${1000 * usd.before:.2f} for 1,000)"
-    once = "of unknown price" if usd.once is None else f"${usd.once:.4f}"
+    if usd.once is None:
+        once = "of unknown price"
+    else:
+        once = f"${usd.once:.4f}"
     return f"{line}; one compile {once}; in $: {usd.words()}"
 
 
@@ -349,7 +384,8 @@ def summary_lines(verdict: Verdict) -> list[str]:
     if ratio := verdict.matched():
         off = "" if abs(ratio - 1) <= 0.1 else ": more than 10 % off"
         lines.append(f"votes took {ratio:.2f} times what compiled took{off}")
-    n, distinct = len(verdict.sidecars), verdict.distinct_programs
+    n = len(verdict.sidecars)
+    distinct = verdict.distinct_programs
     if n > 1 and distinct < n:
         lines.append(f"{n} seeds came to {distinct} different programs: fewer replications")
     if verdict.design.of_optimizer(distinct):
@@ -391,7 +427,10 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
         mean, ends = (c.mean_a, c.interval_a) if pair[0] == name else (c.mean_b, c.interval_b)
         row |= with_interval(metric, mean, ends)
     known = [share for run in runs if (share := _mean(run, EVIDENCE)) is not None]
-    votes = f" ({runs[0].folder.name.rpartition('-')[2]})" if name.startswith("votes") else ""
+    if name.startswith("votes"):
+        votes = f" ({runs[0].folder.name.rpartition('-')[2]})"
+    else:
+        votes = ""
     return {
         **row,
         "arm": name + votes,
@@ -419,14 +458,20 @@ def looks_in_words(
     """
     if not looks:
         return []
-    lines = [
-        f"look {number}, {look.questions} questions: compiled - zero-shot {look.metric} "
-        f"{look.difference:+.3f}, p {look.p:.3f}, {'decided' if look.decided else 'not decided'}"
-        for number, look in enumerate(looks, 1)
-    ]
+    lines = []
+    for number, look in enumerate(looks, 1):
+        state = "decided" if look.decided else "not decided"
+        lines.append(
+            f"look {number}, {look.questions} questions: compiled - zero-shot {look.metric} "
+            f"{look.difference:+.3f}, p {look.p:.3f}, {state}"
+        )
     last = looks[-1]
-    of, left = f"{last.questions} of at most {last.most} questions", last.most - last.questions
-    ended = f"decided after {of}" if last.decided else f"not decided after {of}"
+    of = f"{last.questions} of at most {last.most} questions"
+    left = last.most - last.questions
+    if last.decided:
+        ended = f"decided after {of}"
+    else:
+        ended = f"not decided after {of}"
     if last.decided and left:
         cost = "" if usd is None else f" and ${usd * left:,.4f}"
         ended = f"decided after {of}, which saved about {tokens * left:,.0f} tokens{cost}"

@@ -35,7 +35,10 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     aliases = lm_aliases(cards)
     labels = []
     for card, own, name in zip(cards, settings, names, strict=True):
-        alike = [other for other, called in zip(settings, names, strict=True) if called == name]
+        alike = []
+        for other, called in zip(settings, names, strict=True):
+            if called == name:
+                alike.append(other)
         words = []
         for key in _differing(own, alike, usual):
             value = aliases[own[key]] if key == "LM" else own[key]
@@ -92,7 +95,9 @@ def _setting(card: RunCard, key: str, value: Any) -> str:
     if value in (None, "", False):
         return ""
     if not _HASH.fullmatch(str(value)):
-        return str(value) if key in _BARE else f"{key}={value}"
+        if key in _BARE:
+            return str(value)
+        return f"{key}={value}"
     given = (card.config or {}).get(key)
     if not isinstance(given, str):
         return ""
@@ -106,7 +111,8 @@ def name_of_system(card: RunCard) -> str:
 
     Two runs of one name have one set of knobs.
     """
-    variant, identity = card.knobs.get("variant", ""), card.identity
+    variant = card.knobs.get("variant", "")
+    identity = card.identity
     votes = identity.get("votes", 1)
     words = [] if variant in ("", "default") else [str(variant)]
     for knob, value in card.changed_knobs.items():
@@ -126,7 +132,10 @@ def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
     settings = list(map(settings_of, cards))
     aliases = lm_aliases(cards)
     data = {card.data.name for card in cards}
-    words = [*data, f"{questions:,} questions"] if len(data) == 1 else [f"{questions:,} questions"]
+    if len(data) == 1:
+        words = [*data, f"{questions:,} questions"]
+    else:
+        words = [f"{questions:,} questions"]
     kinds = {card.data.setting for card in cards}
     if len(kinds) == 1:
         words += filter(None, kinds)

@@ -51,7 +51,10 @@ def paper_table(
         for metric in metrics:
             heads.append(Column(f"{column} {metric}", kind="mean", interval=True))
     sizes = sorted({len(run.records) for run in runs})
-    n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    if len(sizes) == 1:
+        n = f"{sizes[0]:,}"
+    else:
+        n = f"{sizes[0]:,} to {sizes[-1]:,}"
     seeds = max(map(len, members.values()))
     pooled = f", up to {seeds} runs pooled" if seeds > 1 else ""
     title = f"Means with 95 % intervals over {n} questions{pooled}; no difference is tested here"
@@ -73,6 +76,9 @@ def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, flo
     if not scores:
         return with_interval(name, None, None)
     of_question = clusters_of(first.records)
-    clusters = [of_question[qid] for qid in scores] if of_question else None
+    if of_question:
+        clusters = [of_question[qid] for qid in scores]
+    else:
+        clusters = None
     values = list(scores.values())
     return with_interval(name, fmean(values), mean_interval(values, kind.score_range, clusters))

@@ -20,7 +20,10 @@ def race_table(choice: Choice) -> Table:
     """Returns a row for each program: those that are in first, then the last to leave."""
     outcomes = {}
     for name, left, winner in choice.exits:
-        against = f", {winner} is better" if left.reason == "beaten" else ""
+        if left.reason == "beaten":
+            against = f", {winner} is better"
+        else:
+            against = ""
         if left.reason == "not worth it":
             against = f" beside {winner}"
         outcomes[name] = f"out at {left.questions}: {left.reason}{against}"

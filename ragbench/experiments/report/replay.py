@@ -18,7 +18,10 @@ def replay_report(replayed: Replayed) -> Report:
         yield f"{worth.part} is worth {worth.gain:.3f}{ends}"
     rows = []
     for cause, cure in CAUSES.items():
-        share = counts[cause] / replayed.questions if replayed.questions else None
+        if replayed.questions:
+            share = counts[cause] / replayed.questions
+        else:
+            share = None
         rows.append({"cause": cause, "n": counts[cause], "share": share, "mended by": cure})
     columns = (
         Column("cause"),

@@ -30,7 +30,8 @@ def run_list_report(folder: Path) -> Report:
     if not folder.is_dir():
         raise RunError(f"no folder {folder}; `ragbench eval` makes runs/")
     cards = sorted(folder.rglob(_CARD), key=lambda p: p.stat().st_mtime, reverse=True)
-    rows, broken = [], []
+    rows = []
+    broken = []
     for path in cards:
         try:
             summary = _read(path.with_name("summary.json")) or _so_far(path.parent)
@@ -49,7 +50,9 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     content = json.loads(read_file(path))
-    return content if isinstance(content, dict) else {}
+    if isinstance(content, dict):
+        return content
+    return {}
 
 
 def _so_far(folder: Path) -> dict[str, Any]:
@@ -64,11 +67,16 @@ def _so_far(folder: Path) -> dict[str, Any]:
 
 
 def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
-    identity, scores = card["identity"], summary.get("scores") or {}
+    identity = card["identity"]
+    scores = summary.get("scores") or {}
     variant = str(card["knobs"].get("variant") or "")
-    variant = f" ({variant})" if variant not in ("", "default") else ""
+    if variant not in ("", "default"):
+        variant = f" ({variant})"
+    else:
+        variant = ""
     cost = (summary.get("as_if") or {}).get("cost_usd")
-    intervals, n = summary.get("intervals") or {}, summary.get("n", 0)
+    intervals = summary.get("intervals") or {}
+    n = summary.get("n", 0)
     row = {
         "run": folder.as_posix(),
         "program": identity["program"] + variant + " compiled" * bool(identity.get("compiled")),

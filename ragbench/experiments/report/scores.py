@@ -41,10 +41,11 @@ def metric_table(runs: Sequence[Scored]) -> Table:
     names = [f"{n} {i}" if folders.count(n) > 1 else n for i, n in enumerate(folders, start=1)]
     names = names if len(runs) > 1 else ["mean"]
     scores = [run.summary["scores"] for run in runs]
-    rows = [
-        {"metric": words} | dict(zip(names, (r.summary[key] for r in runs), strict=True))
-        for words, key in (("questions", "n"), ("failed", "n_failed"))
-    ]
+    rows = []
+    for words, key in (("questions", "n"), ("failed", "n_failed")):
+        rows.append(
+            {"metric": words} | dict(zip(names, (r.summary[key] for r in runs), strict=True))
+        )
     for metric in dict.fromkeys(metric for by_metric in scores for metric in by_metric):
         row: dict[str, Any] = {"metric": metric}
         for name, by_metric in zip(names, scores, strict=True):
@@ -62,7 +63,8 @@ def metric_table(runs: Sequence[Scored]) -> Table:
 
 def notes(run: Scored) -> list[str]:
     """What the table does not show: where support comes from, judges, protocol, bad lines."""
-    summary, lines = run.summary, list[str]()
+    summary = run.summary
+    lines = list[str]()
     for words, kinds in (("supporting sentences", summary["support_kinds"]),
                          ("evidence triples", summary["evidence_kinds"])):  # fmt: skip
         if kinds:
@@ -185,7 +187,10 @@ def _example_lines(run: Errors, show: int, wanted: str | None) -> list[str]:
         lines.append(f"{name}: {len(some)} in {run.folder}")
         for record, cause in some[:show]:
             hop = f"; hop {cause.hop}" if cause.hop else ""
-            answer = "none" if record.answer is None else repr(record.answer[:300])
+            if record.answer is None:
+                answer = "none"
+            else:
+                answer = repr(record.answer[:300])
             lines += [
                 f"  {record.qid}  {record.question}",
                 f"    answer {answer}; gold {' / '.join(record.answers)[:300]!r}",

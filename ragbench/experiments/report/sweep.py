@@ -40,7 +40,10 @@ _PROGRAMS = (
 
 def sweep_report(swept: Swept) -> Report:
     """The cells, what the tables do not show of them, and the comparisons."""
-    ran = {o.cell.label: o.run for o in swept.outcomes if o.run and o.run.records}
+    ran = {}
+    for o in swept.outcomes:
+        if o.run and o.run.records:
+            ran[o.cell.label] = o.run
     if ran:
         titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
         yield ", ".join(part[0] for part in titles if len(set(part)) == 1)
@@ -63,7 +66,10 @@ def sweep_report(swept: Swept) -> Report:
     if swept.stopped_by:
         yield f"stopped by {swept.stopped_by}; {line}"
     else:
-        more = "" if done == len(swept.outcomes) else "; the same command tries the others again"
+        if done == len(swept.outcomes):
+            more = ""
+        else:
+            more = "; the same command tries the others again"
         yield line + more
 
 
@@ -105,11 +111,17 @@ def estimate_report(sweep: Sweep) -> Report:
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:
-    rows = [
-        {"cell": contrast.cell, "baseline": contrast.baseline, "metric": metric, **compared(c)}
-        for contrast in contrasts
-        for metric, c in contrast.scores.items()
-    ]
+    rows = []
+    for contrast in contrasts:
+        for metric, c in contrast.scores.items():
+            rows.append(
+                {
+                    "cell": contrast.cell,
+                    "baseline": contrast.baseline,
+                    "metric": metric,
+                    **compared(c),
+                }
+            )
     verdict = replace(FOR_MACHINES[0], for_machines=False)
     first = (Column("cell"), Column("baseline", "against", drop=1), Column("metric"))
     return Table("contrasts", (*first, *COMPARED, verdict, *FOR_MACHINES[1:]), rows)
@@ -119,7 +131,8 @@ def programs_report(folder: Path) -> Report:
     """One row per compiled program under `folder`, then those that cannot be used."""
     if not folder.is_dir():
         raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
-    rows, problems = [], []
+    rows = []
+    problems = []
     for path in sorted({p.parent for name in (SIDECAR, ASKED) for p in folder.rglob(name)}):
         if path.parent.name == "candidates":  # of a compile that has a row
             continue
@@ -137,7 +150,10 @@ def programs_report(folder: Path) -> Report:
 
 def _program_row(folder: Path, card: Sidecar) -> dict[str, Any]:
     optimizer = card.optimizer
-    variant = f" ({card.variant})" if card.variant not in ("", "default") else ""
+    if card.variant not in ("", "default"):
+        variant = f" ({card.variant})"
+    else:
+        variant = ""
     return {
         "folder": str(folder),
         "program": card.program + variant,
@@ -153,7 +169,8 @@ def _program_row(folder: Path, card: Sidecar) -> dict[str, Any]:
 
 def validated(card: Sidecar) -> dict[str, Any]:
     """Metric, n, score and gain of a compiled program on its validation questions, for a row."""
-    scores, compiled = card.scores, card.scores["compiled"]
+    scores = card.scores
+    compiled = card.scores["compiled"]
     return {
         "metric": scores["metric"],
         "n": scores["n"],

@@ -87,7 +87,9 @@ class Column:
     @property
     def fields(self) -> tuple[str, ...]:
         """The values of a row that belong to the column."""
-        return (self.name, *ends_of(self.name)) if self.interval else (self.name,)
+        if self.interval:
+            return (self.name, *ends_of(self.name))
+        return (self.name,)
 
     def cell(self, row: Row, *, narrow: bool = False) -> str:
         """The value as people read it, such as "0.412 [0.351, 0.473]".
@@ -97,11 +99,15 @@ class Column:
         """
         value = row.get(self.name)
         if value is None or value == "":
-            return "unknown" if self.kind.startswith("usd") and self.name in row else "-"
+            if self.kind.startswith("usd") and self.name in row:
+                return "unknown"
+            return "-"
         if self.kind == "text" or isinstance(value, str):
             text = printable(str(value))
             cut = self.most and len(text) > self.most
-            return f"{text[: self.most - 3]}..." if cut else text
+            if cut:
+                return f"{text[: self.most - 3]}..."
+            return text
         shown = _SHOWN[self.kind]
         low, high = (row.get(name) for name in ends_of(self.name))
         if narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1:
@@ -146,7 +152,10 @@ class Table:
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as they were computed, with the fields of the columns alone."""
-        fields = [name for column in self.columns for name in column.fields]
+        fields = []
+        for column in self.columns:
+            for name in column.fields:
+                fields.append(name)
         return [{name: row.get(name) for name in fields} for row in self.rows]
 
 
@@ -165,7 +174,9 @@ def _two_decimals(value: float) -> str:
 def usd_of_1000(usd: float) -> str:
     """What a question costs, as dollars for 1,000 questions; two figures below 10 cents."""
     amount = 1000 * usd
-    return f"{amount:.2g}" if 0 < abs(amount) < 0.1 else f"{amount:,.2f}"
+    if 0 < abs(amount) < 0.1:
+        return f"{amount:.2g}"
+    return f"{amount:,.2f}"
 
 
 def ends_of(name: str) -> tuple[str, str]:
@@ -185,7 +196,9 @@ def with_interval(name: str, value: float | None, interval: Any) -> dict[str, fl
 
 def printable(text: str) -> str:
     """`text` with a blank for each control character, line ends too."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def written(table: Table, format: str) -> str:
@@ -211,10 +224,14 @@ def on_terminal(table: Table, room: int) -> str:
     not enough, each row is a block of lines.
     """
     table = for_people(table)
-    columns, left_out = list(table.columns), list[str]()
+    columns = list(table.columns)
+    left_out = list[str]()
     narrow = bool(room) and _unbroken(_cells(table, columns)) > room
     while narrow and _least(_cells(table, columns, narrow=True)) > room:
-        droppable = [column for column in columns if column.drop]
+        droppable = []
+        for column in columns:
+            if column.drop:
+                droppable.append(column)
         if not droppable:
             return _blocks(table, room)
         gone = max(droppable, key=lambda c: (_same(table, c), c.drop))
@@ -363,7 +380,10 @@ def _html(table: Table) -> str:
 
 def _csv(table: Table) -> str:
     out = io.StringIO()
-    names = [name for column in table.columns for name in column.fields]
+    names = []
+    for column in table.columns:
+        for name in column.fields:
+            names.append(name)
     rows = [[safe_cell(value) for value in row.values()] for row in table.records()]
     csv.writer(out, lineterminator="\n").writerows([names, *rows])
     text = out.getvalue().rstrip("\n")  # what moves the cursor is shown as a blank, as in any table

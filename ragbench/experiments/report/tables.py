@@ -98,10 +98,14 @@ def runs_report(evaluations: Sequence[Evaluation], by_group: bool = False) -> Re
 
 def title_of(evaluation: Evaluation) -> str:
     """Which data, retriever and LM a run used."""
-    card, split = evaluation.card, evaluation.card.identity.get("split")
+    card = evaluation.card
+    split = evaluation.card.identity.get("split")
     sizes = {"all": card.data_card.get("questions"), **(card.data_card.get("splits") or {})}
     total = sizes.get(split)
-    part = f"{card.questions} of {total} questions" if card.questions and total else "questions"
+    if card.questions and total:
+        part = f"{card.questions} of {total} questions"
+    else:
+        part = "questions"
     how = (card.data.setting, card.identity.get("retriever"), card.model, card.adapter)
     return (
         f"{card.data.name}: {part} ({'all' if split == 'all' else f'{split} split'}), "
@@ -136,10 +140,13 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
 
     Spending is per question, as if nothing were cached, cost at list price.
     """
-    as_if, latency = summary.as_if, summary.latency_s
+    as_if = summary.as_if
+    latency = summary.latency_s
 
     def each(total: float | None) -> float | None:
-        return None if total is None or not summary.n else total / summary.n
+        if total is None or not summary.n:
+            return None
+        return total / summary.n
 
     return {
         "n": summary.n,
@@ -164,11 +171,17 @@ def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
     The interval goes by clusters of questions that vary together.
     """
     metric = get_metric(name)
-    scores = {qid: x for qid, x in sorted(records.column(metric.score).items()) if x is not None}
+    scores = {}
+    for qid, x in sorted(records.column(metric.score).items()):
+        if x is not None:
+            scores[qid] = x
     if not scores:
         return with_interval(name, None, None)
     of_question = clusters_of(records)
-    clusters = [of_question[qid] for qid in scores] if of_question else None
+    if of_question:
+        clusters = [of_question[qid] for qid in scores]
+    else:
+        clusters = None
     values = list(scores.values())
     interval = mean_interval(values, metric.score_range, clusters)
     return with_interval(name, sum(values) / len(values), interval)
@@ -202,13 +215,16 @@ def notes(evaluation: Evaluation) -> list[str]:
     """What the table does not show: totals, events, right answers without evidence, warnings."""
     summary = evaluation.summary
     lines = stop_lines(evaluation.stopped_by, evaluation.progress)
-    as_if, billed = summary.as_if, summary.billed
+    as_if = summary.as_if
+    billed = summary.billed
     if not evaluation.card.unknown:
         lines.append(
             f"in all: {as_if.calls:,} calls, {as_if.tokens:,} tokens, {money(as_if.cost_usd)} $; "
             f"billed: {billed.calls:,} calls, {money(billed.cost_usd)} $"
         )
-    prepared, lost, again = evaluation.prepared, evaluation.lost, evaluation.records.n_replaced
+    prepared = evaluation.prepared
+    lost = evaluation.lost
+    again = evaluation.records.n_replaced
     if prepared.attempts:
         so_far = "" if evaluation.card.index else " so far"
         lines.append(
@@ -228,7 +244,8 @@ def notes(evaluation: Evaluation) -> list[str]:
         lines.append(f"events: {shown}")
     reasons = ", ".join(f"{k} {v}" for k, v in sorted(summary.stop_reasons.items()))
     lines.append(f"stop reasons: {reasons or 'none'}")
-    n, unreadable = len(evaluation.records), evaluation.unreadable
+    n = len(evaluation.records)
+    unreadable = evaluation.unreadable
     if unreadable > UNREADABLE_SHARE * n:
         lines.append(
             f"warning: no reply of the model could be read for {unreadable} of {n} questions; "
@@ -243,7 +260,10 @@ def without_evidence(records: StoredRecords) -> tuple[int, int]:
     Only questions with known gold passages count.
     """
     right, found = (records.column(get_metric(name).score) for name in ("em", EVIDENCE))
-    shares = [found[qid] for qid, em in right.items() if em == 1 and found[qid] is not None]
+    shares = []
+    for qid, em in right.items():
+        if em == 1 and found[qid] is not None:
+            shares.append(found[qid])
     return sum(share != 1 for share in shares), len(shares)
 
 
@@ -291,12 +311,16 @@ def failure_table(records: StoredRecords) -> Table:
 
 def money(usd: float | None) -> str:
     """A sum in dollars, "unknown" where a price is."""
-    return "unknown" if usd is None else f"{usd:.4f}"
+    if usd is None:
+        return "unknown"
+    return f"{usd:.4f}"
 
 
 def amount(count: int | None) -> str:
     """A number of calls or tokens, "unknown" where nobody knows it."""
-    return "unknown" if count is None else str(count)
+    if count is None:
+        return "unknown"
+    return str(count)
 
 
 def run_report(folder: Path, qid: str | None = None) -> Report:
@@ -327,18 +351,19 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
         f"retriever  {identity.get('retriever', '')}",
         f"LM         {card.model}, {card.adapter}",
     )
-    rows = [
-        {
-            "qid": record.qid,
-            "question": record.question,
-            "answer": "failed" if record.failure else record.answer,
-            "em": record.scores.get("em"),
-            "f1": record.scores.get("f1"),
-            "calls": record.known("calls", record.ledger.as_if.calls),
-            "ended_by": record.failure.error if record.failure else record.stop_reason,
-        }
-        for record in records.values()
-    ]
+    rows = []
+    for record in records.values():
+        rows.append(
+            {
+                "qid": record.qid,
+                "question": record.question,
+                "answer": "failed" if record.failure else record.answer,
+                "em": record.scores.get("em"),
+                "f1": record.scores.get("f1"),
+                "calls": record.known("calls", record.ledger.as_if.calls),
+                "ended_by": record.failure.error if record.failure else record.stop_reason,
+            }
+        )
     yield Table("questions", _QUESTION, rows)
 
 
@@ -359,10 +384,16 @@ def trace_report(record: Record) -> Report:
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
         cited = " (cited)" if place in (record.citations or ()) else ""
-        hidden = "" if passage.pid in shown_pids(record) else " (never shown)"
+        if passage.pid in shown_pids(record):
+            hidden = ""
+        else:
+            hidden = " (never shown)"
         yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
     found = {passage.pid for passage in record.passages}
-    missing = [pid for pid in record.gold_pids if pid not in found]
+    missing = []
+    for pid in record.gold_pids:
+        if pid not in found:
+            missing.append(pid)
     if missing:
         yield f"not found {'; '.join(missing)} (gold)"
     if failure := record.failure:

@@ -78,7 +78,9 @@ def check_sources_named(
 def _option(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
-        return [flag] if value else [flag.replace("--", "--no-", 1)]
+        if value:
+            return [flag]
+        return [flag.replace("--", "--no-", 1)]
     if isinstance(value, Mapping):
         options = []
         for key, inner in value.items():
@@ -90,8 +92,14 @@ def _option(name: str, value: Any) -> list[str]:
 def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
     """Say where data, LM, retriever, adapter or seed are not those that it was compiled with."""
     names = {*SOURCES, "seed"} - CHOSEN
-    theirs = {name: value for name, value in sidecar.config.items() if name in names}
-    mine = {name: value for name, value in config.identity().items() if name in names}
+    theirs = {}
+    for name, value in sidecar.config.items():
+        if name in names:
+            theirs[name] = value
+    mine = {}
+    for name, value in config.identity().items():
+        if name in names:
+            mine[name] = value
     if theirs.get("retriever") != mine.get("retriever"):  # whose settings say no more
         theirs.pop("retriever_set", None)
         mine.pop("retriever_set", None)

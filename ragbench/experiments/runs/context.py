@@ -133,8 +133,14 @@ def build(
     quiet_libraries()
     program = PROGRAMS.get(config.program)
     program.resolve_knobs(config.set)
-    same = like if like and like.config.data_spec() == config.data_spec() else None
-    dataset = same.dataset if same else load_dataset(config.data_spec())
+    if like and like.config.data_spec() == config.data_spec():
+        same = like
+    else:
+        same = None
+    if same:
+        dataset = same.dataset
+    else:
+        dataset = load_dataset(config.data_spec())
     chosen = config.split, config.limit
     examples = () if no_questions else dataset.select(*chosen)
     brought = ":" in f"{config.program}{config.retriever}" or config.retriever == "http"
@@ -161,11 +167,10 @@ def build(
     for service in _services(retriever):
         service.begin(patience=config.patience, timeout=config.timeout)
     with blamed_on(program, f"program {config.program}"):
-        built = (
-            Router(retriever, _checked_policy(config.policy))
-            if config.policy
-            else program(retriever, **config.set)
-        )
+        if config.policy:
+            built = Router(retriever, _checked_policy(config.policy))
+        else:
+            built = program(retriever, **config.set)
     known = {row.role for row in calls_of(built)}
     for role in roles:
         if role not in known:
@@ -217,7 +222,9 @@ def _services(retriever: Retriever) -> Iterator[ServerCalls]:
 def _models(retriever: Retriever) -> Iterator[Any]:
     models = (getattr(retriever, name, None) for name in ("embedder", "reranker", "server"))
     yield from (model for model in models if model is not None)
-    inner = (retriever.whole,) if isinstance(retriever, PerQuestion) else retriever.parts
+    inner = retriever.parts
+    if isinstance(retriever, PerQuestion):
+        inner = (retriever.whole,)
     for part in inner:
         yield from _models(part)
 
@@ -289,7 +296,8 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
 
 def make_card(run_context: RunContext) -> RunCard:
     """The card of a new run: everything resolved, with versions and the identity of the data."""
-    config, dataset = run_context.config, run_context.dataset
+    config = run_context.config
+    dataset = run_context.dataset
     return RunCard(
         config=config.model_dump(mode="json"),
         identity=config.identity(),

@@ -115,7 +115,10 @@ def load_program(
             raise RunError(f"{folder} is a run of {card.program}, not {label}")
         _check_compiled(folder, card.compiled, settings.get("compiled"), compiled)
         form = bool(settings.get("form")) if form is None else form
-        votes = int(settings.get("votes") or 1) if votes is None else votes
+        if votes is None:
+            votes = int(settings.get("votes") or 1)
+        else:
+            votes = votes
     else:
         if compiled is not None:
             raise ConfigError(f"{folder} is no run; leave compiled out")

@@ -40,7 +40,10 @@ def evaluate_repeats(
     for number, each in enumerate(repeat_configs(config, repeats), start=1):
         run_context = ready(each, like=like)
         like = like or run_context
-        title = f"repeat {number} of {repeats}" if repeats > 1 else None
+        if repeats > 1:
+            title = f"repeat {number} of {repeats}"
+        else:
+            title = None
         run = evaluate(each, like=run_context, watch=watch, title=title)
         runs.append(run)
         if run.stopped_by:

@@ -141,7 +141,10 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
     with locked(folder):
         card = card_for(folder, run_context)
         finished = _finished(folder, card)
-        todo = [e for e in run_context.examples if e.qid not in finished]
+        todo = []
+        for e in run_context.examples:
+            if e.qid not in finished:
+                todo.append(e)
         if todo:
             run_context.check_lms()
         done = len(run_context.examples) - len(todo)
@@ -184,7 +187,8 @@ def _answer(
     run_context: RunContext, todo: Sequence[dspy.Example], card: RunCard, watch: Watch
 ) -> None:
     """Ask `todo`, here or in shards; raises StoppedError where a limit of spending ended it."""
-    numbers, telling = itertools.count(1), threading.Lock()
+    numbers = itertools.count(1)
+    telling = threading.Lock()
 
     def told(record: Record) -> None:
         with telling:
@@ -221,7 +225,8 @@ def _answer(
 
 def reads_all(run_context: RunContext) -> bool:
     """Whether one search gives most questions every passage that they have."""
-    program, retriever = run_context.program, run_context.retriever
+    program = run_context.program
+    retriever = run_context.retriever
     if not program.chooses:
         return False
     sizes = [len(retriever.corpus)]
@@ -274,9 +279,12 @@ def ask_all(
         StoppedError: a limit of spending left some of it unanswered.
         RunError: the disk is full: nothing is asked that cannot be kept.
     """
-    config, left, lock = run_context.config, iter(todo), threading.Lock()
+    config = run_context.config
+    left = iter(todo)
+    lock = threading.Lock()
     keep = store.keep if config.prompts else None
-    threads, over = min(config.workers, len(todo)), threading.Event()
+    threads = min(config.workers, len(todo))
+    over = threading.Event()
 
     def ask_one(example: dspy.Example) -> None:
         check_limits()
@@ -340,7 +348,8 @@ def ask(
         MissingExtraError: the program, or what it searches, needs a package that is not installed.
         NoAnswerError: what a module of a person's own returns can be no answer.
     """
-    prediction, failure = None, None
+    prediction = None
+    failure = None
     with open_ledger(also, keep) as ledger, use(_asking(example), trace=None):
         _log.info("question started")
         start = time.perf_counter()

@@ -33,7 +33,8 @@ class _Sent(logging.Handler):
 
     def __init__(self, send: Callable[[Message], None], written: Semaphore | None) -> None:
         super().__init__()
-        self._send, self._written = send, written
+        self._send = send
+        self._written = written
 
     def emit(self, record: logging.LogRecord) -> None:
         self._send(("log", as_json(record)))
@@ -89,7 +90,10 @@ def _ask(job: Job, send: Callable[[Message], None], written: Semaphore | None) -
         user_code.allow(*job.allowed)
         with spending(job.limits):
             run_context = ready(job.config)
-            todo = [example for example in run_context.examples if example.qid in job.qids]
+            todo = []
+            for example in run_context.examples:
+                if example.qid in job.qids:
+                    todo.append(example)
             # A limit that is reached is said by the process that sums up.
             with run_context.active(), suppress(StoppedError):
                 prepare(run_context, todo, store)
@@ -109,7 +113,8 @@ def main() -> None:
     """Ask the shard that standard input names, until that is closed; send to standard output."""
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(2, 1)  # what the user's code prints is no message
-        job, written = pickle.load(sys.stdin.buffer), Semaphore(0)
+        job = pickle.load(sys.stdin.buffer)
+        written = Semaphore(0)
 
         def end_with_the_command() -> None:
             while os.read(0, 1):

@@ -74,7 +74,10 @@ def check_spread(config: RunConfig) -> None:
     """
     if not is_spread(config):
         return
-    given = "--engine ray" if config.engine == "ray" else f"--processes {config.processes}"
+    if config.engine == "ray":
+        given = "--engine ray"
+    else:
+        given = f"--processes {config.processes}"
     cure = f"leave {given.split()[0]} out"
     for spec in (config.lm, *config.lm_for.values()):
         if spec.partition(":")[0] == "local":
@@ -98,7 +101,8 @@ def ask_in_shards(
         RagbenchError: a shard failed; what it sent is kept.
         KeyboardInterrupt: the user stopped it; so it is then.
     """
-    config, asked = run_context.config, set[str]()
+    config = run_context.config
+    asked = set[str]()
     start = _in_cluster if config.engine == "ray" else _in_process
 
     def take(message: Message) -> None:
@@ -135,7 +139,10 @@ def ask_in_shards(
 def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
     """The shards of `qids`; threads, rates and what is left of the limits are divided."""
     left = room()
-    processes = max(config.processes, _nodes()) if config.engine == "ray" else config.processes
+    if config.engine == "ray":
+        processes = max(config.processes, _nodes())
+    else:
+        processes = config.processes
     bounds = (processes, config.workers, len(qids), left.calls, config.rpm or math.inf)
     of = int(max(1, min(bounds)))
     rates: dict[str, int] = {}
@@ -154,7 +161,10 @@ def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
 
 def _share(left: Amount, of: int) -> Limits:
     """An equal share of what is `left` to spend, and all of the time."""
-    minutes = [one.seconds_left() / 60 for one in active() if one.limits.minutes is not None]
+    minutes = []
+    for one in active():
+        if one.limits.minutes is not None:
+            minutes.append(one.seconds_left() / 60)
     return Limits(
         cost=left.cost / of if math.isfinite(left.cost) else None,
         tokens=int(left.tokens // of) if math.isfinite(left.tokens) else None,
@@ -210,7 +220,8 @@ def _in_process(job: Job) -> tuple[Iterator[Message], _Stop]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    channel, sent = process.stdin, process.stdout
+    channel = process.stdin
+    sent = process.stdout
 
     def read() -> Iterator[Message]:
         with suppress(BrokenPipeError, EOFError, pickle.UnpicklingError), process:

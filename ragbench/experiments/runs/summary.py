@@ -134,7 +134,10 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
     counts: Counter[str] = Counter()
     for each in taken:
         counts.update(each.counts)
-    failures = [failure for failure in _sorted(records, failure_of) if failure]
+    failures = []
+    for failure in _sorted(records, failure_of):
+        if failure:
+            failures.append(failure)
     scores = {}
     for name in HEADLINE if records else ():
         values = np.array(_sorted(records, get_metric(name).score), float)
@@ -166,7 +169,10 @@ def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     """The 95 % interval of each headline mean, by clusters of questions that vary together."""
     records.compute(COLUMNS)
     of_question = clusters_of(records)
-    clusters = [of_question[qid] for qid in records] if of_question else None
+    if of_question:
+        clusters = [of_question[qid] for qid in records]
+    else:
+        clusters = None
     intervals = {}
     for name in HEADLINE:
         metric = get_metric(name)
@@ -208,7 +214,10 @@ class Progress:
     def words(self) -> str:
         """In words, such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
         outcomes = {"failed": self.failed, "cut off": self.cut_off, "not asked": self.not_asked}
-        others = [f"{n} {outcome}" for outcome, n in outcomes.items() if n]
+        others = []
+        for outcome, n in outcomes.items():
+            if n:
+                others.append(f"{n} {outcome}")
         return ", ".join([f"{self.answered} of {self.questions} answered", *others])
 
 
@@ -273,10 +282,9 @@ class Evaluation:
 
     def stored(self) -> dict[str, Any]:
         """What `summary.json` holds: summary, progress, and 95 % intervals of headline means."""
-        intervals = {
-            name: [round(each.low, 6), round(each.high, 6)]
-            for name, each in headline_intervals(self.records).items()
-        }
+        intervals = {}
+        for name, each in headline_intervals(self.records).items():
+            intervals[name] = [round(each.low, 6), round(each.high, 6)]
         progress = {**asdict(self.progress), "not_asked": self.progress.not_asked}
         return {**self.summary.to_dict(), "progress": progress, "intervals": intervals}
 
@@ -313,7 +321,10 @@ def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:
     """The lines to print with the table of a run that is not complete; none if it is."""
     if progress.complete:
         return []
-    state = f"stopped by {stopped_by}" if stopped_by else "not finished"
+    if stopped_by:
+        state = f"stopped by {stopped_by}"
+    else:
+        state = "not finished"
     return [f"{state}: {progress.words()}; the scores are of those that were answered or failed"]
 
 

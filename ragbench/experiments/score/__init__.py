@@ -22,7 +22,13 @@ def judge_of(folder: Path, metric: str) -> str | None:
     filled_by = dict.fromkeys(ASKED, "statements") | dict.fromkeys(GROUNDED, "grounding") | family
     prefix = metric.partition("_")[0]
     both = ["attribution", "evidence"]
-    names = both if prefix == "joint" else [filled_by.get(metric) or family.get(prefix, metric)]
+    if prefix == "joint":
+        names = both
+    else:
+        names = [filled_by.get(metric) or family.get(prefix, metric)]
     summaries = summaries_of(folder)
-    models = [summaries[name]["model"] for name in names if name in summaries]
+    models = []
+    for name in names:
+        if name in summaries:
+            models.append(summaries[name]["model"])
     return " and ".join(dict.fromkeys(models)) or None

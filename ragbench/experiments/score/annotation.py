@@ -122,13 +122,23 @@ class Annotated:
     @property
     def is_void(self) -> bool:
         """Whether something was asked, and no reply has a value."""
-        done = [reply for some in self.units.values() for _, reply in some if reply is not None]
+        done = []
+        for some in self.units.values():
+            for _, reply in some:
+                if reply is not None:
+                    done.append(reply)
         return bool(done) and all(reply.value is None for reply in done)
 
     def counts(self) -> dict[str, Any]:
         """How many units have no value and why, were not asked or were cut, and what it took."""
-        pairs = [pair for some in self.units.values() for pair in some]
-        done = [reply for _, reply in pairs if reply is not None]
+        pairs = []
+        for some in self.units.values():
+            for pair in some:
+                pairs.append(pair)
+        done = []
+        for _, reply in pairs:
+            if reply is not None:
+                done.append(reply)
         why = Counter(reply.why for reply in done if reply.value is None)
         return {
             "model": self.model,
@@ -149,14 +159,19 @@ def annotate(
 
     Replies in the journal of `run` are not asked for again.
     """
-    units, lm, name = annotation.all_units(records), asking.lm, annotation.name
+    units = annotation.all_units(records)
+    lm = asking.lm
+    name = annotation.name
     keyed = {q: [(u, key_of(name, lm.model, *u.parts)) for u in some] for q, some in units.items()}
     tasks = {}
     for unit, key in (pair for some in keyed.values() for pair in some):
         tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, lm))
     replies = _asked(run, tasks, asking)
     found = replies.by_key
-    calls = [call for reply in found.values() for call in reply.calls]
+    calls = []
+    for reply in found.values():
+        for call in reply.calls:
+            calls.append(call)
     return Annotated(
         lm.model,
         {qid: [(unit, found.get(key)) for unit, key in some] for qid, some in keyed.items()},
@@ -168,15 +183,27 @@ def annotate(
 def _asked(run: RunFolder, tasks: Mapping[str, Task], asking: Asking) -> Replies:
     """The reply to every task, from the journal of `run` where it stands there."""
     every = run.replies()
-    rows = [(row["key"], reply_of(row)) for row in every if row.get("key") in tasks]
-    known = {key: reply for key, reply in rows if not reply.failed}
+    rows = []
+    for row in every:
+        if row.get("key") in tasks:
+            rows.append((row["key"], reply_of(row)))
+    known = {}
+    for key, reply in rows:
+        if not reply.failed:
+            known[key] = reply
     failed = tuple(call for _, reply in rows if reply.failed for call in reply.calls)
     replies = Replies(Store(run.path), known, failed)
-    todo = [task for key, task in tasks.items() if key not in known]
+    todo = []
+    for key, task in tasks.items():
+        if key not in known:
+            todo.append(task)
     if not todo:
         return replies
     client = client_of(asking.lm)
-    paid = 0 if client else len(under_way(every) & {task.key for task in todo})
+    if client:
+        paid = 0
+    else:
+        paid = len(under_way(every) & {task.key for task in todo})
     if paid:
         raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
     asking.check()

@@ -115,7 +115,9 @@ def sentences_of(record: Record) -> tuple[list[tuple[Fact, str]], bool]:
 def _facts(passage: ShownPassage) -> list[Fact]:
     sentences = passage.sentences
     if passage.holds is not None:
-        return list(passage.holds) if len(passage.holds) == len(sentences) else []
+        if len(passage.holds) == len(sentences):
+            return list(passage.holds)
+        return []
     return [(passage.title, index) for index in range(len(sentences))]
 
 
@@ -189,9 +191,16 @@ class Grounding(Annotation):
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
         """Beside the counts: labels of claims, and by labelled claims the corrected metrics."""
-        answered = [(r, annotated.values(r.qid)) for r in records if not r.failed]
+        answered = []
+        for r in records:
+            if not r.failed:
+                answered.append((r, annotated.values(r.qid)))
         by_record = [_labels(record, values) for record, values in answered]
-        labels = [label for both in by_record for some in both for label in some]
+        labels = []
+        for both in by_record:
+            for some in both:
+                for label in some:
+                    labels.append(label)
         filled = [self.scores(record, values) for record, values in answered]
         scores = {
             name: [v for row in filled if (v := row[name]) is not None] for name in metrics.GROUNDED
@@ -216,10 +225,13 @@ class Grounding(Annotation):
 
 def _claims(record: Record) -> tuple[Sequence[str], Sequence[str]]:
     """The claims of a record's thoughts, and of its answer, in words."""
-    answer = [
-        text if metrics.says_something(text) else f'The answer to "{record.question}" is: {text}'
-        for text in metrics.claims_of_answer(record)
-    ]
+    answer = []
+    for text in metrics.claims_of_answer(record):
+        answer.append(
+            text
+            if metrics.says_something(text)
+            else f'The answer to "{record.question}" is: {text}'
+        )
     return metrics.claims_of_chain(record), answer
 
 
@@ -248,7 +260,9 @@ def _labels_of(record: Record, part: Sequence[str], values: Iterator[Any]) -> Se
     if not record.passages:
         return [False] * len(part)
     labels: Sequence[Label] | None = next(values, None)
-    return labels if labels is not None and len(labels) == len(part) else [None] * len(part)
+    if labels is not None and len(labels) == len(part):
+        return labels
+    return [None] * len(part)
 
 
 class Statements(Annotation):
@@ -265,7 +279,10 @@ class Statements(Annotation):
         if record.qtype not in metrics.SCORES_OF_TYPE:
             return ()
         faithful = "faithfulness" in metrics.SCORES_OF_TYPE[record.qtype]
-        pids = [passage.pid for passage in record.passages] if faithful else []
+        if faithful:
+            pids = [passage.pid for passage in record.passages]
+        else:
+            pids = []
         texts = (record.question, record.answers[0], record.answer_text)
         parts = (self.embedder.identity, *texts, pids)
         inputs = dict(zip(("question", "gold", "answer"), texts, strict=True))
@@ -298,9 +315,13 @@ class Statements(Annotation):
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
         value = next(iter(values), None)
         if value is None:
-            return dict.fromkeys(metrics.ASKED) if values else {}
-        said, gold = value["answer_statements"], value["gold_statements"]
-        right, faithful = value["supported"], value["faithful"]
+            if values:
+                return dict.fromkeys(metrics.ASKED)
+            return {}
+        said = value["answer_statements"]
+        gold = value["gold_statements"]
+        right = value["supported"]
+        faithful = value["faithful"]
         factual = metrics.statement_f1(right, said - right, gold - value["covered"])
         return {
             "answer_correctness": metrics.answer_correctness(factual, value["cosine"]),
@@ -329,7 +350,10 @@ class Statements(Annotation):
 
 def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
     def read(reply: dspy.Prediction) -> list[str]:
-        statements = [statement.strip() for statement in reply.statements if statement.strip()]
+        statements = []
+        for statement in reply.statements:
+            if statement.strip():
+                statements.append(statement.strip())
         if not statements:
             raise UnusableError("a text was split into no statements")
         return statements

@@ -68,7 +68,8 @@ class Asking:
         """Say that `done` of `n` replies are there, and the share that calls an answer correct."""
         if self.on_reply:
             said = Counter(str(reply.value) for reply in replies.by_key.values())
-            right, judged = said["correct"], said["correct"] + said["incorrect"]
+            right = said["correct"]
+            judged = said["correct"] + said["incorrect"]
             self.on_reply(done, n, f"judged correct {right / judged:.3f}" if judged else "")
 
 
@@ -141,7 +142,10 @@ def reply_of(row: Mapping[str, Any]) -> Reply:
 
 def ask_once(task: Task, lm: RagbenchLM) -> Reply:
     """The reply to `task`, asked once with `lm`."""
-    value, why, failed, refused = None, "", False, False
+    value = None
+    why = ""
+    failed = False
+    refused = False
     context = replace(current(), qid=task.qid)
     with use(context, lm=lm, trace=None), open_ledger() as ledger:
         try:
@@ -149,10 +153,15 @@ def ask_once(task: Task, lm: RagbenchLM) -> Reply:
         except UnusableError as error:
             why = str(error)
         except LimitReachedError as error:
-            why, refused = str(error), True
+            why = str(error)
+            refused = True
         except LMError as error:
-            why, failed = redact(f"{type(error).__name__}: {error}")[:500], True
-    batch = {"batch": True, "latency_s": 0.0} if client_of(lm) else {}
+            why = redact(f"{type(error).__name__}: {error}")[:500]
+            failed = True
+    if client_of(lm):
+        batch = {"batch": True, "latency_s": 0.0}
+    else:
+        batch = {}
     calls = tuple(
         replace(call, kind="judge", **batch) if call.kind == "lm" else call  # type: ignore[arg-type]
         for call in ledger.calls
@@ -173,7 +182,8 @@ def ask_strictly(
     fallback.
     """
     adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _ChatOnce()
-    predictor, why = predict(signature), ""
+    predictor = predict(signature)
+    why = ""
     for one in (lm, _again(lm)):
         counts: Counter[str] = Counter()
         context = replace(current(), counts=counts)
@@ -212,7 +222,8 @@ def _again(lm: RagbenchLM) -> RagbenchLM:
 
 def ask_directly(todo: Sequence[Task], asking: Asking, replies: Replies) -> None:
     """Ask several of `todo` at once, and keep each reply as it comes."""
-    lock, stop = threading.Lock(), threading.Event()
+    lock = threading.Lock()
+    stop = threading.Event()
 
     def one(task: Task) -> None:
         if not stop.is_set():

@@ -59,7 +59,9 @@ class BatchRunner:
         replies: Replies,
         rows: Sequence[Mapping[str, Any]],
     ) -> None:
-        self.asking, self.client, self.replies = asking, client, replies
+        self.asking = asking
+        self.client = client
+        self.replies = replies
         self._open = open_batches(rows)
         for row in rows:
             for key, reply in row.get("replies", {}).items() if "batch" in row else ():
@@ -117,7 +119,9 @@ class BatchRunner:
         They are as many as a batch and the limits have room for; one that no limit has room for is
         refused later.
         """
-        left, total, size = room(), Amount(calls=0), 0
+        left = room()
+        total = Amount(calls=0)
+        size = 0
         chosen: dict[str, Item] = {}
         for key, item in waiting.items():
             more = total + most(self.asking.lm, item)
@@ -126,7 +130,8 @@ class BatchRunner:
             fits = fits and more.cost <= left.cost and size <= _MOST_BYTES
             if chosen and (not fits or len(chosen) == _MOST_ITEMS):
                 break
-            chosen[key], total = item, more
+            chosen[key] = item
+            total = more
         return chosen, total
 
     def _fetch(self, batch: Batch, reservation: Reservation | None = None) -> None:

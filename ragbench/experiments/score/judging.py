@@ -44,7 +44,8 @@ class Judging(Annotation):
         self.name = "judge" if self.ours else "judge_arag"
 
     def units(self, record: Record) -> Sequence[Unit]:
-        golds, answer = record.answers, record.answer
+        golds = record.answers
+        answer = record.answer
         inputs = {"question": record.question, "gold_answers": golds, "answer": answer}
         return [Unit(record.qid, (record.question if self.ours else None, golds, answer), inputs)]
 
@@ -63,17 +64,19 @@ class Judging(Annotation):
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
         """Counts, and how many answers that match a gold answer exactly it rejects."""
-        answered = [record for record in records if not record.failed]
+        answered = []
+        for record in records:
+            if not record.failed:
+                answered.append(record)
         said = {
             qid: self.scores(records[0], [reply.value])[self.name]
             for qid, [(_, reply)] in annotated.units.items() if reply
         }  # fmt: skip
         golds = {r.qid: r.answers if self.ours else r.answers[:1] for r in answered}
-        exact = [
-            said.get(record.qid)
-            for record in answered
-            if best(exact_match, record.answer_text, golds[record.qid])
-        ]
+        exact = []
+        for record in answered:
+            if best(exact_match, record.answer_text, golds[record.qid]):
+                exact.append(said.get(record.qid))
         given = list(said.values())
         return {
             **annotated.counts(),
@@ -103,12 +106,11 @@ class Judging(Annotation):
 
 def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) -> None:
     """Refuse an `lm` that answered any of `records`; its weights count, not its address."""
-    models = {
-        call.model.partition("@")[0]
-        for record in records
-        for call in record.ledger.calls
-        if call.kind == "lm"
-    }
+    models = set()
+    for record in records:
+        for call in record.ledger.calls:
+            if call.kind == "lm":
+                models.add(call.model.partition("@")[0])
     if lm.model.partition("@")[0] in models and not allow_self:
         raise ConfigError(
             f"{lm.model} answered these questions, and a model favours its own answers; "
@@ -156,8 +158,14 @@ class Causes(Annotation):
         gold = set(record.gold_pids)
         all_there = bool(gold) and gold <= set(union(record))
         among = rule.kind == "among_words"
-        same = ("reading", "wrong_form") if among else ("data", "metrics_disagree")
-        lacking = ("data", "answer_not_in_gold") if all_there else ("retrieval", "answer_not_seen")
+        if among:
+            same = ("reading", "wrong_form")
+        else:
+            same = ("data", "metrics_disagree")
+        if all_there:
+            lacking = ("data", "answer_not_in_gold")
+        else:
+            lacking = ("retrieval", "answer_not_seen")
         level, kind = {
             "same_meaning": same,
             "part_of_it": ("reading", "partial"),

@@ -40,18 +40,26 @@ def labelled_claims(n: int) -> list[Pair]:
     if not n:
         return []
     world = load_dataset(DataSpec("synthetic", setting="pooled", size=_WORLD))
-    passages, dice = {p.title: p for p in world.corpus}, random.Random(0)
-    facts, siblings = dict[str, tuple[str, str, str]](), defaultdict[str, list[str]](list)
+    passages = {p.title: p for p in world.corpus}
+    dice = random.Random(0)
+    facts = dict[str, tuple[str, str, str]]()
+    siblings = defaultdict[str, list[str]](list)
     for example in (one for split in world.splits.values() for one in split):
         for hop in example.decomposition:
-            text, answer = hop["question"], hop["answer"]
-            subjects = [title for title, _ in example.support if title in text]
+            text = hop["question"]
+            answer = hop["answer"]
+            subjects = []
+            for title, _ in example.support:
+                if title in text:
+                    subjects.append(title)
             stated = len(subjects) == 1 and answer in passages[subjects[0]].text
             if stated and text not in facts:
                 question = text.replace(subjects[0], "{}")
                 facts[text] = (question, subjects[0], answer)
                 siblings[question].append(answer)
-    every, pairs, used = list(passages.values()), list[Pair](), Counter[str]()
+    every = list(passages.values())
+    pairs = list[Pair]()
+    used = Counter[str]()
     for question, subject, answer in dice.sample([*facts.values()], min(-(-n // 2), len(facts))):
         false = {"negated": _claim(question, subject, answer, "is not")}
         if answer[0].isalpha():
@@ -82,20 +90,27 @@ def corrected(annotated: Annotated, scores: Mapping[str, Sequence[float]]) -> di
     """
     said = Counter[tuple[str, bool | None]]()  # how often claims of a kind got a label
     for unit, reply in (pair for some in annotated.units.values() for pair in some):
-        labels = reply.value if reply and reply.value else [None] * len(unit.data)
+        if reply and reply.value:
+            labels = reply.value
+        else:
+            labels = [None] * len(unit.data)
         said.update(zip(unit.data, labels, strict=False))  # a record's claims have no kinds
     if not said:
         return {}
     kinds = {}
     for kind in sorted({kind for kind, _ in said}):
-        yes, no = said[kind, True], said[kind, False]
+        yes = said[kind, True]
+        no = said[kind, False]
         kinds[kind] = (yes if kind == "true" else no, yes + no)
     true = kinds.pop("true")
     false = sum(n for n, _ in kinds.values()), sum(n for _, n in kinds.values())
     unscored = sum(times for (_, label), times in said.items() if label is None)
     found: dict[str, Any] = {}
     for name, judged in scores.items():
-        known = (true, false) if name == "chain_fidelity_judged" else (false, true)
+        if name == "chain_fidelity_judged":
+            known = (true, false)
+        else:
+            known = (false, true)
         if judged:
             row = {"judged": sum(judged) / len(judged), "n": len(judged), "mean": None}
             if share := corrected_share(judged, *known):

@@ -86,7 +86,10 @@ class Protocol:
         yield "metrics: name, denominator, question types"
         for measure in self.measures:
             kinds = ", ".join(measure.qtypes) or "all"
-            name = f"{measure.label} ({measure.metric})" if measure.label else measure.metric
+            if measure.label:
+                name = f"{measure.label} ({measure.metric})"
+            else:
+                name = measure.metric
             yield f"  {name}  {measure.over}  {kinds}"
         yield from (f"always differs: {text}" for text in self.always)
         yield from (f"not checked: {text}" for text in self.unchecked)
@@ -103,7 +106,9 @@ def apply(
     `judges` are the summaries of judges by metric.
     """
     only_first = protocol.golds == "first"
-    scored = [replace(r, answers=r.answers[:1]) for r in records] if only_first else records
+    scored = list(records)
+    if only_first:
+        scored = [replace(record, answers=record.answers[:1]) for record in records]
     measured = {m.label or m.metric: _score(m, scored) for m in protocol.measures}
     deviations = [
         *_of_run(protocol, card, records),
@@ -124,13 +129,19 @@ def apply(
 def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None:
     """The mean of a measure with both ends of its 95 % interval; None where it scores no answer."""
     metric = metrics.get_metric(measure.metric)
-    chosen = [r for r in records if not measure.qtypes or r.qtype in measure.qtypes]
+    chosen = []
+    for r in records:
+        if not measure.qtypes or r.qtype in measure.qtypes:
+            chosen.append(r)
     if measure.over == "not_blank":
         chosen = [
             r for r in chosen if r.failure is not None or not metrics.is_blank_answer(r.answer)
         ]
     pairs = [(record, metric.score(record)) for record in chosen]
-    known = [pair for pair in pairs if pair[1] is not None and not pair[0].failed]
+    known = []
+    for pair in pairs:
+        if pair[1] is not None and not pair[0].failed:
+            known.append(pair)
     if not known:
         return None  # nothing was scored: no number is made of failures alone
     if measure.over == "scored":
@@ -158,7 +169,8 @@ def _of_program(card: RunCard) -> Iterator[str]:
 
 
 def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Iterable[str]:
-    data, identity = card.data, card.identity
+    data = card.data
+    identity = card.identity
     found = {
         "data": data.name,
         "corpus view": identity.get("view") or default_view(data.name),
@@ -182,7 +194,10 @@ def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Ite
 
 def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[str]:
     names = tuple(measure.metric for measure in protocol.measures)
-    answered = [record for record in records if not record.failed]
+    answered = []
+    for record in records:
+        if not record.failed:
+            answered.append(record)
     if any(name.startswith(("sp_", "joint_", "support_")) for name in names):
         yield from _of_kinds("support", list(map(metrics.support_kind, answered)), "")
     if any(name.startswith("evidence_") for name in names):

@@ -63,7 +63,10 @@ class Replay(Annotation):
         if record.qid not in self.wrong or not record.gold_pids:
             return ()
         seen: dict[str, ShownPassage | Passage] = {p.pid: p for p in record.passages}
-        pids = list(seen) if record.shown is None else list(record.shown)
+        if record.shown is None:
+            pids = list(seen)
+        else:
+            pids = list(record.shown)
         before = [seen[pid] for pid in pids if pid in seen]
         gold: list[ShownPassage | Passage] = []
         for pid in record.gold_pids:
@@ -135,7 +138,10 @@ def replay(
     unknown = []
     for qid in wrong:
         asked = annotated.units.get(qid, ())
-        answers = {unit.data: reply.value for unit, reply in asked if reply and reply.value}
+        answers = {}
+        for unit, reply in asked:
+            if reply and reply.value:
+                answers[unit.data] = reply.value
         cause = _cause(records[qid], answers, metric)
         if cause is None:
             unknown.append(qid)
@@ -171,7 +177,10 @@ def _is_right(record: Record, answer: str, metric: str) -> bool:
 def _worth(run: Evaluation, qids: Sequence[str], causes: Mapping[str, str]) -> list[Worth]:
     """Returns what perfect retrieval, and a perfect reader of what was found, would gain."""
     of_question = clusters_of(run.records)
-    clusters = [of_question.get(qid, qid) for qid in qids] if of_question else None
+    if of_question:
+        clusters = [of_question.get(qid, qid) for qid in qids]
+    else:
+        clusters = None
     parts = {
         "perfect retrieval": ("retrieval",),
         "a perfect reader of what was shown": ("order", "distraction", "reading"),

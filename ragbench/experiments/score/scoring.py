@@ -86,13 +86,19 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     card = run.card
     for name in request.metrics:
         get_metric(name)
-    protocol = get_protocol(request.protocol) if request.protocol else None
+    if request.protocol:
+        protocol = get_protocol(request.protocol)
+    else:
+        protocol = None
     with locked(folder):
         stored = run.records
         if not stored:
             raise RunError(f"{folder} has no records to score")
         old = run.scores()
-        notes = summaries_of(folder) if old.keys() >= stored.keys() else {}
+        if old.keys() >= stored.keys():
+            notes = summaries_of(folder)
+        else:
+            notes = {}
         records, void = _asked(
             run, [stored[qid] for qid in sorted(stored)], request, protocol, notes
         )
@@ -165,9 +171,15 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     What is in the run's journal is not asked again.
     """
     run = RunFolder(folder)
-    known = {row["key"] for row in read_journal(run) if not row["provider_failed"]}
+    known = set()
+    for row in read_journal(run):
+        if not row["provider_failed"]:
+            known.add(row["key"])
     records = list(run.records.values())
-    protocol = get_protocol(request.protocol) if request.protocol else None
+    if request.protocol:
+        protocol = get_protocol(request.protocol)
+    else:
+        protocol = None
     units = [
         (asking.lm, annotation, unit)
         for asking, annotation in _annotations(request, protocol, records)

@@ -81,12 +81,15 @@ class Store:
     """
 
     def __init__(self, folder: Path, card: BaseModel | None = None, name: str = DATABASE) -> None:
-        self.folder, self.path, self._card = folder, folder / name, card
+        self.folder = folder
+        self.path = folder / name
+        self._card = card
         self._db: sqlite3.Connection | None = None
         self._closed = False
         self._writing = threading.Lock()
         self._waiting = queue.SimpleQueue[tuple[Sequence[_Statement], bool, Future[None]]]()
-        self._token, self._inode = secrets.token_hex(8), 0
+        self._token = secrets.token_hex(8)
+        self._inode = 0
         self._durable: bool | None = None  # as the connection is set
         #: Texts that the next commit keeps, and the ids of some that are kept already.
         self._texts: list[_Statement] = []
@@ -156,7 +159,10 @@ class Store:
         if self.path.is_symlink():
             raise RunError(f"{self.path} is a link; remove it")
         check_files(self.path)
-        card = [("card", self._card.model_dump_json())] if self._card else []
+        if self._card:
+            card = [("card", self._card.model_dump_json())]
+        else:
+            card = []
         if not self.path.exists():
             _make(self.path, card)
         db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
@@ -274,7 +280,9 @@ def _row_of(record: Record) -> list[object]:
 
 
 def _real(value: float | None) -> float | None:
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    return float(value)
 
 
 def _make(path: Path, settings: Sequence[tuple[str, str]]) -> None:

@@ -52,7 +52,9 @@ def why_invalid(error: ValidationError) -> str:
     if first["type"] == "json_invalid":
         return first["msg"][:200]
     where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
-    return f"{where} is missing or wrong" if where else "it is not a JSON object of its kind"
+    if where:
+        return f"{where} is missing or wrong"
+    return "it is not a JSON object of its kind"
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -131,7 +133,10 @@ def check_same(folder: Path, what: str, theirs: Mapping[str, Any], mine: Mapping
     """
     if changed := differing(theirs, mine):
         key, old, new = min(changed, key=lambda one: isinstance(one[1], dict | list))
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        if len(changed) > 1:
+            more = f" (and {len(changed) - 1} more)"
+        else:
+            more = ""
         values = f"{key}={repr(old)[:80]}, not {repr(new)[:80]}"
         raise RunError(f"{folder} holds {what} with {values}{more}; give another --out")
 

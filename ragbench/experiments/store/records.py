@@ -125,7 +125,10 @@ class StoredRecords(Mapping[str, Record]):
             columns.append((function, self._rows.columns.setdefault(function, {})))
         for rows in self._attempts.values():
             row = rows[-1]
-            missing = [column for column in columns if row not in column[1]]
+            missing = []
+            for column in columns:
+                if row not in column[1]:
+                    missing.append(column)
             if missing:
                 record = self._rows.record(row)
                 for function, values in missing:

@@ -61,7 +61,9 @@ class Cell:
     @property
     def program(self) -> Path | None:
         """The folder of the program that it compiles first, if it does."""
-        return self.settings.out if self.settings else None
+        if self.settings:
+            return self.settings.out
+        return None
 
 
 class SweepFields(Knobs):
@@ -95,7 +97,10 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     replace those that the cells share.
     """
     fields = load_config(path)
-    own = {key: fields.pop(key) for key in list(fields) if key in SweepFields.model_fields}
+    own = {}
+    for key in list(fields):
+        if key in SweepFields.model_fields:
+            own[key] = fields.pop(key)
     spec = resolve(SweepFields, f"sweep {path}", own)
     chosen_out = fields.pop("out", None)
     folder = Path(out or chosen_out or Path("sweeps") / Path(path).stem)
@@ -103,7 +108,9 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     _check(shared, path, SweepFields.model_fields)
     for name in spec.metrics:
         get_metric(name)
-    blocks = [spec.matrix, *spec.include] if spec.matrix or not spec.include else spec.include
+    blocks = list(spec.include)
+    if spec.matrix or not spec.include:
+        blocks.insert(0, spec.matrix)
     shared = _with_one_split(shared, blocks)
     cells: dict[Path, Cell] = {}
     for block in blocks:
@@ -247,7 +254,10 @@ def _compile_settings(fields: Fields) -> CompileConfig | None:
     """The settings of the compile that `fields` ask for; None where they name no optimizer."""
     if fields.get("optimizer") in (None, "none"):
         return None
-    own = {name: fields[name] for name in _COMPILE_FIELDS if name in fields}
+    own = {}
+    for name in _COMPILE_FIELDS:
+        if name in fields:
+            own[name] = fields[name]
     settings = resolve(CompileConfig, "compile", own)
     OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
     return settings
@@ -277,7 +287,9 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
 def _word(leaf: str, value: Any) -> str:
     if value is None or (leaf == "set.variant" and value in ("", "default")):
         return ""
-    return str(value) if leaf in _PLAIN else f"{leaf.rpartition('.')[2]}={value}"
+    if leaf in _PLAIN:
+        return str(value)
+    return f"{leaf.rpartition('.')[2]}={value}"
 
 
 def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> dict[str, str]:
@@ -287,23 +299,27 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
     wanted = leaves_of(with_k(baseline))
     if wanted.get("optimizer") == "none":
         wanted["optimizer"] = None
-    bases = [c for c in cells if all(c.leaves.get(leaf) == v for leaf, v in wanted.items())]
+    bases = []
+    for c in cells:
+        if all(c.leaves.get(leaf) == v for leaf, v in wanted.items()):
+            bases.append(c)
     if not bases:
         raise ConfigError(f"baseline {baseline} is no cell; the cells: {_names(cells)}")
     pairs = {}
     for cell in (cell for cell in cells if cell not in bases):
-        like = [
-            base
-            for base in bases
-            if len(bases) == 1
-            or all(
+        like = []
+        for base in bases:
+            if len(bases) == 1 or all(
                 cell.leaves[axis] == base.leaves[axis]
                 for axis in axes - wanted.keys()
                 if axis in cell.leaves and axis in base.leaves
-            )
-        ]
+            ):
+                like.append(base)
         if len(like) > 1:  # values of one axis that differ in further fields alone
-            same = [b for b in like if {**b.leaves, **wanted} == {**cell.leaves, **wanted}]
+            same = []
+            for b in like:
+                if {**b.leaves, **wanted} == {**cell.leaves, **wanted}:
+                    same.append(b)
             like = same or like
         if len(like) > 1:
             raise ConfigError(

@@ -84,7 +84,10 @@ class Benches:
 
     def build(self, cell: Cell) -> RunContext:
         """What the cell runs on; its program is not compiled yet where the cell compiles it."""
-        config = cell.config.but(compiled=None) if cell.settings else cell.config
+        if cell.settings:
+            config = cell.config.but(compiled=None)
+        else:
+            config = cell.config
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
             self._kept.clear()  # cells of one data set come together: let go of the last one's
         same = next((b for b in self._kept if same_retrieval(b.config, config)), None)
@@ -101,8 +104,12 @@ def checked(
     benches = benches or Benches()
     for cell in sweep.cells:
         try:
-            run_context, settings = benches.build(cell), cell.settings
-            plan = make_plan(_as_it_is(cell), settings, like=run_context) if settings else None
+            run_context = benches.build(cell)
+            settings = cell.settings
+            if settings:
+                plan = make_plan(_as_it_is(cell), settings, like=run_context)
+            else:
+                plan = None
             yield cell, run_context, plan
         except RagbenchError as error:
             raise ConfigError(f"cell {cell.label}: {error}") from None
@@ -191,12 +198,17 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
     by_label = {outcome.cell.label: outcome for outcome in outcomes}
     contrasts = []
     for cell, baseline in sweep.pairs.items():
-        sides, scores = [by_label[baseline], by_label[cell]], {}
-        undone = [f"{one.cell.label} is {one.state}" for one in sides if one.state != "done"]
+        sides = [by_label[baseline], by_label[cell]]
+        scores = {}
+        undone = []
+        for one in sides:
+            if one.state != "done":
+                undone.append(f"{one.cell.label} is {one.state}")
         why = "".join(undone[:1])
         if not why:
             try:
-                both, method = [one.run for one in sides if one.run], Method(margin=sweep.margin)
+                both = [one.run for one in sides if one.run]
+                method = Method(margin=sweep.margin)
                 [result] = compare_all(both, metrics=sweep.metrics, method=method)
                 scores = dict(result.scores)
             except CompareError as error:
@@ -207,20 +219,22 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
 
 
 def _write(swept: Swept) -> None:
-    cells = [
-        {
-            "cell": outcome.cell.label,
-            "folder": outcome.cell.folder.name,
-            "program": outcome.cell.program.name if outcome.cell.program else None,
-            "state": outcome.state,
-            "reason": outcome.reason,
-            "summary": outcome.run.summary.to_dict() if outcome.run else None,
-        }
-        for outcome in swept.outcomes
-    ]
-    contrasts = [
-        {**asdict(c), "scores": {metric: asdict(s) for metric, s in c.scores.items()}}
-        for c in swept.contrasts
-    ]
+    cells = []
+    for outcome in swept.outcomes:
+        cells.append(
+            {
+                "cell": outcome.cell.label,
+                "folder": outcome.cell.folder.name,
+                "program": outcome.cell.program.name if outcome.cell.program else None,
+                "state": outcome.state,
+                "reason": outcome.reason,
+                "summary": outcome.run.summary.to_dict() if outcome.run else None,
+            }
+        )
+    contrasts = []
+    for c in swept.contrasts:
+        contrasts.append(
+            {**asdict(c), "scores": {metric: asdict(s) for metric, s in c.scores.items()}}
+        )
     whole = {"cells": cells, "contrasts": contrasts, "stopped_by": swept.stopped_by}
     write_json(swept.sweep.folder / SWEEP, whole)

@@ -92,7 +92,10 @@ class Search:
         failures = [record.failure for record in self._records(knobs, n)]
         # A prompt too long is the knobs' doing, and a bad score; an LM that is down is neither.
         too_long = ContextWindowExceededError.__name__
-        down = [f for f in failures if f and f.boundary == "provider" and f.error != too_long]
+        down = []
+        for f in failures:
+            if f and f.boundary == "provider" and f.error != too_long:
+                down.append(f)
         if down and len(down) == len(failures):
             raise RunError(
                 f"every question failed by the LM ({down[0].message[:160]}); when it answers, "
@@ -131,7 +134,9 @@ def _each(name: str, records: Sequence[Record]) -> list[float]:
 
 def bounds_of(name: str) -> tuple[float, float] | None:
     """What the objective `name` can be of one question; None without bounds."""
-    return None if name in COSTS else get_metric(name).score_range
+    if name in COSTS:
+        return None
+    return get_metric(name).score_range
 
 
 def is_rising(name: str) -> bool:
@@ -152,7 +157,8 @@ def make_space(
     quarter of their default to four times it, within their bounds; a fraction of 1 goes through all
     of them. `narrowed` says otherwise for a knob: `low:high`, or choices separated by commas.
     """
-    defaults, fields = program.resolve_knobs(given), program.Knobs.model_fields
+    defaults = program.resolve_knobs(given)
+    fields = program.Knobs.model_fields
     for name in (*only, *narrowed):
         if name in given:
             raise ConfigError(f"knob {name} is fixed by --set {name}={given[name]}; leave one out")

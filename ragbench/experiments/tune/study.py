@@ -56,7 +56,8 @@ def tune(
     config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = print, watch: Watch = SILENT
 ) -> Tuned:
     """Search, or continue a search that was cut off, and write the front."""
-    search, stopped = prepare(config, settings, watch), ""
+    search = prepare(config, settings, watch)
+    stopped = ""
     with locked(search.folder):
         if not is_claimed(search.folder / ASKED, _asked(search), "a search"):
             write_json(search.folder / ASKED, _asked(search))
@@ -129,12 +130,16 @@ def _study(search: Search) -> optuna.Study:
 
 
 def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
-    settings, n = search.settings, len(search.run_context.examples)
+    settings = search.settings
+    n = len(search.run_context.examples)
     seed = settings.tune_seed * 100_003 + number
     study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
     trial = study.ask(search.space)
     # With one objective a bad trial is given up after a quarter or half of the questions.
-    rungs = sorted({max(1, n // 4), max(1, n // 2), n}) if len(settings.objective) == 1 else [n]
+    if len(settings.objective) == 1:
+        rungs = sorted({max(1, n // 4), max(1, n // 2), n})
+    else:
+        rungs = [n]
     try:
         for rung in rungs:
             point = search.ask(trial.params, rung)
@@ -160,7 +165,8 @@ def _told(study: optuna.Study) -> int:
 
 
 def _asked(search: Search) -> dict[str, Any]:
-    run_context, settings = search.run_context, search.settings
+    run_context = search.run_context
+    settings = search.settings
     return {
         "config": run_context.config.identity(),
         "limit": run_context.config.limit,
@@ -201,19 +207,20 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
 
 def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
     """Write trial `number` to `folder` as a compiled program."""
-    run_context, settings = search.run_context, search.settings
-    made, name = search.made(point.knobs), settings.objective[0]
+    run_context = search.run_context
+    settings = search.settings
+    made = search.made(point.knobs)
+    name = settings.objective[0]
     split = run_context.config.split
     asked = {"train": [], "validation": [], split: run_context.examples}
     gain = metrics.paired_interval(
         default.scores[name], point.scores[name], bounds_of(name), point.clusters
     )
-    calls = [
-        call
-        for trial in sorted((search.folder / "trials").iterdir())
-        for record in read_records(trial).values()
-        for call in record.ledger.calls
-    ]
+    calls = []
+    for trial in sorted((search.folder / "trials").iterdir()):
+        for record in read_records(trial).values():
+            for call in record.ledger.calls:
+                calls.append(call)
     sidecar = artifacts.Sidecar(
         format=artifacts.FORMAT,
         program=made.program.name,
@@ -249,7 +256,10 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
 
 
 def _scored(point: Point, name: str) -> dict[str, Any]:
-    ends = asdict(interval) if (interval := point.interval(name)) else None
+    if interval := point.interval(name):
+        ends = asdict(interval)
+    else:
+        ends = None
     return {"mean": point.values[name], "failed": point.failed, "interval": ends}
 
 
@@ -301,7 +311,8 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     end of their range, all at the upper one. It may cost nothing: a combination that comes again is
     not asked again, and a poor one is given up early.
     """
-    search, done = prepare(config, settings, SILENT), 0
+    search = prepare(config, settings, SILENT)
+    done = 0
     path = search.folder / STUDY
     if is_claimed(search.folder / ASKED, _asked(search), "a search") and path.is_file():
         done = _told(optuna.load_study(study_name="tune", storage=f"sqlite:///{path}"))
@@ -315,7 +326,8 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
         }
         with suppress(errors.KnobError):
             sample.append(estimate_run(search.made(knobs), afresh=True))
-    left, likely = max(0, settings.trials - done), each_of(max, (each.likely for each in sample))
+    left = max(0, settings.trials - done)
+    likely = each_of(max, (each.likely for each in sample))
     trials = Estimate(
         likely=likely.times(left), high=each_of(max, (each.high for each in sample)).times(left)
     )

@@ -133,7 +133,9 @@ class Comparison:
     def _estimates(self) -> Sequence[MeanEstimate]:
         if self.extremes:
             return self.extremes
-        return [self.estimate] if self.estimate else []
+        if self.estimate:
+            return [self.estimate]
+        return []
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,10 @@ def compare_scores(
     """
     method = method or Method()
     left, right = _aligned(a, b)
-    clusters = [method.clusters.get(qid, (qid,)) for qid in sorted(a)] if method.clusters else None
+    if method.clusters:
+        clusters = [method.clusters.get(qid, (qid,)) for qid in sorted(a)]
+    else:
+        clusters = None
     d = right.mean(axis=0) - left.mean(axis=0)
 
     def estimated(one: Floats, other: Floats, bounds: Bounds) -> MeanEstimate | None:
@@ -208,7 +213,8 @@ def compare_scores(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values, in the order given (Holm 1979)."""
-    adjusted, highest = [0.0] * len(p_values), 0.0
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = highest
@@ -246,8 +252,14 @@ def with_extremes(
 ) -> Comparison:
     """`complete`, of the scored questions, with what holds for both `extremes` of `unscored`."""
     estimates = tuple(c.estimate for c in extremes if c.estimate is not None)
-    intervals = [c.interval for c in extremes if c.interval is not None]
-    interval = _hull(intervals) if len(intervals) == len(extremes) else None
+    intervals = []
+    for c in extremes:
+        if c.interval is not None:
+            intervals.append(c.interval)
+    if len(intervals) == len(extremes):
+        interval = _hull(intervals)
+    else:
+        interval = None
     p = 1.0
     if interval is not None and interval.excludes_zero():
         p = max(c.p for c in extremes)
@@ -263,7 +275,9 @@ def with_extremes(
 
 
 def _mirrored(interval: Interval | None) -> Interval | None:
-    return None if interval is None else Interval(-interval.high, -interval.low, interval.level)
+    if interval is None:
+        return None
+    return Interval(-interval.high, -interval.low, interval.level)
 
 
 def _hull(intervals: Sequence[Interval]) -> Interval | None:
@@ -281,12 +295,19 @@ def verdict(comparison: Comparison, *, alpha: float = ALPHA) -> str:
     p = c.p if c.p_adjusted is None else c.p_adjusted
     close = is_equivalent(c, alpha=alpha)
     if c.interval and p <= alpha and c.interval.excludes_zero():
-        word = "better" if (c.interval.low > 0) == c.higher_is_better else "worse"
-        return f"{word}, by less than the margin of {c.margin:g}" if close else word
+        if (c.interval.low > 0) == c.higher_is_better:
+            word = "better"
+        else:
+            word = "worse"
+        if close:
+            return f"{word}, by less than the margin of {c.margin:g}"
+        return word
     if close:
         return f"equivalent within ±{c.margin:g}"
     why = _why_nothing_is_shown(c)
-    return f"no difference shown ({why})" if why else "no difference shown"
+    if why:
+        return f"no difference shown ({why})"
+    return "no difference shown"
 
 
 def _why_nothing_is_shown(c: Comparison) -> str:
@@ -308,7 +329,10 @@ def _why_nothing_is_shown(c: Comparison) -> str:
         )
     if c.seeds_needed is not None:
         asked = c.n_needed or c.n
-        more = f", of about {_rounded(asked):,} questions" if asked > c.n else ""
+        if asked > c.n:
+            more = f", of about {_rounded(asked):,} questions"
+        else:
+            more = ""
         return f"it needs more seeds: about {_rounded(c.seeds_needed):,}{more}"
     if c.n_needed is None:
         return ""
@@ -331,7 +355,10 @@ def is_equivalent(comparison: Comparison, *, alpha: float = ALPHA) -> bool:
     c = comparison
     if c.margin is None or c.interval is None or c.score_range is None:
         return False
-    p = c.p_equivalent if c.p_equivalent_adjusted is None else c.p_equivalent_adjusted
+    if c.p_equivalent_adjusted is None:
+        p = c.p_equivalent
+    else:
+        p = c.p_equivalent_adjusted
     return p <= alpha and -c.margin < c.interval.low and c.interval.high < c.margin
 
 
@@ -401,7 +428,9 @@ def _sd(d: Floats) -> float:
     if len(d) < 2:
         return 0.0
     spread = float(d.std(ddof=1))
-    return 0.0 if math.isclose(spread, 0.0, abs_tol=1e-12) else spread
+    if math.isclose(spread, 0.0, abs_tol=1e-12):
+        return 0.0
+    return spread
 
 
 def _aligned(a: Scores, b: Scores) -> tuple[Floats, Floats]:

@@ -81,9 +81,11 @@ class MeanEstimate:
     def interval(self, level: float = 0.95) -> Interval:
         """The two-sided t interval, cut off at the bounds."""
         half = t_quantile((1 + level) / 2, self.df) * self.standard_error
-        low, high = self.centre - half, self.centre + half
+        low = self.centre - half
+        high = self.centre + half
         if self.bounds:
-            low, high = max(low, self.bounds[0]), min(high, self.bounds[1])
+            low = max(low, self.bounds[0])
+            high = min(high, self.bounds[1])
         return Interval(low, high, level)
 
     def p_value(self, null: float = 0.0) -> float:
@@ -128,7 +130,8 @@ def estimate_mean(
     if len(sizes) < 2:
         return None
     ends = np.asarray(bounds if bounds else (), dtype=np.float64)
-    effect, cluster_size = _design_effect(x, groups, sizes), average_cluster(sizes)
+    effect = _design_effect(x, groups, sizes)
+    cluster_size = average_cluster(sizes)
     weight = max(effect, cluster_size)
     total = len(x) + weight * len(ends)
     centre = (x.sum() + weight * ends.sum()) / total
@@ -154,7 +157,9 @@ def mean_interval(
 ) -> Interval | None:
     """The 95 % plus-two t interval of the mean of `values`; None for fewer than two."""
     estimate = estimate_mean(values, bounds, clusters)
-    return estimate.interval() if estimate else None
+    if estimate:
+        return estimate.interval()
+    return None
 
 
 def paired_interval(
@@ -231,7 +236,10 @@ def estimate_difference(
     if of_questions is None or not random_seeds:
         return of_questions
     own = of_questions.standard_error**2
-    seeded = [arm for arm in (a, b) if len(arm) >= LEAST_SEEDS]
+    seeded = []
+    for arm in (a, b):
+        if len(arm) >= LEAST_SEEDS:
+            seeded.append(arm)
     parts = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) for arm in seeded]
     of_seeds = sum(parts)
     if of_seeds < 1e-24:
@@ -335,8 +343,12 @@ def corrected_share(
     Reiczigel (2014) without its small shift: each share is moved towards a half before its variance
     is taken. None without questions or known claims, or for a judge no better than chance.
     """
-    n, extra, (hits, known), (rejected, others) = len(shares), _Z**2, having, lacking
-    hit, rejects = (hits + 1) / (known + 2), (rejected + 1) / (others + 2)
+    n = len(shares)
+    extra = _Z**2
+    (hits, known) = having
+    (rejected, others) = lacking
+    hit = (hits + 1) / (known + 2)
+    rejects = (rejected + 1) / (others + 2)
     better = hit + rejects - 1
     if not (n and known and others) or better <= 0:
         return None
@@ -351,7 +363,10 @@ def corrected_share(
     )
     half = _Z * math.sqrt(variance) / better
     plain = hits / known + rejected / others - 1
-    estimate = (sum(shares) / n + rejected / others - 1) / plain if plain > 0 else middle
+    if plain > 0:
+        estimate = (sum(shares) / n + rejected / others - 1) / plain
+    else:
+        estimate = middle
     ends = Interval(max(0.0, middle - half), min(1.0, middle + half))
     return min(1.0, max(0.0, estimate)), ends
 
@@ -370,7 +385,8 @@ def anytime_p(values: ArrayLike, reach: float, *, null: float = 0.0) -> float:
 def anytime_interval(values: ArrayLike, reach: float, *, level: float = 0.95) -> Interval:
     """The interval of the mean of `values`, each within ±`reach`, that holds at every look."""
     x = np.asarray(values, dtype=np.float64) / reach
-    low, high = _refused_below(x, 1 - level), -_refused_below(-x, 1 - level)
+    low = _refused_below(x, 1 - level)
+    high = -_refused_below(-x, 1 - level)
     return Interval(low * reach, high * reach, level)
 
 
@@ -384,7 +400,8 @@ def _capital(x: Floats, mean: float) -> float:
 def _refused_below(x: Floats, alpha: float) -> float:
     """The greatest mean such that it and all below it are refused; -1 where none is."""
     limit = math.log(2 / alpha)
-    low, high = -1 + 1e-9, float(x.mean()) if len(x) else 0.0
+    low = -1 + 1e-9
+    high = float(x.mean()) if len(x) else 0.0
     if high <= low or _capital(x, low) < limit:
         return -1.0
     for _ in range(40):

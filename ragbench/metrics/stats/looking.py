@@ -33,7 +33,9 @@ def price_of_looking(
     Sets of as many questions as the last of `looks` are drawn from the clusters of `differences`
     `(n,)`, each within ±`reach`, with replacement.
     """
-    names = list(range(len(differences))) if clusters is None else list(clusters)
+    names: list[Hashable] = list(range(len(differences)))
+    if clusters is not None:
+        names = list(clusters)
     groups: dict[Hashable, list[float]] = {}
     for name, value in zip(names, differences.tolist(), strict=True):
         groups.setdefault(name, []).append(value)

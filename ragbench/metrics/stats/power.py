@@ -49,8 +49,10 @@ def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
     """
     from scipy.special import nctdtr
 
-    shift, critical = abs(shift), t_quantile(1 - alpha / 2, df)
-    below, wrong_way = float(nctdtr(df, shift, critical)), float(nctdtr(df, shift, -critical))
+    shift = abs(shift)
+    critical = t_quantile(1 - alpha / 2, df)
+    below = float(nctdtr(df, shift, critical))
+    wrong_way = float(nctdtr(df, shift, -critical))
     if math.isnan(wrong_way):  # too small a chance to be worked out
         wrong_way = 0.0
     return min(1.0, max(0.0, 1 - below + wrong_way))
@@ -83,16 +85,20 @@ class PlannedTest:
             return 0.0
         weight = max(1.0, self.cluster_size / self.design_effect)  # of a cluster, in such questions
         if self.reach is None:
-            centre, squared, df = difference, variance / n, n / weight - 1
+            centre = difference
+            squared = variance / n
+            df = n / weight - 1
         else:  # as `estimate_mean` has it, with a value at either end
             total = n + 2 * weight
             centre = n * difference / total
             spread = n * (variance + (difference - centre) ** 2)
             spread += weight**2 * ((self.reach - centre) ** 2 + (self.reach + centre) ** 2)
-            squared, df = spread / (total - weight) / total, total / weight - 1
+            squared = spread / (total - weight) / total
+            df = total / weight - 1
         df = max(1.0, df)
         if self.seed_variance:
-            of_seeds, least = self.seed_variance / self.seeds, self.seeds - 1.0
+            of_seeds = self.seed_variance / self.seeds
+            least = self.seeds - 1.0
             ratio = squared**2 / df + of_seeds**2 / (SHARE_OF_DF * least)
             squared, df = squared + of_seeds, max(least, (squared + of_seeds) ** 2 / ratio)
         if squared < 1e-24:
@@ -125,7 +131,8 @@ class PlannedTest:
             changed = self.reach * max(0.0, difference - abs(seen))
             return self.power(difference, max(0.0, square + changed - difference**2), n)
 
-        low, high = 0.0, 1.0 if self.reach is None else self.reach
+        low = 0.0
+        high = 1.0 if self.reach is None else self.reach
         while shown(high) < POWER:
             if self.reach is not None or high > 1e12:
                 return None

@@ -109,7 +109,10 @@ def make_board(
             _log.warning("%s is left out: it has no records", folder)
     if not runs:
         raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
-    known = [name for name in scores if any(scores_of(run, name) for run in runs.values())]
+    known = []
+    for name in scores:
+        if any(scores_of(run, name) for run in runs.values()):
+            known.append(name)
     if metric not in known:
         raise RunError(
             f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "

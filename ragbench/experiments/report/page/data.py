@@ -157,8 +157,13 @@ def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
 
 def _billed(runs: Sequence[Evaluation]) -> float | None:
     paid = [run.summary.billed.cost_usd for run in runs]
-    known = [usd for usd in paid if usd is not None]
-    return sum(known) if len(known) == len(paid) else None
+    known = []
+    for usd in paid:
+        if usd is not None:
+            known.append(usd)
+    if len(known) == len(paid):
+        return sum(known)
+    return None
 
 
 def _by_group(run: Evaluation, metrics: Sequence[str]) -> list[Json]:
@@ -253,7 +258,8 @@ def _standing(standing: Standing, metric: str) -> Json:
 
 def _advice(advice: Advice, place_of: dict[int, int]) -> Json:
     """What `recommend` says, with the places of the programs that it speaks of."""
-    use, rival = advice.use, advice.rival
+    use = advice.use
+    rival = advice.rival
     return {
         "use": None if use is None else place_of[id(use.run)],
         "best": place_of[id(advice.best.run)],

@@ -103,7 +103,8 @@ class LiveServer(ThreadingHTTPServer):
     """Serves the page of the runs in a folder, made again where any of them has new records."""
 
     def __init__(self, folder: Path, port: int, metric: str) -> None:
-        self.folder, self.metric = folder, metric
+        self.folder = folder
+        self.metric = metric
         self._lock = threading.Lock()
         self._made: tuple[str, Board, Any] | None = None
         self._runs: dict[Path, Any] = {}
