@@ -39,7 +39,7 @@ _COLUMNS = (
     Column("f1", "F1", "score", interval=True),
     Column(EVIDENCE, "evidence", "score", drop=1),
     Column(FOUND, "found", "score", drop=7),
-    Column("failed", "fail", "count"),
+    Column("failed", kind="count"),
     Column("calls", kind="amount", drop=3),
     Column("path", kind="amount", drop=9),
     Column("searches", kind="amount", drop=8),
