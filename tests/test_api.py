@@ -98,9 +98,9 @@ def test_what_is_no_program_or_no_value_of_a_knob_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_module_without_an_answer_fails_and_is_no_answer(shared: dict[str, Any]) -> None:
-    run = rb.evaluate("mine.py:Silent", **{**shared, "limit": 1})
-    assert (run.records[0].failed, run.scores["em"]) == (True, 0.0)
+def test_a_module_without_an_answer_ends_the_command_with_the_cure(shared: dict[str, Any]) -> None:
+    with pytest.raises(RagbenchError, match="name the output that is scored answer"):
+        rb.evaluate("mine.py:Silent", **{**shared, "limit": 1})
 
 
 def test_examples_and_passages_of_ones_own_are_evaluated(shared: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ def test_the_examples_of_the_docs_run(server: FakeServer) -> None:
 def test_answers_of_an_example_are_those_of_a_file(given: Any, answers: list[str]) -> None:
     from ragbench.api import _example
 
-    assert _example(dspy.Example(question="Who?", **given)).answers == answers
+    assert _example(dspy.Example(question="Who?", **given), {}).answers == answers
 
 
 @pytest.mark.parametrize("given", [{"answer": {"text": "x"}}, {"answers": [" "]}, {"answer": b"x"}])
@@ -173,4 +173,4 @@ def test_what_is_no_answer_of_an_example_is_one_line(given: Any) -> None:
     from ragbench.api import _example
 
     with pytest.raises(RagbenchError, match=r"^answers?=[^\n]+is no answer"):
-        _example(dspy.Example(question="Who?", **given))
+        _example(dspy.Example(question="Who?", **given), {})
