@@ -130,9 +130,9 @@ def save_program(program: RAGProgram, path: Path) -> str:
     try:
         make_folder(path.parent)
         with TemporaryDirectory() as folder:
-            made = Path(folder, PROGRAM)
-            program.save(str(made))
-            content = made.read_bytes()
+            saved = Path(folder, PROGRAM)
+            program.save(str(saved))
+            content = saved.read_bytes()
     except (OSError, RuntimeError) as error:
         raise RunError(f"cannot write {path}: {' '.join(str(error).split())[:200]}") from None
     write_whole(path, content)
@@ -203,9 +203,9 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
             f"{folder} is a compiled {sidecar.program}, not {program.name}; "
             f"give --program {sidecar.program}"
         )
-    theirs = {"knobs": sidecar.knobs, "predictors": sidecar.predictors}
-    mine = {"knobs": program.knobs.model_dump(mode="json"), "predictors": fields_of(program)}
-    for key, was, now in differing(theirs, mine)[:1]:
+    recorded = {"knobs": sidecar.knobs, "predictors": sidecar.predictors}
+    actual = {"knobs": program.knobs.model_dump(mode="json"), "predictors": fields_of(program)}
+    for key, was, now in differing(recorded, actual)[:1]:
         group, _, name = key.partition(".")
         if group == "knobs":
             cure = f"give --set {name}={was}"
@@ -274,8 +274,9 @@ def data_card(
     both = {*card.train.ids} & {*card.validation.ids}
     texts = {*card.train.hashes} & {*card.validation.hashes}
     if both or texts:
-        first = next(iter(sorted(both or texts)))
-        raise DataError(f"training and validation share {len(both or texts)} questions ({first})")
+        example_id = next(iter(sorted(both or texts)))
+        count = len(both or texts)
+        raise DataError(f"training and validation share {count} questions ({example_id})")
     return card
 
 
@@ -295,15 +296,15 @@ def assert_held_out(
 
 
 def _shared(
-    parts: Sequence[Questions], examples: Sequence[dspy.Example], *, by_id: bool
+    sides: Sequence[Questions], examples: Sequence[dspy.Example], *, by_id: bool
 ) -> list[str]:
     if by_id:
-        ids = {qid for part in parts for qid in part.ids}
+        ids = {qid for side in sides for qid in side.ids}
     else:
         ids = set()
     hashes = set()
-    for part in parts:
-        for text in part.hashes:
+    for side in sides:
+        for text in side.hashes:
             hashes.add(text)
     return [
         str(example.qid)
@@ -317,10 +318,10 @@ def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) ->
 
     Such a question may be another's in other words, also in another file.
     """
-    known = {*data.train.passages, *data.validation.passages}
+    learned = {*data.train.passages, *data.validation.passages}
     shared = []
     for example in examples:
-        if known & _passages_of(example):
+        if learned & _passages_of(example):
             shared.append(str(example.qid))
     if shared:
         _log.warning(
@@ -348,8 +349,8 @@ def assert_not_learned_from(
 ) -> None:
     """Refuse a `policy` that was learned from a question of `examples`."""
     source = policy.learned_from
-    asked = Questions(ids=source.ids, hashes=source.hashes)
-    if shared := _shared([asked], examples, by_id=dataset == source.dataset):
+    learned = Questions(ids=source.ids, hashes=source.hashes)
+    if shared := _shared([learned], examples, by_id=dataset == source.dataset):
         raise DataError(
             f"the policy was learned from {len(shared)} of these {len(examples)} questions "
             f"(first: {shared[0]}); run it on others, such as another split"

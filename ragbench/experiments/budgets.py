@@ -79,8 +79,8 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
     prompts = budget.prompt_calls
     run = estimates.rehearse_questions(plan.run_context, plan.val)
     calls = Range(round(run.low.calls), round(run.high.calls))
-    names = ("bootstrapped", "labeled", "demos", "k")
-    most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
+    knob_names = ("bootstrapped", "labeled", "demos", "k")
+    most = max((int(getattr(optimizer.knobs, name, 0)) for name in knob_names), default=0)
     if most:
         a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD
     else:
@@ -115,9 +115,9 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
 
 def _unknown(plan: Plan) -> estimates.Estimate:
     """The scores before and after, and no end of what comes between."""
-    left = room().calls
-    limit = f"limited to {left:,.0f} calls"
-    if math.isinf(left):
+    budget = room().calls
+    limit = f"limited to {budget:,.0f} calls"
+    if math.isinf(budget):
         limit = "give --max-calls N"
     title = f"{plan.optimizer.name}: what it will spend is unknown, {limit}"
     run = estimates.rehearse_questions(plan.run_context, plan.val)

@@ -57,9 +57,9 @@ def compile_program(
         for line in budgets.estimate_lines(plan, budget):
             on_message(line)
         plan.run_context.check_lms()
-        for what, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
+        for role, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
             if lm is not None:
-                lm.check(what)
+                lm.check(role)
         journal = store.CallJournal(plan.folder / "work" / store.CALLS)
         if journal.attempt > 1:
             on_message(

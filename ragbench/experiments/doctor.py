@@ -16,18 +16,18 @@ _TWICE = (
 def folders_under(folder: Path) -> list[Path]:
     """`folder` itself, or the folders of runs and compiled programs in it."""
     below = sorted(path for path in folder.rglob("*") if path.is_dir())
-    found = []
+    folders = []
     for path in (folder, *below):
         if store.is_run(path) or _is_compile(path):
-            found.append(path)
-    if not found:
+            folders.append(path)
+    if not folders:
         raise RunError(
             f"{folder} is neither a run nor a compiled program: it has no {store.DATABASE} and no "
             f"{SIDECAR}"
         )
-    if found[0] == folder:
-        return found[:1]
-    return found
+    if folders[0] == folder:
+        return folders[:1]
+    return folders
 
 
 def _is_compile(folder: Path) -> bool:
@@ -36,9 +36,9 @@ def _is_compile(folder: Path) -> bool:
 
 def examine(folder: Path) -> Iterator[tuple[Path, str]]:
     """What is wrong in the folder, by the file that it is in, with what to do about it."""
-    for known, check in ((_is_compile, _compiled), (store.is_run, _run)):
+    for is_kind, check in ((_is_compile, _compiled), (store.is_run, _run)):
         try:
-            if known(folder):
+            if is_kind(folder):
                 yield from check(folder)
         except RagbenchError as error:
             yield folder, str(error)
@@ -75,6 +75,6 @@ def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _integrity(reader: store.Reader, cure: str) -> Iterator[tuple[Path, str]]:
-    for (said,) in reader.rows("PRAGMA integrity_check(5)"):
-        if said != "ok":
-            yield reader.path, f"the file is damaged: {said}; {cure}"
+    for (fault,) in reader.rows("PRAGMA integrity_check(5)"):
+        if fault != "ok":
+            yield reader.path, f"the file is damaged: {fault}; {cure}"

@@ -81,14 +81,14 @@ class Estimate:
     index: Estimate | None = None
 
     def times(
-        self, low: float, likely: float, high: float, *, tries: int = 1, **other: Any
+        self, low: float, likely: float, high: float, *, tries: int = 1, **changes: Any
     ) -> Estimate:
-        """So many of this one, every reply asked for up to `tries` times; `other` are fields."""
+        """So many of this one, every reply asked for up to `tries` times; `changes` are fields."""
         return Estimate(
             low=self.low.times(low, MARGIN[0]),
             likely=self.likely.times(likely),
             high=self.high.times(tries * high, MARGIN[1]),
-            **other,
+            **changes,
         )
 
     def lines(self) -> list[str]:
@@ -96,26 +96,26 @@ class Estimate:
         for name, low, likely, high in zip(
             Spend._fields, self.low, self.likely, self.high, strict=True
         ):
-            shown = usd if name == "cost" else lambda n: f"{n:,.0f}"
+            formatted = usd if name == "cost" else lambda n: f"{n:,.0f}"
             if low == high:
-                text = shown(low)
+                text = formatted(low)
             else:
-                text = f"{shown(low)} to {shown(high)}"
-            text += f", likely about {shown(likely)}" if likely and low < high else ""
+                text = f"{formatted(low)} to {formatted(high)}"
+            text += f", likely about {formatted(likely)}" if likely and low < high else ""
             if math.isinf(high):
                 text = "unknown: no price is known for an LM; give --price"
                 if math.isinf(self.high.calls) and math.isfinite(low):
-                    text = f"at least {shown(low)}; the most is unknown"
+                    text = f"at least {formatted(low)}; the most is unknown"
             lines.append(f"  {name:<7} {text}")
         inner = self.index.lines() if self.index else []
         return [*lines, *(f"  {line}" for line in (*self.notes, *inner))]
 
 
-def in_all(title: str, parts: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:
-    """The sum of what `parts` are expected to spend."""
-    low, likely, high = (
-        each_of(sum, (getattr(part, end) for part in parts)) for end in ("low", "likely", "high")
-    )
+def in_all(title: str, estimates: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:
+    """The sum of what `estimates` expect to be spent."""
+    low = each_of(sum, (estimate.low for estimate in estimates))
+    likely = each_of(sum, (estimate.likely for estimate in estimates))
+    high = each_of(sum, (estimate.high for estimate in estimates))
     return Estimate(title, low, likely, high, notes)
 
 
@@ -173,9 +173,9 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
         notes.append(
             f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
         )
-    each = rehearse_questions(run_context, todo)
+    per_question = rehearse_questions(run_context, todo)
     least = calls_of_reply(run_context.adapter)[0] * n
-    return each.times(least, least, n, tries=tries, title=title, notes=notes, index=index)
+    return per_question.times(least, least, n, tries=tries, title=title, notes=notes, index=index)
 
 
 def most_tries(run_context: RunContext) -> int:
@@ -185,13 +185,13 @@ def most_tries(run_context: RunContext) -> int:
 
 def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Estimate:
     """What one question takes, by a rehearsal over some of `questions`."""
-    some = questions[:: max(1, len(questions) // SAMPLE)][:SAMPLE]
+    sample = questions[:: max(1, len(questions) // SAMPLE)][:SAMPLE]
     program = run_context.program
     dataset = run_context.dataset
     if asks_servers(run_context.retriever):
         program = _over(program, make_retriever("bm25", dataset.corpus, setting=dataset.setting))
     with run_context.active():
-        rehearsed = rehearse(program, some, run_context.adapter, run_context.lm)
+        rehearsed = rehearse(program, sample, run_context.adapter, run_context.lm)
     if rehearsed is None:
         raise RunError(
             f"{program.name} cannot be rehearsed; ask a few questions with --limit instead"
@@ -201,13 +201,13 @@ def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Est
 
 def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
     """`program`, with what it is wrapped in, searching by another retriever."""
-    other = copy.copy(program)
-    if bound := vars(other).get("forward"):  # of one that shows examples like the question
-        other.__dict__["forward"] = MethodType(bound.__func__, other)
-    other.retriever = retriever
-    if isinstance(other, Around):
-        other.inner = _over(other.inner, retriever)
-    return other
+    copied = copy.copy(program)
+    if bound := vars(copied).get("forward"):  # of one that shows examples like the question
+        copied.__dict__["forward"] = MethodType(bound.__func__, copied)
+    copied.retriever = retriever
+    if isinstance(copied, Around):
+        copied.inner = _over(copied.inner, retriever)
+    return copied
 
 
 def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | None:
@@ -215,22 +215,22 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
     questions = [example.question for example in todo]
     with run_context.active():
         ahead = index_ahead(run_context.program, questions)
-    parts = []
-    for part in ahead:
-        pricing = run_context.role_lms.get(part.role, run_context.lm).pricing
-        calls = part.calls
-        prompt = part.prompt_tokens
-        reply = part.reply_tokens
+    estimates = []
+    for cost in ahead:
+        pricing = run_context.role_lms.get(cost.role, run_context.lm).pricing
+        calls = cost.calls
+        prompt = cost.prompt_tokens
+        reply = cost.reply_tokens
         ends = (
             (calls.low, int(MARGIN[0] * prompt.low), reply.low),
-            (calls.low, *part.likely),
+            (calls.low, *cost.likely),
             (calls.high, int(MARGIN[1] * prompt.high), reply.high),
         )
         low, likely, high = (_spend(pricing, *end) for end in ends)
-        parts.append(Estimate("", low, likely, high))
-    notes = [f"{part.kept:,} replies are kept from before" for part in ahead if part.kept]
-    if parts:
-        return in_all("the index, in addition", parts, notes)
+        estimates.append(Estimate("", low, likely, high))
+    notes = [f"{cost.kept:,} replies are kept from before" for cost in ahead if cost.kept]
+    if estimates:
+        return in_all("the index, in addition", estimates, notes)
     return None
 
 
@@ -362,10 +362,10 @@ class StandIn(dspy.Adapter):
         arguments = get_args(annotation)
         drawn = self._kind.seed is not None
         if origin is Literal:
-            last = arguments[-1 if self._kind.last else 0]
+            value = arguments[-1 if self._kind.last else 0]
             if drawn:
                 return self._chance.choice(arguments)
-            return last
+            return value
         if origin in (list, tuple, set):
             n = _MANY if self._yes(self._kind.long) else 1
             if arguments:
@@ -391,7 +391,7 @@ class StandIn(dspy.Adapter):
             return 1
         return self.text(share)
 
-    def _yes(self, given: bool) -> bool:
+    def _yes(self, answer: bool) -> bool:
         if self._kind.seed is None:
-            return given
+            return answer
         return self._chance.random() < 0.5

@@ -45,8 +45,8 @@ class ExportedRun:
     @cached_property
     def scores(self) -> dict[str, list[float | None]]:
         """Scores of all records by metric, in their order; those of failed ones are the worst."""
-        names = dict.fromkeys([*(n for r in self.records for n in r.scores), *self.metrics])
-        return {name: [_score(name, record) for record in self.records] for name in names}
+        metric_names = dict.fromkeys([*(n for r in self.records for n in r.scores), *self.metrics])
+        return {name: [_score(name, record) for record in self.records] for name in metric_names}
 
 
 def _score(name: str, record: Record) -> float | None:
@@ -61,9 +61,9 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
     for name in metrics:
         get_metric(name)
     runs = []
-    for given in folders:
-        repeats = repeats_in(given)
-        for path in repeats or [given]:
+    for folder_given in folders:
+        repeats = repeats_in(folder_given)
+        for path in repeats or [folder_given]:
             folder = RunFolder(path)
             folder.card  # noqa: B018  # it is a run, or this raises
             records = list(folder.records.values())
@@ -145,12 +145,12 @@ def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
 
 def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
     """One row per question, with every column of `columns_of`; None where it has no value."""
-    names = columns_of(runs)
+    columns = columns_of(runs)
     for run in runs:
         for place, record in enumerate(run.records):
             row = {column.name: column.value(run, record) for column in COLUMNS}
             row |= {name: column[place] for name, column in run.scores.items()}
-            yield {name: row.get(name) for name in names}
+            yield {name: row.get(name) for name in columns}
 
 
 def to_csv(runs: Sequence[ExportedRun], path: Path) -> str:

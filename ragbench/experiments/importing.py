@@ -71,14 +71,14 @@ def _blank_is_none(value: Any) -> Any:
 
 def _as_names(value: Any) -> Any:
     """Passages as names or texts, where some are objects with one of these."""
-    names: list[Any] = []
+    entries: list[Any] = []
     for entry in as_list(value):
         if isinstance(entry, dict):
             entry = next((entry[key] for key in _NAMES if entry.get(key)), None)
         if isinstance(entry, int) and not isinstance(entry, bool):
             entry = str(entry)
-        names.append(entry)
-    return names
+        entries.append(entry)
+    return entries
 
 
 class PredictionRecord(FileRecord):
@@ -119,11 +119,11 @@ class PredictionRecord(FileRecord):
 
     def unknown(self) -> list[str]:
         """The amounts that it does not tell."""
-        names = []
+        unknown = []
         for name in _COLUMNS_OF:
             if getattr(self, name) is None:
-                names.append(name)
-        return [*names, *_NEVER_KNOWN]
+                unknown.append(name)
+        return [*unknown, *_NEVER_KNOWN]
 
 
 def import_run(
@@ -145,7 +145,7 @@ def import_run(
     dataset = load_dataset(config.data_spec())
     examples = dataset.select(config.split, config.limit)
     predictions = read_predictions(file, fields, config.encoding or "")
-    given = [record for records in predictions.values() for record in records]
+    all_records = [record for records in predictions.values() for record in records]
     # Questions of MuSiQue's Full set share an id: the file has them in the order of the data.
     uses: Counter[str] = Counter()
     numbers: dict[str, int] = {}
@@ -155,17 +155,18 @@ def import_run(
         uses[written] += 1
     records = []
     for example in examples:
-        found = _found(example, predictions, numbers.get(example.qid, 0))
-        records.append(_record(example, found, dataset, model))
-    if any(each.supporting_facts for each in given):
+        row = _found(example, predictions, numbers.get(example.qid, 0))
+        records.append(_record(example, row, dataset, model))
+    if any(prediction.supporting_facts for prediction in all_records):
         records = [replace(record, cites_sentences=True) for record in records]
-    if not any(each.passages or each.support_idxs for each in given):  # it is not known
+    read = any(prediction.passages or prediction.support_idxs for prediction in all_records)
+    if not read:  # which passages were read is not known
         records = [replace(record, gold_pids=[]) for record in records]
     if all(record.failure for record in records):
         raise DataError(
-            f"{file}: none of its {len(given)} predictions is of the {len(examples)} questions "
-            f"asked: their ids, such as {next(iter(predictions))[:60]!r}, must be ids of the data, "
-            f"such as {examples[0].qid!r}, or their questions the same"
+            f"{file}: none of its {len(all_records)} predictions is of the {len(examples)} "
+            f"questions asked: their ids, such as {next(iter(predictions))[:60]!r}, must be ids "
+            f"of the data, such as {examples[0].qid!r}, or their questions the same"
         )
     own = RunConfig.model_fields.keys() - DataConfig.model_fields.keys()
     of_data = {}
@@ -189,17 +190,17 @@ def import_run(
         with Store(folder, card) as store:
             for record in records:
                 store.write(record)
-    made = reopen(folder)
-    write_json(folder / SUMMARY, made.stored())  # which `ragbench runs` lists
-    return made
+    evaluation = reopen(folder)
+    write_json(folder / SUMMARY, evaluation.stored())  # which `ragbench runs` lists
+    return evaluation
 
 
 def _unknown_columns(records: Sequence[Record]) -> list[str]:
     """The columns of a table of runs that are not known of every question."""
     columns = list(_NEVER_SHOWN)
-    for amount, names in _COLUMNS_OF.items():
+    for amount, group in _COLUMNS_OF.items():
         if any(amount in record.unknown for record in records):
-            columns += names
+            columns += group
     return columns
 
 
@@ -218,12 +219,12 @@ def read_predictions(
     predictions: dict[str, list[PredictionRecord]] = {}
     unanswered: Row | None = None
     is_answered = False
-    first: Row | None = None
+    first_row: Row | None = None
     never_there: set[str] | None = None
     for row in _rows(file, encoding):
         row = formed(row, PREDICTIONS)
         absent = absent_fields(row, fields)
-        first = first or row
+        first_row = first_row or row
         if never_there is None:
             never_there = absent
         else:
@@ -252,8 +253,8 @@ def read_predictions(
         is_answered = is_answered or record.answer is not None
         if unanswered is None and "answer" not in row.data:
             unanswered = row
-    if first is not None and never_there:
-        map_fields(first, fields, PredictionRecord.option)  # which says what is not there
+    if first_row is not None and never_there:
+        map_fields(first_row, fields, PredictionRecord.option)  # which says what is not there
     if not is_answered and unanswered is not None:
         fail(unanswered, "answer", missing(PredictionRecord, unanswered, "answer"))
     return predictions
@@ -313,18 +314,18 @@ def _found(example: dspy.Example, predictions: Predictions, number: int) -> Pred
     return PredictionRecord()
 
 
-def _record(example: dspy.Example, found: PredictionRecord, dataset: Dataset, model: str) -> Record:
+def _record(example: dspy.Example, row: PredictionRecord, dataset: Dataset, model: str) -> Record:
     prediction = None
     failure = None
-    if found.answer is None:
+    if row.answer is None:
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
     else:
-        cited = _citations(example, found)
-        names = found.passages or [pid for pid in cited or () if isinstance(pid, str)]
-        passages = _passages(names, dataset.corpus)
+        cited = _citations(example, row)
+        pids = row.passages or [pid for pid in cited or () if isinstance(pid, str)]
+        passages = _passages(pids, dataset.corpus)
         hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
         prediction = dspy.Prediction(
-            answer=found.answer,
+            answer=row.answer,
             stop_reason="imported",
             steps=[],
             # Evidence is counted in what searches found: here all of it is one search.
@@ -332,32 +333,32 @@ def _record(example: dspy.Example, found: PredictionRecord, dataset: Dataset, mo
             counts={},
             passages=passages,
             citations=cited,
-            facts=[list(triple) for triple in found.evidence] or None,
+            facts=[list(triple) for triple in row.evidence] or None,
         )
     record = make_record(
-        example, prediction, found.ledger(model), latency_s=found.latency_s or 0.0,
+        example, prediction, row.ledger(model), latency_s=row.latency_s or 0.0,
         failure=failure, alignment=dataset.corpus.alignment,
     )  # fmt: skip
     written = {}
-    if found.as_written is not None and found.as_written != found.answer:
-        written["answer_as_written"] = found.as_written
-    if found.answerable is not None:
-        written["answerable_as_written"] = found.answerable
-    return replace(record, extra={**record.extra, **written}, unknown=found.unknown())
+    if row.as_written is not None and row.as_written != row.answer:
+        written["answer_as_written"] = row.as_written
+    if row.answerable is not None:
+        written["answerable_as_written"] = row.answerable
+    return replace(record, extra={**record.extra, **written}, unknown=row.unknown())
 
 
-def _citations(example: dspy.Example, found: PredictionRecord) -> list[Any] | None:
+def _citations(example: dspy.Example, row: PredictionRecord) -> list[Any] | None:
     """The supporting facts of a prediction, or the pids of MuSiQue's paragraphs by number."""
-    if found.supporting_facts:
-        return [list(fact) for fact in found.supporting_facts]
+    if row.supporting_facts:
+        return [list(fact) for fact in row.supporting_facts]
     pids = example.get("paragraph_pids", ())
-    return [pids[i] for i in found.support_idxs if 0 <= i < len(pids)] or None
+    return [pids[i] for i in row.support_idxs if 0 <= i < len(pids)] or None
 
 
-def _passages(given: Sequence[str], corpus: Corpus) -> list[Passage]:
+def _passages(texts: Sequence[str], corpus: Corpus) -> list[Passage]:
     """The passages named by id, title or text; one that the corpus has not stands for itself."""
     passages = {}
-    for number, name in enumerate(given):
+    for number, name in enumerate(texts):
         place = corpus.positions.get(name)
         place = corpus.titled(name) if place is None else place
         missing = Passage(f"imported-{number}", "", name)

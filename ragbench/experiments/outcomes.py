@@ -57,12 +57,13 @@ def judge(plan: Plan, outcome: Outcome) -> Outcome:
     result = outcome.result
     gain = outcome.after.mean - outcome.before.mean
     changed = bool(result.files) or fingerprint(plain) != fingerprint(result.program)
-    others = []
+    candidates = []
     for candidate in result.candidates:
         if fingerprint(candidate.program) != fingerprint(plain):
-            others.append(candidate)
-    result = replace(result, candidates=others)
-    kept = replace(outcome, result=replace(result, program=plain, files={}), after=outcome.before)
+            candidates.append(candidate)
+    result = replace(result, candidates=candidates)
+    plain_result = replace(result, program=plain, files={})
+    unchanged = replace(outcome, result=plain_result, after=outcome.before)
     if changed and gain > _TIE:
         return replace(outcome, result=result, word="better")
     if changed and gain < -_TIE:
@@ -70,10 +71,10 @@ def judge(plan: Plan, outcome: Outcome) -> Outcome:
     if changed and plan.optimizer.keeps_ties:
         return replace(outcome, result=result, word="tie")
     if outcome.before.mean > 1 - _TIE:
-        return replace(kept, word="no room")
-    if changed or others:
-        return replace(kept, word="kept")
-    return replace(kept, word="nothing")
+        return replace(unchanged, word="no room")
+    if changed or candidates:
+        return replace(unchanged, word="kept")
+    return replace(unchanged, word="nothing")
 
 
 def said_of(plan: Plan, outcome: Outcome) -> list[str]:
@@ -153,7 +154,7 @@ def _write(
 
 def _sidecar(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> artifacts.Sidecar:
     program = plan.run_context.program
-    asked = plan.asked()
+    identity = plan.asked()
     return artifacts.Sidecar(
         format=artifacts.FORMAT,
         program=program.name,
@@ -162,10 +163,10 @@ def _sidecar(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> artifa
         predictors=artifacts.fields_of(outcome.result.program),
         program_sha256="",
         data=plan.data,
-        optimizer=asked["optimizer"],
-        config=asked["config"],
+        optimizer=identity["optimizer"],
+        config=identity["config"],
         given=plan.run_context.config.sources(),
-        lms=asked["lms"],
+        lms=identity["lms"],
         versions=artifacts.versions(),
         scores=_scores(plan, outcome),
         cost={"seconds": round(outcome.seconds, 3), **journal.to_dict()},
@@ -188,28 +189,32 @@ def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) 
         rows.append((outcome.result.program, outcome.after.scores, None, None))
     lines = []
     for number, (program, scores, calls, tokens) in enumerate(rows):
-        known = []
+        measured_scores = []
         for score in scores:
             if score is not None:
-                known.append(score)
+                measured_scores.append(score)
+        mean = None
+        if measured_scores:
+            mean = sum(measured_scores) / len(measured_scores)
+        is_full = len(measured_scores) == len(scores)
         is_shipped = fingerprint(program) == shipped
         if outcome.result.files:
             is_shipped = number == len(rows) - 1
         lines.append({
             "number": number, "program": fingerprint(program), "shipped": is_shipped,
-            "mean": sum(known) / len(known) if known else None, "n": len(known),
+            "mean": mean, "n": len(measured_scores),
             "scores": list(scores), "calls": calls, "tokens": tokens,
         })  # fmt: skip
         files = {}
         if outcome.result.files and is_shipped:
             files = dict(outcome.result.files)
-        measured = optimizers.Scores(tuple(known))
+        measured = optimizers.Scores(tuple(measured_scores))
         card = sidecar.model_copy(
             update={
                 "candidate": number,
                 "outcome": "",
                 "leak": leak_of(plan, program),
-                "scores": _compared(plan, outcome.before, measured, full=len(known) == len(scores)),
+                "scores": _compared(plan, outcome.before, measured, full=is_full),
             }
         )
         _write(candidate_folder(plan.folder, number), program, files, card)

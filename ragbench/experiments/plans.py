@@ -118,13 +118,13 @@ def make_optimizer(settings: CompileConfig) -> optimizers.Optimizer:
 
 def claim(plan: Plan) -> bool:
     """Whether the folder holds this compile, finished; it is marked where new, else refused."""
-    asked = plan.asked()
+    identity = plan.asked()
     path = plan.folder / ASKED
-    if store.is_claimed(path, asked, "a compile"):
+    if store.is_claimed(path, identity, "a compile"):
         return (plan.folder / artifacts.SIDECAR).is_file()
     if (plan.folder / artifacts.PROGRAM).exists() or (plan.folder / artifacts.SIDECAR).exists():
         raise RunError(f"{plan.folder} has a program but no {ASKED}; give another --out")
-    store.write_json(path, asked)
+    store.write_json(path, identity)
     return False
 
 
@@ -140,10 +140,10 @@ def _of_training(config: RunConfig, settings: CompileConfig) -> RunConfig:
 
 def folder_name(config: RunConfig, settings: CompileConfig) -> str:
     """The folder name of a compile: program, optimizer, and a hash of all that decides it."""
-    asked = settings.model_dump(mode="json", exclude={"out", "opt_set"})
-    asked["opt_set"] = make_optimizer(settings).identity
+    identity = settings.model_dump(mode="json", exclude={"out", "opt_set"})
+    identity["opt_set"] = make_optimizer(settings).identity
     for name in ("teacher", "prompt_lm"):
-        asked[name] = server_of(asked[name]) if asked[name] else None
+        identity[name] = server_of(identity[name]) if identity[name] else None
     program = plain_name(config.program)
-    stem = config.name(asked).removeprefix(f"{program}-")
+    stem = config.name(identity).removeprefix(f"{program}-")
     return f"{program}-{plain_name(settings.optimizer)}-{stem}".replace("-train-", "-")

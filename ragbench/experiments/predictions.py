@@ -97,7 +97,7 @@ def write_predictions(target: str, runs: Sequence[Sequence[Record]], path: Path)
     write_whole(path, FILES[target](records).encode("utf-8", "replace"))
     failed = sum(record.failed for record in records)
     unsupported = sum(not record.failed and not predicted_pids(record) for record in records)
-    said = f"{path}: {len(records) - failed} answers of {len(records)} questions"
+    sentence = f"{path}: {len(records) - failed} answers of {len(records)} questions"
     if unsupported:
-        said += f"; {unsupported} without supporting facts, since the program named none"
-    return said
+        sentence += f"; {unsupported} without supporting facts, since the program named none"
+    return sentence

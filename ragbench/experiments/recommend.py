@@ -59,9 +59,9 @@ class Arm:
         """The mean per question by `measure`, in dollars, tokens or calls; infinite if unknown."""
         return _known(self.spending[measure])
 
-    def is_cheaper(self, other: "Arm", measure: str) -> bool:
-        """Whether it is known to take less by `measure` than `other`."""
-        return self.cost(measure) < other.cost(measure) < math.inf
+    def is_cheaper(self, rival: "Arm", measure: str) -> bool:
+        """Whether it is known to take less by `measure` than `rival`."""
+        return self.cost(measure) < rival.cost(measure) < math.inf
 
     @property
     def lacks_evidence(self) -> bool:
@@ -146,8 +146,8 @@ class Advice:
         needed = questions_to_tell(c, self.worth, self.family.tests)
         if needed is None:
             return f"no number of questions would tell {self.best.label} from {rival.label}"
-        told = f"to tell {self.best.label} from {rival.label}: about {_two_figures(needed)}"
-        return f"{told} questions would tell"
+        count = _two_figures(needed)
+        return f"to tell {self.best.label} from {rival.label}: about {count} questions would tell"
 
 
 def questions_to_tell(c: metrics.Comparison, worth: float, tests: int) -> int | None:
@@ -205,18 +205,18 @@ def advise(
     if not 0 < worth < kind.score_range[1] - kind.score_range[0]:
         raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
     groups = [[run] if isinstance(run, Evaluation) else list(run) for run in runs]
-    names = list(labels or [group[0].folder.name for group in groups])
+    labels_all = list(labels or [group[0].folder.name for group in groups])
     for group in groups:
         for run in group:
             read_for(run, [metric, *SPENDING])
-    kept, left_out = _large_enough([group[0] for group in groups], names)
-    if len(kept) < 2:
+    large_enough, left_out = _large_enough([group[0] for group in groups], labels_all)
+    if len(large_enough) < 2:
         raise ConfigError(
             "; ".join(["advice chooses between programs: give two runs or more", *left_out])
         )
-    kept.sort(key=lambda at: (names[at], str(groups[at][0].folder)))
-    names = [names[at] for at in kept]
-    groups = [groups[at] for at in kept]
+    large_enough.sort(key=lambda at: (labels_all[at], str(groups[at][0].folder)))
+    labels_all = [labels_all[at] for at in large_enough]
+    groups = [groups[at] for at in large_enough]
     every = [run for group in groups for run in group]
     qids = set(every[0].records)
     for run in every[1:]:
@@ -238,14 +238,14 @@ def advise(
     )
     scores = np.array([before[qid] + after[qid] for qid in before], dtype=np.float64)
     arms = []
-    first = 0
+    start = 0
     for at, standing in enumerate(family.standings):
-        last = first + len(groups[at])
+        end = start + len(groups[at])
         without, right = evidence[at]
         arm = Arm(
-            label=names[at],
+            label=labels_all[at],
             run=groups[at][0],
-            scores=scores[:, first:last].mean(axis=1),
+            scores=scores[:, start:end].mean(axis=1),
             mean=standing.mean,
             interval=standing.interval,
             spending=spending[at],
@@ -254,7 +254,7 @@ def advise(
             right=right,
         )
         arms.append(arm)
-        first = last
+        start = end
     texts = every[0].records.only(before).column(question)
     best = arms[family.best]
     judged = _with_worth(arms, best, worth, cost)
@@ -287,25 +287,25 @@ def advise(
     )
 
 
-def _large_enough(runs: Sequence[Evaluation], names: Sequence[str]) -> tuple[list[int], list[str]]:
+def _large_enough(runs: Sequence[Evaluation], labels: Sequence[str]) -> tuple[list[int], list[str]]:
     """The places of the runs that share enough questions, and a line for each other run."""
     if not runs:
         return [], []
-    largest = max(range(len(runs)), key=lambda at: (len(runs[at].records), names[at]))
+    largest = max(range(len(runs)), key=lambda at: (len(runs[at].records), labels[at]))
     questions = runs[largest].records
-    kept = []
+    indices = []
     left_out = []
     telling = {at for at, run in enumerate(runs) if shows_method(run.summary)}
     for at, run in enumerate(runs):
         n = sum(qid in questions for qid in run.records)
         other_data = run.card.data.digest != runs[largest].card.data.digest
         if len(telling) >= 2 and at not in telling:
-            left_out.append(f"left out: {names[at]}, which reads all passages or has a bare index")
+            left_out.append(f"left out: {labels[at]}, which reads all passages or has a bare index")
         elif other_data or n >= _LEAST_SHARE * len(questions):
-            kept.append(at)
+            indices.append(at)
         else:
-            left_out.append(f"left out: {names[at]}, which has {n} of {len(questions)} questions")
-    return kept, sorted(left_out)
+            left_out.append(f"left out: {labels[at]}, which has {n} of {len(questions)} questions")
+    return indices, sorted(left_out)
 
 
 def _measure_of_cost(spending: Sequence[Mapping[str, float | None]]) -> str:

@@ -55,20 +55,20 @@ def measure(
     """
     make_embedder.cache_clear()  # no query embedded by the one before is answered from memory
     start = time.perf_counter()
-    made = make_retriever(spec, dataset.corpus, setting=dataset.setting, **settings)
-    made.build(IndexStore(), progress)
+    retriever_built = make_retriever(spec, dataset.corpus, setting=dataset.setting, **settings)
+    retriever_built.build(IndexStore(), progress)
     ready_s = time.perf_counter() - start
-    found: dict[str, list[str]] = {}
+    ranked: dict[str, list[str]] = {}
     times: list[float] = []
     for number, (qid, question) in enumerate(questions.items()):
-        retriever = made.for_question(question, qid)
+        retriever = retriever_built.for_question(question, qid)
         if not number:  # not timed: the first search loads code and maps memory
             retriever.search("warm up", k=1)
         began = time.perf_counter()
         hits = retriever.search(question, k=max(ks))
         times.append(time.perf_counter() - began)
-        found[qid] = [hit.pid for hit in hits]
-    card = made.card()
+        ranked[qid] = [hit.pid for hit in hits]
+    card = retriever_built.card()
     indexes = _indexes(card)
     seconds = []
     for index in indexes:
@@ -80,13 +80,13 @@ def measure(
             sizes.append(index["bytes"])
     return {
         "retriever": spec,
-        "scores": _scores(found, gold, ks),
+        "scores": _scores(ranked, gold, ks),
         "p50_ms": 1000 * float(np.percentile(times, 50)),
         "p95_ms": 1000 * float(np.percentile(times, 95)),
         "index_s": float(sum(seconds)) if seconds else ready_s,
         "index_bytes": sum(sizes) if sizes else None,
         "card": card,
-        "found": found,
+        "found": ranked,
         "latency_s": times,
     }
 
@@ -107,19 +107,19 @@ def measure_run(
     Raises:
         DataError: it cannot be read, or names no question or no passage of the data.
     """
-    found = read_run(path)
-    ranked = {qid: found.get(qid, []) for qid in gold}
+    by_qid = read_run(path)
+    ranked = {qid: by_qid.get(qid, []) for qid in gold}
     if not any(ranked.values()):
         raise DataError(
             f"{path}: ranks nothing for the {len(gold)} questions with known gold passages; its "
-            f"ids, such as {next(iter(found), '')[:60]!r}, must be theirs, such as "
+            f"ids, such as {next(iter(by_qid), '')[:60]!r}, must be theirs, such as "
             f"{next(iter(gold))!r}"
         )
     if not any(pid in corpus.positions for pids in ranked.values() for pid in pids):
-        first = next(pid for pids in ranked.values() for pid in pids)
+        example_pid = next(pid for pids in ranked.values() for pid in pids)
         raise DataError(
-            f"{path}: ranks no passage of the corpus; its ids, such as {first[:60]!r}, must be "
-            f"the corpus's, such as {corpus[0].pid!r}"
+            f"{path}: ranks no passage of the corpus; its ids, such as {example_pid[:60]!r}, "
+            f"must be the corpus's, such as {corpus[0].pid!r}"
         )
     return {
         "retriever": path.name,
@@ -175,21 +175,21 @@ def _score(path: Path, where: str, text: Any) -> float:
 
 
 def _scores(
-    found: Mapping[str, Sequence[str]], gold: Mapping[str, Sequence[str]], ks: Sequence[int]
+    ranked: Mapping[str, Sequence[str]], gold: Mapping[str, Sequence[str]], ks: Sequence[int]
 ) -> dict[str, float]:
     """The mean of each measure at each depth, keyed `measure@k`."""
     scores: dict[str, float] = {}
     for name, score in _MEASURES.items():
         for k in ks:
-            values = [score(found[qid], gold[qid], k) for qid in found]
+            values = [score(ranked[qid], gold[qid], k) for qid in ranked]
             scores[f"{name}@{k}"] = float(np.mean(values))
     return scores
 
 
 def _indexes(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The index entries of a card and of its parts."""
-    parts = []
-    for part in card.get("parts", ()):
-        for entry in _indexes(part):
-            parts.append(entry)
-    return [card.get("index", {}), *parts]
+    indexes = []
+    for component in card.get("parts", ()):
+        for entry in _indexes(component):
+            indexes.append(entry)
+    return [card.get("index", {}), *indexes]

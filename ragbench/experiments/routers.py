@@ -145,11 +145,11 @@ def _folds(groups: Choices, n: int, seed: int) -> Iterator[tuple[Choices, Choice
     yield from GroupKFold(n, shuffle=True, random_state=seed).split(groups, groups=groups)
 
 
-def _choose(features: Floats, scores: Floats, depth: int, of: Floats) -> Choices:
-    """The program for each question with the features `of`, learned from `features`, `scores`."""
+def _choose(features: Floats, scores: Floats, depth: int, new_features: Floats) -> Choices:
+    """The program for each question with `new_features`, learned from `features`, `scores`."""
     if not depth:
-        return np.full(len(of), scores.mean(axis=0).argmax())
-    chosen: Choices = _fit(features, scores, depth).predict(of).argmax(axis=1)
+        return np.full(len(new_features), scores.mean(axis=0).argmax())
+    chosen: Choices = _fit(features, scores, depth).predict(new_features).argmax(axis=1)
     return chosen
 
 

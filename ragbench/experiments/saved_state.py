@@ -68,9 +68,9 @@ def read_state(path: Path) -> dict[str, dict[str, Any]]:
     except RunError as error:
         raise RunError(f"{error}; {_CURE}") from None
     state.pop("metadata", None)
-    if not state or not all(isinstance(part, dict) for part in state.values()):
+    if not state or not all(isinstance(entry, dict) for entry in state.values()):
         raise _no_state(path)
-    if not any("signature" in part for part in state.values()):
+    if not any("signature" in entry for entry in state.values()):
         raise _no_state(path)
     return state
 
@@ -86,31 +86,31 @@ def load_state_file(path: Path, program: RAGProgram) -> None:
         RunError: it is no state, or one of another program.
     """
     state = read_state(path)
-    parts: dict[str, Any] = {}
-    for name, part in program.named_parameters():
-        parts[program.saved_name(name)] = part
-    if state.keys() != parts.keys():
+    parameters: dict[str, Any] = {}
+    for name, parameter in program.named_parameters():
+        parameters[program.saved_name(name)] = parameter
+    if state.keys() != parameters.keys():
         raise RunError(
             f"{path} is the state of a program with {_listed(state)}, and {program.name} has "
-            f"{_listed(parts)}; give --program FILE.py:Class, the class that it was saved from"
+            f"{_listed(parameters)}; give --program FILE.py:Class, the class that it was saved from"
         )
     models: list[str] = []
     ready: dict[str, Any] = {}
-    for name, part in parts.items():
+    for name, parameter in parameters.items():
         saved = state[name]
-        if isinstance(part, dspy.Predict):
+        if isinstance(parameter, dspy.Predict):
             if isinstance(saved.get("lm"), Mapping):
                 models.append(str(saved["lm"].get("model")))
-            saved = _of_predictor(path, name, part, saved)
+            saved = _of_predictor(path, name, parameter, saved)
         else:
-            saved = {key: saved[key] for key in part.dump_state() if key in saved}
+            saved = {key: saved[key] for key in parameter.dump_state() if key in saved}
         ready[name] = saved
-        read_predictor(path, name, part.deepcopy(), saved)
-    for name, part in parts.items():
-        brought = getattr(part, "lm", None)
-        part.load_state(ready[name])
+        read_predictor(path, name, parameter.deepcopy(), saved)
+    for name, parameter in parameters.items():
+        brought = getattr(parameter, "lm", None)
+        parameter.load_state(ready[name])
         if brought is not None:  # which the class sets
-            part.lm = brought
+            parameter.lm = brought
     if models:
         _log.warning(
             "%s was saved with the LM %s, which is not followed: --lm says which LM answers",
@@ -133,17 +133,17 @@ def _of_predictor(
             f"{path}: predictor {name} was saved by DSPy 2.5 or older; load it there, write its "
             "instructions and demonstrations into the class, and save it again"
         )
-    mine = predictor.signature.dump_state()["fields"]
+    own_fields = predictor.signature.dump_state()["fields"]
     try:
         prefixes = [field["prefix"] for field in saved["signature"]["fields"]]
     except (TypeError, KeyError):
         raise RunError(f"{path}: predictor {name} has no list of fields; save it again") from None
     # Of the last, which an optimizer may write anew, the place alone counts.
-    known = [field["prefix"] for field in mine]
-    if len(prefixes) != len(known) or prefixes[:-1] != known[:-1]:
+    own_prefixes = [field["prefix"] for field in own_fields]
+    if len(prefixes) != len(own_prefixes) or prefixes[:-1] != own_prefixes[:-1]:
         raise RunError(
             f"{path}: predictor {name} was saved with the fields {' '.join(map(str, prefixes))} "
-            f"and has {' '.join(known)} here; give the class that it was saved from"
+            f"and has {' '.join(own_prefixes)} here; give the class that it was saved from"
         )
     state = {}
     for key in _STATE_OF_PREDICTOR:
@@ -152,7 +152,7 @@ def _of_predictor(
     return {**state, "lm": None}
 
 
-def _listed(names: Mapping[str, Any]) -> str:
-    if names:
-        return f"the predictors {', '.join(names)}"
+def _listed(predictors: Mapping[str, Any]) -> str:
+    if predictors:
+        return f"the predictors {', '.join(predictors)}"
     return "no predictors"

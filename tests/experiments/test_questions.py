@@ -156,7 +156,7 @@ def test_each_check_drops_what_it_is_for(draft: Draft, knows: str, reason: str) 
         return "Cedar Bay" if right else "unknown"
 
     others = ["Where was the founder of Bel born"] if knows == "like" else []
-    certificate = certify(draft, CHAIN, reader, others=others)
+    certificate = certify(draft, CHAIN, reader, questions=others)
     assert certificate.holds == (not reason)
     assert reason in certificate.reason
     assert calls <= 5

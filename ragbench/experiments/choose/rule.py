@@ -138,8 +138,8 @@ class Race:
         return float(self._scores[program] / self.questions)
 
     def _threshold(self, rules: int) -> float:
-        others = self._scores.size - 1
-        return math.log(rules * others / self.rule.alpha)
+        rivals = self._scores.size - 1
+        return math.log(rules * rivals / self.rule.alpha)
 
     def _too_slow(self) -> list[Exit]:
         if self.rule.max_p95 is None:

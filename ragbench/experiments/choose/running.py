@@ -81,28 +81,28 @@ class Choice:
         if self.decided:
             share = f"{self.calls_share:.0%} of the questions of the full table"
             return f"use {runner.name}: {self.metric} {runner.score:.3f}, decided with {share}"
-        names = ", ".join(self.running)
+        programs = ", ".join(self.running)
         ended = self.stopped_by or f"all {self.questions} questions were asked"
         return (
-            f"undecided between {names} ({ended}); {runner.name} is the cheapest of them, at "
+            f"undecided between {programs} ({ended}); {runner.name} is the cheapest of them, at "
             f"{self.metric} {runner.score:.3f}"
         )
 
     @property
     def calls_share(self) -> float:
         """The questions asked of all programs, as a share of those of the full table."""
-        asked = sum(runner.questions for runner in self.runners)
-        return asked / (len(self.runners) * self.stream)
+        questions = sum(runner.questions for runner in self.runners)
+        return questions / (len(self.runners) * self.stream)
 
     def to_dict(self) -> dict[str, Any]:
         """The race as JSON."""
         exits = []
-        for name, left, winner in self.exits:
+        for name, exit_row, winner in self.exits:
             exits.append(
                 {
                     "program": name,
-                    "reason": left.reason,
-                    "questions": left.questions,
+                    "reason": exit_row.reason,
+                    "questions": exit_row.questions,
                     "winner": winner,
                 }
             )
@@ -140,36 +140,37 @@ def choose(
     """
     measure = _measure(metric, configs)
     contexts: dict[str, RunContext] = {}
-    first: RunContext | None = None
+    first_context: RunContext | None = None
     for name, config in configs.items():
-        contexts[name] = ready(config, like=first)
-        first = first or contexts[name]
-    assert first is not None
-    stream = in_clusters(first.examples)
+        contexts[name] = ready(config, like=first_context)
+        first_context = first_context or contexts[name]
+    assert first_context is not None
+    stream = in_clusters(first_context.examples)
     clusters = [_cluster(example) for example in stream]
-    names = list(configs)
+    programs = list(configs)
     runs: dict[str, Evaluation] = {}
     stopped = ""
     with locked(folder):
-        race = Race(len(names), rule, largest=_largest(clusters))
+        race = Race(len(programs), rule, largest=_largest(clusters))
         for block in blocks(clusters):
             if race.over:
                 break
             for number in race.running:
-                name = names[number]
-                asked = replace(contexts[name], examples=stream[: block.stop])
-                runs[name] = run(asked, watch=watch, title=f"{name}, to question {block.stop}")
+                name = programs[number]
+                block_context = replace(contexts[name], examples=stream[: block.stop])
+                title = f"{name}, to question {block.stop}"
+                runs[name] = run(block_context, watch=watch, title=title)
                 stopped = runs[name].stopped_by or ""
                 if stopped:
                     break
             if stopped:
                 break
             qids = [str(example.qid) for example in stream[block]]
-            _take_in(race, names, runs, qids, clusters[block], measure)
-            for left in race.exits:
-                if left.questions == race.questions:
-                    watch.say(_left_line(names, left))
-        choice = _choice(race, names, runs, len(stream), measure, stopped)
+            _take_in(race, programs, runs, qids, clusters[block], measure)
+            for exit_row in race.exits:
+                if exit_row.questions == race.questions:
+                    watch.say(_left_line(programs, exit_row))
+        choice = _choice(race, programs, runs, len(stream), measure, stopped)
         write_json(folder / FILE, choice.to_dict())
     return choice
 
@@ -183,7 +184,7 @@ def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") ->
         CompareError: the runs share no question.
     """
     measure = _measure(metric, runs)
-    names = list(runs)
+    programs = list(runs)
     longest = max(runs.values(), key=lambda evaluation: len(evaluation.records))
     known_clusters = clusters_of(longest.records)
     by_cluster: dict[str, list[str]] = {}
@@ -194,15 +195,15 @@ def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") ->
     for cluster, members in by_cluster.items():
         qids += members
         clusters += [cluster] * len(members)
-    race = Race(len(names), rule, largest=_largest(clusters))
+    race = Race(len(programs), rule, largest=_largest(clusters))
     for block in blocks(clusters):
-        recorded = (runs[names[number]].records.keys() for number in race.running)
-        if race.over or not all(known >= set(qids[block]) for known in recorded):
+        recorded = (runs[programs[number]].records.keys() for number in race.running)
+        if race.over or not all(qids_recorded >= set(qids[block]) for qids_recorded in recorded):
             break
-        _take_in(race, names, runs, qids[block], clusters[block], measure)
+        _take_in(race, programs, runs, qids[block], clusters[block], measure)
     if not race.questions:
         raise CompareError("the runs share no block of questions, so that they cannot be raced")
-    return _choice(race, names, runs, len(qids), measure, "")
+    return _choice(race, programs, runs, len(qids), measure, "")
 
 
 def in_clusters(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
@@ -249,20 +250,20 @@ def _measure(metric: str, programs: Mapping[str, object]) -> Metric:
 
 def _take_in(
     race: Race,
-    names: Sequence[str],
+    programs: Sequence[str],
     runs: Mapping[str, Evaluation],
     qids: Sequence[str],
     clusters: Sequence[str],
     measure: Metric,
 ) -> None:
-    shape = (len(names), len(qids))
+    shape = (len(programs), len(qids))
     scores = np.full(shape, np.nan)
     costs = np.full(shape, np.nan)
     seconds = np.full(shape, np.nan)
     assert measure.score_range is not None
     low, high = measure.score_range
     for number in race.running:
-        records = runs[names[number]].records
+        records = runs[programs[number]].records
         for column, qid in enumerate(qids):
             record = records[qid]
             score = measure.score(record)
@@ -273,7 +274,7 @@ def _take_in(
             seconds[number, column] = record.latency_s
     if np.isnan(costs[race.running]).any():  # tokens are known of every call
         for number in race.running:
-            records = runs[names[number]].records
+            records = runs[programs[number]].records
             costs[number] = [records[qid].ledger.as_if.tokens for qid in qids]
     race.look(Block(scores, costs, seconds, clusters))
 
@@ -287,17 +288,17 @@ def _price(record: Record) -> float:
 
 def _choice(
     race: Race,
-    names: Sequence[str],
+    programs: Sequence[str],
     runs: Mapping[str, Evaluation],
     stream: int,
     measure: Metric,
     stopped: str,
 ) -> Choice:
-    running = [names[number] for number in race.cheapest_first()]
+    running = [programs[number] for number in race.cheapest_first()]
     exits = []
-    for left in race.exits:
-        winner = "" if left.winner is None else names[left.winner]
-        exits.append((names[left.program], left, winner))
+    for exit_row in race.exits:
+        winner = "" if exit_row.winner is None else programs[exit_row.winner]
+        exits.append((programs[exit_row.program], exit_row, winner))
     order = [*running, *(name for name, _, _ in reversed(exits))]
     runners = []
     for name in order:
@@ -342,9 +343,10 @@ def _runner(name: str, evaluation: Evaluation, measure: Metric) -> Runner:
     )
 
 
-def _left_line(names: Sequence[str], left: Exit) -> str:
-    if left.winner is None:
+def _left_line(programs: Sequence[str], exit_row: Exit) -> str:
+    if exit_row.winner is None:
         against = ""
     else:
-        against = f", against {names[left.winner]}"
-    return f"{names[left.program]} is out after {left.questions} questions: {left.reason}{against}"
+        against = f", against {programs[exit_row.winner]}"
+    name = programs[exit_row.program]
+    return f"{name} is out after {exit_row.questions} questions: {exit_row.reason}{against}"

@@ -112,14 +112,14 @@ class DataConfig(Knobs):
 
     @model_validator(mode="before")
     @classmethod
-    def _implied(cls, given: Any) -> Any:
+    def _implied(cls, fields: Any) -> Any:
         """All questions of data that somebody chose, where no limit is given."""
-        if not isinstance(given, Mapping):
-            return given
-        implied: dict[str, Any] = {"hub": True} if given.get("hub_repo") else {}
-        if given.get("dataset", "synthetic") != "synthetic":
+        if not isinstance(fields, Mapping):
+            return fields
+        implied: dict[str, Any] = {"hub": True} if fields.get("hub_repo") else {}
+        if fields.get("dataset", "synthetic") != "synthetic":
             implied["limit"] = None
-        return {**implied, **given}
+        return {**implied, **fields}
 
     @property
     def is_own(self) -> bool:
@@ -237,7 +237,7 @@ class CompileConfig(Knobs):
     @field_validator("optimizer_metric", "optimizer")
     @classmethod
     def _named_by_the_user(cls, name: str) -> str:
-        allow(*(part.strip() for part in name.split("->")))
+        allow(*(name_half.strip() for name_half in name.split("->")))
         return name
 
     @field_validator("opt_set")
@@ -270,4 +270,4 @@ class TuneConfig(Knobs):
 
 def option_of(field: FieldInfo) -> Option:
     """How the command line offers `field`."""
-    return next((part for part in field.metadata if isinstance(part, Option)), Option())
+    return next((metadata for metadata in field.metadata if isinstance(metadata, Option)), Option())

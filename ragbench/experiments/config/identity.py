@@ -50,8 +50,8 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     if ":" in program:
         identity["program_source"] = program_digest(program)
         identity["program"] = handed_over.label_of(program)
-    name, given = parse_spec(identity["retriever"])
-    settings = {**given, **identity["retriever_set"]}
+    name, spec_settings = parse_spec(identity["retriever"])
+    settings = {**spec_settings, **identity["retriever_set"]}
     settled = resolve(RETRIEVERS.get(name).Settings, name, settings)
     identity |= {"retriever": name, "retriever_set": settled.model_dump(mode="json")}
     identity["retriever_source"] = retriever_digest(name)
@@ -83,7 +83,7 @@ def run_name(identity: Mapping[str, Any], data: str, *also: Mapping[str, Any]) -
     """A name for the run of `identity` over `data`, or for what is made of it by `also`."""
     variant = identity.get("set", {}).get("variant", "")
     text = json.dumps([identity, *also], sort_keys=True, default=str)
-    parts = (
+    pieces = (
         identity["program"],
         "" if variant == "default" else variant,
         "compiled" if "compiled" in identity else "",
@@ -93,7 +93,7 @@ def run_name(identity: Mapping[str, Any], data: str, *also: Mapping[str, Any]) -
         identity["lm"].removeprefix("local:").rpartition("/")[2],
         hashlib.sha256(text.encode()).hexdigest()[:8],
     )
-    return "-".join(plain_name(part) for part in filter(None, parts))
+    return "-".join(plain_name(piece) for piece in filter(None, pieces))
 
 
 def plain_name(text: str) -> str:
@@ -128,7 +128,7 @@ def _with_addresses(value: Any) -> Any:
     if not isinstance(value, str) or "://" not in value:
         return value
     with suppress(ValueError):  # which the run says before it asks anything
-        return _ADDRESS.sub(lambda found: normalised(found[0]), value)
+        return _ADDRESS.sub(lambda match: normalised(match[0]), value)
     return value
 
 
@@ -186,16 +186,16 @@ def shipped_programs() -> list[str]:
     return sorted(path.parent.name for path in SHIPPED_FOLDER.glob("*/sidecar.json"))
 
 
-def compiled_folder(given: Path, program: str) -> Path:
-    """The folder that `given` names: itself, or for `shipped` the one that comes with `program`.
+def compiled_folder(path: Path, program: str) -> Path:
+    """The folder that `path` names: itself, or for `shipped` the one that comes with `program`.
 
     `FOLDER@3` is candidate 3 of the compile in FOLDER, where no folder has that name.
     """
-    if str(given) != SHIPPED:
-        folder, _, number = str(given).rpartition("@")
-        if folder and number.isdigit() and not Path(given).exists():
+    if str(path) != SHIPPED:
+        folder, _, number = str(path).rpartition("@")
+        if folder and number.isdigit() and not Path(path).exists():
             return candidate_folder(Path(folder), int(number))
-        return given
+        return path
     if program not in shipped_programs():
         raise ConfigError(
             f"no compiled {program} comes with ragbench, only {', '.join(shipped_programs())}; "

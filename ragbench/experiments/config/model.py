@@ -93,11 +93,11 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _shorthands(cls, given: Any) -> Any:
+    def _shorthands(cls, values: Any) -> Any:
         """`k` is a knob, and a policy is run by the router."""
-        if not isinstance(given, Mapping):
-            return given
-        fields = with_k(given)
+        if not isinstance(values, Mapping):
+            return values
+        fields = with_k(values)
         if fields.get("policy"):
             fields.setdefault("program", ROUTER)
         return fields
@@ -146,17 +146,17 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
 
         from ragbench.data import DataSpec, parse_fractions
 
-        known = {f.name for f in fields(DataSpec)}.intersection(DataConfig.model_fields)
-        given = {name: getattr(self, name) for name in known}
-        given["fields"] = tuple(sorted(self.field.items()))
-        given["corpus_fields"] = tuple(sorted(self.corpus_field.items()))
+        names_shared = {f.name for f in fields(DataSpec)}.intersection(DataConfig.model_fields)
+        settings = {name: getattr(self, name) for name in names_shared}
+        settings["fields"] = tuple(sorted(self.field.items()))
+        settings["corpus_fields"] = tuple(sorted(self.corpus_field.items()))
         if self.fractions is not None:
-            given["fractions"] = parse_fractions(self.fractions)
+            settings["fractions"] = parse_fractions(self.fractions)
         if self.split_seed is None:
             seed = self.seed
         else:
             seed = self.split_seed
-        return DataSpec(**{k: v for k, v in given.items() if v is not None}, seed=seed)
+        return DataSpec(**{k: v for k, v in settings.items() if v is not None}, seed=seed)
 
     def identity(self) -> dict[str, Any]:
         """Field -> value of all that decides the records, resolved, JSON-ready."""
@@ -249,23 +249,23 @@ def with_k(fields: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def ask_whole(config: RunConfig, *given: Mapping[str, Any]) -> RunConfig:
+def ask_whole(config: RunConfig, *layers: Mapping[str, Any]) -> RunConfig:
     """The config for a run of all questions of a file, in its order.
 
     It is `config` where that has questions of another source, a compiled program or a policy, or
-    where a split is named in one of `given`.
+    where a split is named in one of `layers`.
     """
-    named = any("split" in fields for fields in given)
+    named = any("split" in fields for fields in layers)
     learned = config.compiled is not None or config.policy is not None
     if named or learned or not config.is_own:
         return config
     return config.but(split="all")
 
 
-def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Name, value of `theirs` and of `mine` of all in which two identities differ."""
-    old = leaves_of(theirs)
-    new = leaves_of(mine)
+def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Name, value `before` and value `after` of all in which two identities differ."""
+    old = leaves_of(before)
+    new = leaves_of(after)
     return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
 
 
@@ -284,8 +284,8 @@ def leaves_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` over `base`, without what it replaces; mappings such as `set` are merged."""
     base = dict(base)
-    other = over.get("dataset", base.get("dataset")) != base.get("dataset")
-    if "hub" not in over and (over.get("data_file") or other):
+    is_other_dataset = over.get("dataset", base.get("dataset")) != base.get("dataset")
+    if "hub" not in over and (over.get("data_file") or is_other_dataset):
         base.pop("hub", None)
     if over.get("retriever", base.get("retriever")) != base.get("retriever"):
         base.pop("retriever_set", None)

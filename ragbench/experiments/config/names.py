@@ -29,8 +29,8 @@ _GROUPED = {
 }
 
 
-def check_fields(fields: Mapping[str, Any], owner: str, known: Collection[str]) -> None:
-    """Check that every name in `fields` is one of `known`.
+def check_fields(fields: Mapping[str, Any], owner: str, allowed: Collection[str]) -> None:
+    """Check that every name in `fields` is one of `allowed`.
 
     Raises:
         KnobError: one is not; the message has `owner`, and the right name where there is one.
@@ -38,29 +38,29 @@ def check_fields(fields: Mapping[str, Any], owner: str, known: Collection[str]) 
     for name, value in fields.items():
         grouped = isinstance(value, Mapping) and name not in MAPPINGS
         if grouped:
-            inner = next((key for key in value if key not in known), None)
+            inner = next((key for key in value if key not in allowed), None)
         else:
             inner = None
-        if inner is not None and name in known:
-            raise KnobError(_regrouped(owner, name, str(inner), known))
-        if name not in known:
-            raise KnobError(_unknown(owner, name, value, known))
+        if inner is not None and name in allowed:
+            raise KnobError(_regrouped(owner, name, str(inner), allowed))
+        if name not in allowed:
+            raise KnobError(_unknown(owner, name, value, allowed))
 
 
-def _unknown(owner: str, name: str, value: Any, known: Collection[str]) -> str:
-    first, dot, last = name.partition(".")
+def _unknown(owner: str, name: str, value: Any, allowed: Collection[str]) -> str:
+    group, dot, field = name.partition(".")
     if dot:
-        return _regrouped(owner, first, last, known)
+        return _regrouped(owner, group, field, allowed)
     if isinstance(value, Mapping) and value:
-        return _regrouped(owner, name, str(next(iter(value))), known)
+        return _regrouped(owner, name, str(next(iter(value))), allowed)
     if name == "variant":
         return f"{owner}: variant is a knob of the program; write set: {{variant: {value}}}"
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, allowed, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"{owner} has no field {name!r}; {hint}its fields: {', '.join(sorted(known))}"
+    return f"{owner} has no field {name!r}; {hint}its fields: {', '.join(sorted(allowed))}"
 
 
-def _regrouped(owner: str, group: str, name: str, known: Collection[str]) -> str:
+def _regrouped(owner: str, group: str, name: str, allowed: Collection[str]) -> str:
     """The message for a setting that is named within a group, as `lm: {model: ...}` or `lm.model`.
 
     Keys of a field that holds a mapping are written below it.
@@ -69,9 +69,9 @@ def _regrouped(owner: str, group: str, name: str, known: Collection[str]) -> str
     if group in MAPPINGS:
         return f"{spelling}; {MAPPINGS[group]} are written {group}: {{{name}: ...}}"
     right = _GROUPED.get(name, name)
-    if right not in known:
-        near = difflib.get_close_matches(right, known, n=1)
+    if right not in allowed:
+        near = difflib.get_close_matches(right, allowed, n=1)
         if not near:
-            return f"{spelling}; its fields: {', '.join(sorted(known))}"
+            return f"{spelling}; its fields: {', '.join(sorted(allowed))}"
         right = near[0]
     return f"{spelling}; write {right}: ..."

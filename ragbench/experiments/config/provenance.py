@@ -37,10 +37,10 @@ def stored_folder(path: Path) -> Path | None:
     return None
 
 
-def check_stored(fields: Mapping[str, Any], owner: str, said: Mapping[str, Any]) -> None:
+def check_stored(fields: Mapping[str, Any], owner: str, stated: Mapping[str, Any]) -> None:
     """Check that `fields`, which the stored `owner` says, are within what a folder may set.
 
-    `said` are the fields that the person gave.
+    `stated` are the fields that the person gave.
 
     Raises:
         ConfigError: they are not; the message has the option that takes it from the person.
@@ -51,8 +51,8 @@ def check_stored(fields: Mapping[str, Any], owner: str, said: Mapping[str, Any])
                 f"{owner} sets {name}={_shown(value)}, and a stored folder may set "
                 f"{', '.join(MAY_SET)} alone; give {name} yourself if you trust it"
             )
-    program = str(fields.get("program") or said.get("program") or "")
-    if is_external(program) and said.get("program") != program:
+    program = str(fields.get("program") or stated.get("program") or "")
+    if is_external(program) and stated.get("program") != program:
         raise ConfigError(
             f"{owner} is of {program}: external code, which is loaded only where it is named; "
             f"give --program {program} if you trust it"
@@ -61,7 +61,7 @@ def check_stored(fields: Mapping[str, Any], owner: str, said: Mapping[str, Any])
     if not isinstance(knobs, Mapping):
         raise ConfigError(f"{owner} sets set={_shown(knobs)}, which is no mapping of knobs")
     if program:
-        check_stored_knobs(program, knobs, owner, said.get("set") or {})
+        check_stored_knobs(program, knobs, owner, stated.get("set") or {})
         return
     for name, value in knobs.items():
         if name != "variant" and not isinstance(value, int | float | None):
@@ -72,24 +72,24 @@ def check_stored_knobs(
     program: str,
     knobs: Mapping[str, Any],
     owner: str,
-    said: Mapping[str, Any] = MappingProxyType({}),
+    stated: Mapping[str, Any] = MappingProxyType({}),
     cure: str = "",
 ) -> None:
-    """Check that each free text of `knobs` is a default of `program` or among `said`.
+    """Check that each free text of `knobs` is a default of `program` or among `stated`.
 
     Raises:
         ConfigError: one is neither; `cure` is what to do, by default to give it.
     """
     from ragbench.programs import PROGRAMS
 
-    made = PROGRAMS.get(program)
-    variant = made.variants.get(str(knobs.get("variant", "")), {})
+    program_class = PROGRAMS.get(program)
+    variant = program_class.variants.get(str(knobs.get("variant", "")), {})
     for name, value in knobs.items():
-        field = made.Knobs.model_fields.get(name)
+        field = program_class.Knobs.model_fields.get(name)
         if field is None or not _is_free(name, field.annotation):
             continue
         default = variant.get(name, field.default)
-        if value != default and str(said.get(name)) != str(value):
+        if value != default and str(stated.get(name)) != str(value):
             remedy = cure or f"give --set {name}={_shown(value)} if you trust it"
             raise ConfigError(
                 f"{owner} sets {name}={_shown(value)}, which may name a server, a model or a file; "

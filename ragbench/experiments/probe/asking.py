@@ -109,7 +109,7 @@ def probe_program(
     folder = plan.folder / "probe"
     with store.locked(folder):
         plan.run_context.check_lms()
-        answers, took = _ask(plan, gold, n, most, folder, watch)
+        answers, calls = _ask(plan, gold, n, most, folder, watch)
         if answers is None:
             on_message(f"no probe: its {most:,} calls were spent before {LEAST} questions")
             return None
@@ -117,17 +117,17 @@ def probe_program(
             plan.optimizer, plan.run_context.program, answers, len(plan.train),
             teacher=plan.teacher is not None,
         )  # fmt: skip
-        found = judge(answers, means, plan.optimizer.name, settings.optimizer_metric)
+        probe = judge(answers, means, plan.optimizer.name, settings.optimizer_metric)
         facts = {
-            "format": FORMAT, "calls": took, "zero_shot": answers.zero_shot, "form": answers.form,
+            "format": FORMAT, "calls": calls, "zero_shot": answers.zero_shot, "form": answers.form,
             "gold": answers.gold, "samples": answers.samples, "exact": answers.exact,
             "own_queries": answers.own_queries, "failed": answers.failed,
-            "found": answers.found, "chance": found.chance, "sentences": found.sentences,
+            "found": answers.found, "chance": probe.chance, "sentences": probe.sentences,
         }  # fmt: skip
         store.write_json(folder / PROBE, facts)
-    for line in found.sentences:
+    for line in probe.sentences:
         on_message(line)
-    return found
+    return probe
 
 
 def gold_places(plan: Plan) -> dict[str, list[int]]:
@@ -167,7 +167,7 @@ def how_many(plan: Plan, gold: Mapping[str, Sequence[int]]) -> tuple[int, int, s
     questions = [example.question for example in plan.train]
     with plan.run_context.active():
         ahead = index_ahead(program, questions)
-    if any(part.calls.high for part in ahead):
+    if any(cost.calls.high for cost in ahead):
         return 0, 0, (
             "the index of this program is not made yet, which takes calls of its own; ask one "
             "question with `ragbench eval --limit 1` first"
@@ -177,17 +177,17 @@ def how_many(plan: Plan, gold: Mapping[str, Sequence[int]]) -> tuple[int, int, s
         return 0, 0, f"what {plan.optimizer.name} will spend is unknown, so a fifth of it is too"
     try:
         compiling = budgets.estimate_compile(plan, budget)
-        each = estimates.rehearse_questions(plan.run_context, plan.train).likely.calls
+        calls_each = estimates.rehearse_questions(plan.run_context, plan.train).likely.calls
     except RunError as error:
         return 0, 0, str(error)
     arms = 4 + bool(gold)
     most = math.floor(SHARE * compiling.likely.calls)
-    fits = math.floor(most / (arms * max(each, 1)))
+    fits = math.floor(most / (arms * max(calls_each, 1)))
     if fits < LEAST:
         return 0, 0, (
             f"the compile is likely to take {compiling.likely.calls:,.0f} calls, and {LEAST} "
-            f"questions would take {LEAST * arms * max(each, 1):,.0f}, more than a fifth; compile "
-            "at once, or with more questions"
+            f"questions would take {LEAST * arms * max(calls_each, 1):,.0f}, more than a fifth; "
+            "compile at once, or with more questions"
         )  # fmt: skip
     n = min(MOST, fits, len(questions_of(plan, gold)))
     if n < LEAST:
@@ -250,9 +250,9 @@ def _arms(plain: RAGProgram, corpus: Corpus, gold: Mapping[str, Sequence[int]]) 
         program = plain.deepcopy()
         inside = [program]
         while inside:
-            part = inside.pop()
-            part.retriever = GoldPassages(corpus, gold)
-            inside.extend(part.inside())
+            inner = inside.pop()
+            inner.retriever = GoldPassages(corpus, gold)
+            inside.extend(inner.inside())
         arms.append(_Arm("gold", repair_form(program)))
     return arms
 
@@ -302,9 +302,9 @@ def _answers(
         for search in searches:
             own_queries = own_queries or not example.question.startswith(search.query)
     gold_scores = None
-    found = None
+    gold_found = None
     if gold:
-        found = _with_gold(zero_shot, done, full)
+        gold_found = _with_gold(zero_shot, done, full)
         if _with_gold(by_name["gold"], done, full) >= _GIVEN * len(done):
             gold_scores = by_name["gold"].scores
     clusters = [str(full[example.question].get("cluster") or "") for example in done]
@@ -316,7 +316,7 @@ def _answers(
         exact=exact,
         own_queries=own_queries or len(numbers) > 1,  # whether to search is a choice too
         failed=sum(arm.failed for arm in arms),
-        found=found,
+        found=gold_found,
         clusters=usable_clusters(clusters),
     )
 

@@ -79,11 +79,11 @@ class Means:
     instructions: bool
     why: str = ""
 
-    def chance(self, each: dict[str, float]) -> float:
-        """The chance that one of them succeeds, where each does with chance `each`."""
-        fails = 1 - self.demonstrations * each["demonstrations"]
+    def chance(self, chances: dict[str, float]) -> float:
+        """The chance that one of them succeeds, where each does with its chance in `chances`."""
+        fails = 1 - self.demonstrations * chances["demonstrations"]
         if self.instructions:
-            fails *= 1 - each["instructions"]
+            fails *= 1 - chances["instructions"]
         return 1 - fails
 
 
@@ -109,15 +109,15 @@ def means_of(
     if why:
         return Means(0.0, False, why)
     if optimizer.needs.teacher:  # demonstrations are its right answers
-        shown = 0.9
+        demonstrations = 0.9
         if not teacher:
-            shown = _some_exact(answers.exact, len(answers.zero_shot), n_train)
+            demonstrations = _some_exact(answers.exact, len(answers.zero_shot), n_train)
         if not teacher and not answers.exact and not instructions:
             why = (
                 "no answer was right to the letter, and only such answers become demonstrations; "
                 "give a --teacher"
             )
-        return Means(shown, instructions, why)
+        return Means(demonstrations, instructions, why)
     return Means(float(not instructions), instructions)
 
 
@@ -206,16 +206,16 @@ def _room_in_words(answers: Answers, metric: str) -> list[str]:
     if answers.failed:
         lines.append(f"{answers.failed} runs failed; they count as 0, so mend them first")
     lines.append(_step("form", "repairing the form", answers.zero_shot, answers.form, answers))
-    rest = answers.form
+    scores = answers.form
     if answers.gold is None:
         lines.append("retrieval: not known; gold passages cannot be given to this program")
     else:
-        rest = answers.gold
-        step = _step("retrieval", "giving the gold passages", answers.form, rest, answers)
+        scores = answers.gold
+        step = _step("retrieval", "giving the gold passages", answers.form, scores, answers)
         if answers.found is not None:
             step += f"; they were all found for {answers.found} of {n} questions"
         lines.append(step)
-    missing = [1 - score for score in rest]
+    missing = [1 - score for score in scores]
     ends = mean_interval(missing, (0.0, 1.0), answers.clusters)
     lines.append(f"reading: {fmean(missing):.3f}{_between(ends)} is missing even then")
     lines.append(
@@ -226,7 +226,7 @@ def _room_in_words(answers: Answers, metric: str) -> list[str]:
 
 
 def _step(
-    name: str, what: str, before: Sequence[float], after: Sequence[float], answers: Answers
+    name: str, change: str, before: Sequence[float], after: Sequence[float], answers: Answers
 ) -> str:
     gain = fmean(after) - fmean(before)
     ends = paired_interval(before, after, clusters=answers.clusters)
@@ -235,7 +235,7 @@ def _step(
         word = "there is room"
     elif gain > MARGIN:
         word = "perhaps there is room"
-    return f"{name}: {what} gives {gain:+.3f}{_between(ends, '+')}: {word}"
+    return f"{name}: {change} gives {gain:+.3f}{_between(ends, '+')}: {word}"
 
 
 def _between(ends: Interval | None, sign: str = "") -> str:
@@ -280,7 +280,7 @@ def _advice(
         elif fmean(answers.zero_shot) > 1 - MARGIN:
             instead = "the score is full"
         return f"advice: do not compile; {instead}"
-    reason = max(chances, key=lambda part: chances[part])
+    reason = max(chances, key=lambda kind: chances[kind])
     if reason == "form":
         return (
             "advice: the room is in the form; --form repairs it without a compile, so try that "

@@ -120,11 +120,11 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _place(data: bytes, known: Mapping[str, object]) -> str:
+def _place(data: bytes, entry: Mapping[str, object]) -> str:
     """Returns where `data` differs from what the manifest knows of it."""
-    if len(data) != known.get("bytes"):
-        return f"{len(data)} bytes, {known.get('bytes')} when it was made"
-    pieces = known.get("pieces")
+    if len(data) != entry.get("bytes"):
+        return f"{len(data)} bytes, {entry.get('bytes')} when it was made"
+    pieces = entry.get("pieces")
     if not isinstance(pieces, list):
         return "changed"
     spans = []
@@ -135,11 +135,11 @@ def _place(data: bytes, known: Mapping[str, object]) -> str:
 
 
 def _first_difference(files: Mapping[str, bytes], sealed: object, data: bytes) -> str:
-    whole = _zip({**files, MANIFEST: _sealed(sealed)})
+    rebuilt = _zip({**files, MANIFEST: _sealed(sealed)})
     places = []
-    for at, (a, b) in enumerate(zip(whole, data, strict=False)):
+    for at, (a, b) in enumerate(zip(rebuilt, data, strict=False)):
         if a != b:
             places.append(at)
     if places:
         return f"byte {places[0]} was changed"
-    return f"{len(data)} bytes, {len(whole)} when it was made"
+    return f"{len(data)} bytes, {len(rebuilt)} when it was made"

@@ -38,13 +38,13 @@ def publish(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     if out.exists():
         raise ConfigError(f"{out} exists already; give another file with -o, or remove it")
     runs = [reopen(folder) for folder in folders]
-    names = names_of(runs)
+    run_names = names_of(runs)
     files: dict[str, bytes] = {}
     claims: dict[str, Any] = {}
-    for name, run in zip(names, runs, strict=True):
+    for name, run in zip(run_names, runs, strict=True):
         files[f"runs/{name}/{DATABASE}"] = _database(run.folder / DATABASE)
         files[f"runs/{name}/{CARD}"] = run.card.model_dump_json(indent=1).encode()
-        claims[name] = {"label": label_runs(runs)[names.index(name)], "figures": figures(run)}
+        claims[name] = {"label": label_runs(runs)[run_names.index(name)], "figures": figures(run)}
     stated = {"runs": claims, "ragbench": ragbench.__version__}
     write_whole(out, pack(files, stated))
     return stated
@@ -62,15 +62,15 @@ def figures(run: Evaluation) -> dict[str, Any]:
 
 def names_of(runs: Sequence[Evaluation]) -> list[str]:
     """Returns the names of the runs' folders, made to differ."""
-    names: list[str] = []
+    run_names: list[str] = []
     for run in runs:
         name = run.folder.resolve().name
         number = 2
-        while name in names:
+        while name in run_names:
             name = f"{run.folder.resolve().name}-{number}"
             number += 1
-        names.append(name)
-    return names
+        run_names.append(name)
+    return run_names
 
 
 def _database(path: Path) -> bytes:

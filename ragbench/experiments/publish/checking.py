@@ -77,34 +77,34 @@ def verify(path: Path, claims: Mapping[str, float] | None = None) -> Checked:
     claimed: Mapping[str, Any] = runs if isinstance(runs, dict) else {}
     checked: list[Figure] = []
     reasons: dict[str, list[str]] = {}
-    found: dict[str, dict[str, Any]] = {}
+    computed: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in _run_names(files):
-            target = Path(folder, str(len(found)))
+            target = Path(folder, str(len(computed)))
             target.mkdir()
             for file, data in files.items():
                 if file.startswith(f"runs/{name}/"):
                     (target / Path(file).name).write_bytes(data)
             try:
                 run = reopen(target)
-                found[name] = figures(run)
+                computed[name] = figures(run)
                 reasons[name] = why_not_citable(run)
             except RunError as error:
                 changes.append(f"runs/{name}: {str(error).replace(str(target), 'it')}")
-                found[name] = {}
+                computed[name] = {}
     for name, entry in claimed.items():
         if isinstance(entry, dict):
             numbers = entry.get("figures", {})
         else:
             numbers = {}
         for figure, value in numbers.items():
-            checked.append(Figure(name, figure, value, found.get(name, {}).get(figure)))
+            checked.append(Figure(name, figure, value, computed.get(name, {}).get(figure)))
     for address, number in (claims or {}).items():
         name, _, figure = address.rpartition(".")
-        if figure not in found.get(name, {}):
-            known = ", ".join(f"{run}.{key}" for run, row in found.items() for key in row)
-            raise ConfigError(f"no figure {address!r} in {path}; its figures: {known}")
-        checked.append(Figure(name, figure, number, found[name][figure]))
+        if figure not in computed.get(name, {}):
+            addresses = ", ".join(f"{run}.{key}" for run, row in computed.items() for key in row)
+            raise ConfigError(f"no figure {address!r} in {path}; its figures: {addresses}")
+        checked.append(Figure(name, figure, number, computed[name][figure]))
     return Checked(checked, changes, reasons)
 
 
@@ -138,9 +138,9 @@ def why_not_citable(run: Evaluation) -> list[str]:
 
 
 def _run_names(files: Mapping[str, bytes]) -> list[str]:
-    names = []
+    run_names = []
     for file in files:
-        parts = file.split("/")
-        if len(parts) == 3 and parts[0] == "runs" and parts[2] == DATABASE:
-            names.append(parts[1])
-    return names
+        steps = file.split("/")
+        if len(steps) == 3 and steps[0] == "runs" and steps[2] == DATABASE:
+            run_names.append(steps[1])
+    return run_names

@@ -47,21 +47,21 @@ class Certificate:
 
 
 def certify(
-    draft: Draft, chain: Chain, reader: Reader, *, others: Sequence[str] = ()
+    draft: Draft, chain: Chain, reader: Reader, *, questions: Sequence[str] = ()
 ) -> Certificate:
-    """Returns the certificate of `draft`; `others` are the questions kept so far.
+    """Returns the certificate of `draft`; `questions` are those kept so far.
 
     Calls are made only while every check before them holds.
     """
     certificate = Certificate()
-    certificate.reason = text_reason(draft, chain, others)
+    certificate.reason = text_reason(draft, chain, questions)
     if certificate.reason:
         return certificate
     texts = [str(passage) for passage in chain.passages]
     checks = certificate.checks
     checks["with_all"] = []
-    for shown in (texts, texts[::-1]):
-        answer = reader(draft.question, shown)
+    for context in (texts, texts[::-1]):
+        answer = reader(draft.question, context)
         checks["with_all"].append(answer)
         if not is_same(answer, draft.answer):
             certificate.reason = "the passages do not give the answer"
@@ -72,8 +72,8 @@ def certify(
         return certificate
     checks["without"] = []
     for left_out in range(len(texts)) if len(texts) > 1 else ():
-        shown = texts[:left_out] + texts[left_out + 1 :]
-        answer = reader(draft.question, shown)
+        context = texts[:left_out] + texts[left_out + 1 :]
+        answer = reader(draft.question, context)
         checks["without"].append(answer)
         if is_same(answer, draft.answer):
             certificate.reason = f"passage {left_out + 1} is not needed"
@@ -81,40 +81,43 @@ def certify(
     return certificate
 
 
-def text_reason(draft: Draft, chain: Chain, others: Sequence[str]) -> str:
+def text_reason(draft: Draft, chain: Chain, questions: Sequence[str]) -> str:
     """Returns the first check of the texts that does not hold; blank where all do."""
-    for name, holds in _text_checks(draft, chain, others):
+    for name, holds in _text_checks(draft, chain, questions):
         if not holds:
             return f"not so: {name}"
     return ""
 
 
-def is_same(answer: str, other: str) -> bool:
+def is_same(answer: str, reference: str) -> bool:
     """Whether two answers are the same once normalised, or nearly."""
-    if normalise_answer(answer) == normalise_answer(other):
+    if normalise_answer(answer) == normalise_answer(reference):
         return True
-    return token_f1(answer, other) >= SAME
+    return token_f1(answer, reference) >= SAME
 
 
-def _text_checks(draft: Draft, chain: Chain, others: Sequence[str]) -> Sequence[tuple[str, bool]]:
+def _text_checks(
+    draft: Draft, chain: Chain, questions: Sequence[str]
+) -> Sequence[tuple[str, bool]]:
     """Returns each check of the texts alone, and whether it holds."""
     answer = f" {normalise_answer(draft.answer)} "
     question = f" {normalise_answer(draft.question)} "
-    last = f" {normalise_answer(str(chain.passages[-1]))} "
+    last_passage = f" {normalise_answer(str(chain.passages[-1]))} "
     quoted = len(draft.sentences) == len(chain.passages)
     for sentence, passage in zip(draft.sentences, chain.passages, strict=False):
         body = " ".join(f"{passage.title} {passage.text}".split())
         quoted = quoted and bool(sentence.strip()) and " ".join(sentence.split()) in body
-    asked = set(words(draft.question))
+    question_words = set(words(draft.question))
     alike = False
-    for other in others:
-        theirs = set(words(other))
-        alike = alike or len(asked & theirs) >= ALIKE * len(asked | theirs)
+    for earlier in questions:
+        earlier_words = set(words(earlier))
+        shared = question_words & earlier_words
+        alike = alike or len(shared) >= ALIKE * len(question_words | earlier_words)
     hidden = [f" {normalise_answer(link)} " for link in chain.links]
     return (
         ("a question and an answer", bool(answer.strip() and question.strip())),
         ("the sentences stand in the passages", quoted),
-        ("the answer stands in the last passage", answer in last),
+        ("the answer stands in the last passage", answer in last_passage),
         ("the answer is not in the question", answer not in question),
         ("the question names no link", not any(link in question for link in hidden)),
         ("no other question has its words", not alike),

@@ -40,8 +40,8 @@ def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) 
     The same passages and seed give the same chains. It ends where none is found any more.
     """
     chance = random.Random(f"ragbench questions {seed}")
-    names = [_names_of(passage) for passage in passages]
-    holders = _holders(names)
+    names_of_passages = [_names_of(passage) for passage in passages]
+    holders = _holders(names_of_passages)
     titles: dict[str, int] = {}
     for place, passage in enumerate(passages):
         titles.setdefault(fold(passage.title), place)
@@ -50,7 +50,7 @@ def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) 
     turn = 0
     while failures < _TRIES * max(len(hops), 1):
         length = hops[turn % len(hops)]
-        chain = _walk(passages, names, holders, titles, length, chance)
+        chain = _walk(passages, names_of_passages, holders, titles, length, chance)
         if chain is None or chain.key in used:
             failures += 1
             continue
@@ -62,15 +62,15 @@ def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) 
 
 def _names_of(passage: Passage) -> dict[str, str]:
     """Returns the names in a passage, folded and as they stand."""
-    names: dict[str, str] = {}
+    by_fold: dict[str, str] = {}
     for name in by_pattern(f"{passage.title}. {passage.text}"):
-        names.setdefault(fold(name), name)
-    return names
+        by_fold.setdefault(fold(name), name)
+    return by_fold
 
 
-def _holders(names: Sequence[Mapping[str, str]]) -> dict[str, list[int]]:
+def _holders(names_of_passages: Sequence[Mapping[str, str]]) -> dict[str, list[int]]:
     holders: dict[str, list[int]] = {}
-    for place, held in enumerate(names):
+    for place, held in enumerate(names_of_passages):
         for name in held:
             holders.setdefault(name, []).append(place)
     return {name: places for name, places in holders.items() if 2 <= len(places) <= MOST_HOLDERS}
@@ -78,7 +78,7 @@ def _holders(names: Sequence[Mapping[str, str]]) -> dict[str, list[int]]:
 
 def _walk(
     passages: Sequence[Passage],
-    names: Sequence[Mapping[str, str]],
+    names_of_passages: Sequence[Mapping[str, str]],
     holders: Mapping[str, Sequence[int]],
     titles: Mapping[str, int],
     length: int,
@@ -91,14 +91,14 @@ def _walk(
         here = places[-1]
         steps: list[tuple[str, int]] = []
         titled: list[tuple[str, int]] = []
-        for name in sorted(names[here]):
+        for name in sorted(names_of_passages[here]):
             if name in map(fold, links) or fold(passages[here].title) == name:
                 continue
             for place in holders.get(name, ()):
                 if place not in places:
-                    steps.append((names[here][name], place))
+                    steps.append((names_of_passages[here][name], place))
                     if titles.get(name) == place:
-                        titled.append((names[here][name], place))
+                        titled.append((names_of_passages[here][name], place))
         if not steps:
             return None
         link, place = chance.choice(titled or steps)

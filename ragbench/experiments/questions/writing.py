@@ -59,9 +59,9 @@ class Written:
 
     def lines(self) -> list[str]:
         """What was kept and dropped, in words."""
-        kept = f"{len(self.rows)} questions kept of {self.drafts} written"
+        summary = f"{len(self.rows)} questions kept of {self.drafts} written"
         reasons = [f"{count} {reason}" for reason, count in self.dropped.most_common()]
-        return [kept, *(f"dropped: {reason}" for reason in reasons)]
+        return [summary, *(f"dropped: {reason}" for reason in reasons)]
 
 
 def write_questions(
@@ -183,8 +183,8 @@ def _take_in(chain: Chain, row: Mapping[str, Any], written: Written) -> None:
         written.dropped[certificate["reason"]] += 1
         return
     draft = Draft(**{**row["draft"], "sentences": tuple(row["draft"]["sentences"])})
-    kept = [str(question["question"]) for question in written.rows]
-    alike = text_reason(draft, chain, kept)
+    questions = [str(question["question"]) for question in written.rows]
+    alike = text_reason(draft, chain, questions)
     if alike:
         written.dropped[alike] += 1
         return

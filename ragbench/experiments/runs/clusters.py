@@ -27,16 +27,16 @@ def clusters_of(records: StoredRecords) -> dict[str, str]:
     """
     column = records.column(varies_with)
     keys: list[Sequence[Hashable]] = []
-    names: list[str] = []
+    clusters: list[str] = []
     for value in column.values():
         if isinstance(value, str):
-            names.append(value)
+            clusters.append(value)
             keys.append([("named", value)])
         else:
             keys.append(value)
     qids = list(column)
-    if len(names) < len(qids):
-        names = [qids[at] for at in find_clusters(keys)]
-    if len(set(names)) == len(names):
+    if len(clusters) < len(qids):
+        clusters = [qids[at] for at in find_clusters(keys)]
+    if len(set(clusters)) == len(clusters):
         return {}
-    return dict(zip(qids, names, strict=True))
+    return dict(zip(qids, clusters, strict=True))

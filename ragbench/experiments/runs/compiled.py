@@ -46,11 +46,11 @@ def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
 
 
 def check_sources_named(
-    folder: Path, config: RunConfig, said: Mapping[str, Any], words: list[str]
+    folder: Path, config: RunConfig, spoken: Mapping[str, Any], words: list[str]
 ) -> None:
     """Check that the person named data and LM where the defaults are not what it was compiled with.
 
-    `said` are the fields that the person gave, `words` the command as far as it was typed.
+    `spoken` are the fields that the person gave, `words` the command as far as it was typed.
 
     Raises:
         ConfigError: they did not; the message has the whole command.
@@ -58,15 +58,14 @@ def check_sources_named(
     if is_state_file(folder):
         return
     origin = read_sidecar(folder).given
-    mine = config.model_dump(mode="json")
+    current = config.model_dump(mode="json")
     options: list[str] = []
-    for names in (_DATA, _LM):
-        theirs = {name: origin[name] for name in names if name in origin}
-        is_named = any(name in said for name in names)
-        if not is_named and any(mine[name] != value for name, value in theirs.items()):
-            for name, value in theirs.items():
-                if mine[name] != value:
-                    options += _option(name, value)
+    for group in (_DATA, _LM):
+        if any(name in spoken for name in group):
+            continue
+        for name in group:
+            if name in origin and current[name] != origin[name]:
+                options += _option(name, origin[name])
     if options:
         command = " ".join([*map(shlex.quote, words), *options])
         raise ConfigError(
@@ -91,20 +90,20 @@ def _option(name: str, value: Any) -> list[str]:
 
 def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
     """Say where data, LM, retriever, adapter or seed are not those that it was compiled with."""
-    names = {*SOURCES, "seed"} - CHOSEN
-    theirs = {}
+    compared = {*SOURCES, "seed"} - CHOSEN
+    compiled_with = {}
     for name, value in sidecar.config.items():
-        if name in names:
-            theirs[name] = value
-    mine = {}
+        if name in compared:
+            compiled_with[name] = value
+    current = {}
     for name, value in config.identity().items():
-        if name in names:
-            mine[name] = value
-    if theirs.get("retriever") != mine.get("retriever"):  # whose settings say no more
-        theirs.pop("retriever_set", None)
-        mine.pop("retriever_set", None)
+        if name in compared:
+            current[name] = value
+    if compiled_with.get("retriever") != current.get("retriever"):  # whose settings say no more
+        compiled_with.pop("retriever_set", None)
+        current.pop("retriever_set", None)
     differences = []
-    for leaf, was, now in differing(theirs, mine):
+    for leaf, was, now in differing(compiled_with, current):
         if str(was).startswith("sha256:") or str(now).startswith("sha256:"):
             differences.append(f"another {leaf}")
         else:

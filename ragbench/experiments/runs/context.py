@@ -78,8 +78,8 @@ class RunContext:
 
     @property
     def title(self) -> str:
-        asked = f"{self.dataset.name} {self.config.split}"
-        return f"{self.program.label} on {asked}, {self.lm.model}"
+        questions = f"{self.dataset.name} {self.config.split}"
+        return f"{self.program.label} on {questions}, {self.lm.model}"
 
     def negotiated(self) -> dict[str, dict[str, str]]:
         """What the servers of its LMs refused of a request, and how it is sent instead."""
@@ -171,10 +171,10 @@ def build(
             built = Router(retriever, _checked_policy(config.policy))
         else:
             built = program(retriever, **config.set)
-    known = {row.role for row in calls_of(built)}
+    index_roles = {row.role for row in calls_of(built)}
     for role in roles:
-        if role not in known:
-            raise UnknownNameError(f"role of {built.name}", role, known)
+        if role not in index_roles:
+            raise UnknownNameError(f"role of {built.name}", role, index_roles)
     return RunContext(
         config=config,
         dataset=dataset,
@@ -225,8 +225,8 @@ def _models(retriever: Retriever) -> Iterator[Any]:
     inner = retriever.parts
     if isinstance(retriever, PerQuestion):
         inner = (retriever.whole,)
-    for part in inner:
-        yield from _models(part)
+    for component in inner:
+        yield from _models(component)
 
 
 def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
@@ -328,17 +328,17 @@ def card_for(folder: Path, run_context: RunContext) -> RunCard:
     Raises:
         RunError: the folder holds a run of another config or other data.
     """
-    mine = make_card(run_context)
+    card_now = make_card(run_context)
     if not is_run(folder):
-        return mine
-    theirs = read_card(folder)
+        return card_now
+    card_before = read_card(folder)
     was, is_now = (
         {**card.identity, "data": card.data.model_dump(), "compiled": card.compiled}
-        for card in (theirs, mine)
+        for card in (card_before, card_now)
     )
     check_same(folder, "a run", was, is_now)
-    kept = {"run": theirs.run, "index": mine.index or theirs.index}
-    return mine.model_copy(update={**kept, "price": mine.price or theirs.price})
+    lasting = {"run": card_before.run, "index": card_now.index or card_before.index}
+    return card_now.model_copy(update={**lasting, "price": card_now.price or card_before.price})
 
 
 def _git_revision() -> str | None:

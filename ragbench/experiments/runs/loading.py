@@ -104,7 +104,7 @@ def load_program(
         ConfigError: the folder names code, an address or a file, which the person has to give.
     """
     label = None if program is None else label_of(program)
-    said: dict[str, Any] = {"set": knobs}
+    stated: dict[str, Any] = {"set": knobs}
     if is_run(folder):
         card = read_card(folder)
         settings = card.config or {}
@@ -129,11 +129,11 @@ def load_program(
                 f"{folder} does not say of which program it is the state; give program="
             )
     if program is not None:
-        said["program"] = fields["program"] = program
-    check_stored(fields, str(folder), said)
+        stated["program"] = fields["program"] = program
+    check_stored(fields, str(folder), stated)
     kind = PROGRAMS.get(str(fields["program"]))
-    made = kind(retriever, **{**fields.get("set", {}), **knobs})
-    finished = finish(made, compiled=compiled, form=bool(form), votes=votes or 1)
+    program_object = kind(retriever, **{**fields.get("set", {}), **knobs})
+    finished = finish(program_object, compiled=compiled, form=bool(form), votes=votes or 1)
     return LoadedProgram(finished.program)
 
 
@@ -147,8 +147,8 @@ def _check_compiled(run: Path, digest: str, named: Any, compiled: Path | None) -
     if compiled is None:
         return
     try:
-        found = compiled_digest(compiled)
+        actual = compiled_digest(compiled)
     except (OSError, ValueError) as error:
         raise RunError(f"{compiled} is no compiled program: {error}") from None
-    if found.removeprefix("sha256:") != digest.removeprefix("sha256:"):
+    if actual.removeprefix("sha256:") != digest.removeprefix("sha256:"):
         raise RunError(f"{compiled} is not the compiled program that {run} was of")

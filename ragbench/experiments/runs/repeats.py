@@ -37,14 +37,14 @@ def evaluate_repeats(
 ) -> list[Evaluation]:
     """Run every repeat of `config`, or continue them; ends with one that a limit stopped."""
     runs = []
-    for number, each in enumerate(repeat_configs(config, repeats), start=1):
-        run_context = ready(each, like=like)
+    for number, repeat_config in enumerate(repeat_configs(config, repeats), start=1):
+        run_context = ready(repeat_config, like=like)
         like = like or run_context
         if repeats > 1:
             title = f"repeat {number} of {repeats}"
         else:
             title = None
-        run = evaluate(each, like=run_context, watch=watch, title=title)
+        run = evaluate(repeat_config, like=run_context, watch=watch, title=title)
         runs.append(run)
         if run.stopped_by:
             break

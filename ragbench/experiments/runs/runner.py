@@ -166,12 +166,12 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
         opened = RunFolder(folder)
         if not is_run(folder):  # a limit may have let nothing begin
             return Evaluation.of(opened, card=card, stopped_by=stopped)
-        whole = Evaluation.of(opened, stopped_by=stopped)
-        write_json(folder / SUMMARY, whole.stored())
-        asked = {str(example.qid) for example in run_context.examples}
-        if asked.issuperset(whole.records):
-            return whole
-        chosen = whole.records.only(qid for qid in whole.records if qid in asked)
+        evaluation = Evaluation.of(opened, stopped_by=stopped)
+        write_json(folder / SUMMARY, evaluation.stored())
+        asked_qids = {str(example.qid) for example in run_context.examples}
+        if asked_qids.issuperset(evaluation.records):
+            return evaluation
+        chosen = evaluation.records.only(qid for qid in evaluation.records if qid in asked_qids)
         return Evaluation.of(opened, chosen, stopped_by=stopped)
 
 
@@ -199,9 +199,9 @@ def _answer(
         try:
             prepare(run_context, todo, store, watch.prepare)
         finally:  # what was made for all questions is known now
-            made = make_card(run_context)
+            run_card = make_card(run_context)
             card = card.model_copy(update={
-                "index": {**card.index, **made.index}, "retriever": made.retriever,
+                "index": {**card.index, **run_card.index}, "retriever": run_card.retriever,
             })  # fmt: skip
             store.put_card(card)
         check_limits()
@@ -271,7 +271,7 @@ def ask_all(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
     store: Writer,
-    told: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Record], None] = lambda record: None,
 ) -> None:
     """Ask `todo` in the threads of this process and write the records.
 
@@ -280,7 +280,7 @@ def ask_all(
         RunError: the disk is full: nothing is asked that cannot be kept.
     """
     config = run_context.config
-    left = iter(todo)
+    waiting = iter(todo)
     lock = threading.Lock()
     keep = store.keep if config.prompts else None
     threads = min(config.workers, len(todo))
@@ -296,17 +296,17 @@ def ask_all(
         try:
             store.write(record)
         except RunError as error:
-            spent = "".join(f"; spent until then: {one.words()}" for one in active()[-1:])
+            spent = "".join(f"; spent until then: {limit.words()}" for limit in active()[-1:])
             raise RunError(f"{error}{spent}") from None
         if record.cut_off:
             check_limits()
         else:
-            told(record)
+            on_record(record)
 
     def work() -> None:
         while not (over.is_set() or stopping.stopped()):
             with lock:
-                example = next(left, None)
+                example = next(waiting, None)
             if example is None:
                 return
             try:
@@ -376,7 +376,7 @@ def ask(
         alignment=getattr(corpus, "alignment", None),
     )
     spent = record.ledger.as_if
-    told = fields(
+    log_fields = fields(
         scores=record.scores,
         stop_reason=record.stop_reason,
         calls=spent.calls,
@@ -384,7 +384,7 @@ def ask(
         seconds=record.latency_s,
     )
     with use(replace(current(), qid=example.qid)):
-        _log.info("question ended", extra=told)
+        _log.info("question ended", extra=log_fields)
     return record
 
 

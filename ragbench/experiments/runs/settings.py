@@ -40,10 +40,10 @@ def compiled_from(runs: Sequence[Evaluation]) -> dict[int, int]:
     for at, run in enumerate(runs):
         if not run.card.identity.get("compiled"):
             continue
-        for place, other in enumerate(runs):
-            same_data = other.card.data.digest == run.card.data.digest
-            plain = not other.card.identity.get("compiled")
-            if plain and same_data and plain_settings(other.card) == plain_settings(run.card):
+        for place, candidate in enumerate(runs):
+            same_data = candidate.card.data.digest == run.card.data.digest
+            plain = not candidate.card.identity.get("compiled")
+            if plain and same_data and plain_settings(candidate.card) == plain_settings(run.card):
                 befores[at] = place
                 break
     return befores

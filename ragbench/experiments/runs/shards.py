@@ -75,16 +75,16 @@ def check_spread(config: RunConfig) -> None:
     if not is_spread(config):
         return
     if config.engine == "ray":
-        given = "--engine ray"
+        option = "--engine ray"
     else:
-        given = f"--processes {config.processes}"
-    cure = f"leave {given.split()[0]} out"
+        option = f"--processes {config.processes}"
+    cure = f"leave {option.split()[0]} out"
     for spec in (config.lm, *config.lm_for.values()):
         if spec.partition(":")[0] == "local":
-            raise ConfigError(f"{given}: the local model {spec} serves one process; {cure}")
-    names = {*PROGRAMS.names(), "router"}
-    if config.program not in names and not user_code.is_external(config.program):
-        raise ConfigError(f"{given}: a program given as an object stays in this process; {cure}")
+            raise ConfigError(f"{option}: the local model {spec} serves one process; {cure}")
+    programs = {*PROGRAMS.names(), "router"}
+    if config.program not in programs and not user_code.is_external(config.program):
+        raise ConfigError(f"{option}: a program given as an object stays in this process; {cure}")
     if config.engine == "ray":
         _join_cluster()
 
@@ -93,7 +93,7 @@ def ask_in_shards(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
     store: Store,
-    told: Callable[[Record], None],
+    on_record: Callable[[Record], None],
 ) -> list[dspy.Example]:
     """Ask `todo` in shards and write what they send; gives what a share of the limits did not hold.
 
@@ -102,26 +102,26 @@ def ask_in_shards(
         KeyboardInterrupt: the user stopped it; so it is then.
     """
     config = run_context.config
-    asked = set[str]()
+    asked_qids = set[str]()
     start = _in_cluster if config.engine == "ray" else _in_process
 
     def take(message: Message) -> None:
-        what, *given = message
-        if what == "log":
+        method, *arguments = message
+        if method == "log":
             with suppress(OSError):
-                log.write(given[0] + "\n")
+                log.write(arguments[0] + "\n")
             return
-        if what == "add_call":
-            for one in active():
-                one.count(given[:1])
-        getattr(store, what)(*given)
-        if what == "write" and not given[0].cut_off:
-            asked.add(given[0].qid)
-            told(given[0])
+        if method == "add_call":
+            for limit in active():
+                limit.count(arguments[:1])
+        getattr(store, method)(*arguments)
+        if method == "write" and not arguments[0].cut_off:
+            asked_qids.add(arguments[0].qid)
+            on_record(arguments[0])
 
     with (store.folder / LOG).open("a", 1, "utf-8", "replace") as log:
         for _ in range(_TRIES):
-            jobs = _jobs(config, [e.qid for e in todo if e.qid not in asked])
+            jobs = _jobs(config, [e.qid for e in todo if e.qid not in asked_qids])
             ended = _ask_all(jobs, start, take)
             for _, error in filter(None, ended):
                 if isinstance(error, LMUnavailableError):
@@ -129,7 +129,7 @@ def ask_in_shards(
                 elif error is not None:
                     raise error
             if all(ended):
-                return [example for example in todo if example.qid not in asked]
+                return [example for example in todo if example.qid not in asked_qids]
     raise RunError(
         f"processes of shards were killed {_TRIES} times, perhaps for want of memory; what they "
         "recorded is kept, and the same command continues"
@@ -138,37 +138,37 @@ def ask_in_shards(
 
 def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
     """The shards of `qids`; threads, rates and what is left of the limits are divided."""
-    left = room()
+    budget = room()
     if config.engine == "ray":
         processes = max(config.processes, _nodes())
     else:
         processes = config.processes
-    bounds = (processes, config.workers, len(qids), left.calls, config.rpm or math.inf)
-    of = int(max(1, min(bounds)))
+    bounds = (processes, config.workers, len(qids), budget.calls, config.rpm or math.inf)
+    count = int(max(1, min(bounds)))
     rates: dict[str, int] = {}
     if config.rpm is not None:
-        rates["rpm"] = max(1, int(config.rpm / of))
+        rates["rpm"] = max(1, int(config.rpm / count))
     if config.tpm is not None:
-        rates["tpm"] = max(1, int(config.tpm / of))
-    about = (_share(left, of), user_code.allowed(), tuple(sys.path), get_level())
+        rates["tpm"] = max(1, int(config.tpm / count))
+    surroundings = (_share(budget, count), user_code.allowed(), tuple(sys.path), get_level())
     jobs = []
-    for number in range(of):
-        workers = len(range(number, config.workers, of))
+    for number in range(count):
+        workers = len(range(number, config.workers, count))
         own = config.but(out=config.folder(), processes=1, engine="local", workers=workers, **rates)
-        jobs.append(Job(own, frozenset(qids[number::of]), *about, number == 0))
+        jobs.append(Job(own, frozenset(qids[number::count]), *surroundings, number == 0))
     return jobs
 
 
-def _share(left: Amount, of: int) -> Limits:
-    """An equal share of what is `left` to spend, and all of the time."""
+def _share(budget: Amount, count: int) -> Limits:
+    """An equal share of the `budget` that is left, and all of the time."""
     minutes = []
-    for one in active():
-        if one.limits.minutes is not None:
-            minutes.append(one.seconds_left() / 60)
+    for limit in active():
+        if limit.limits.minutes is not None:
+            minutes.append(limit.seconds_left() / 60)
     return Limits(
-        cost=left.cost / of if math.isfinite(left.cost) else None,
-        tokens=int(left.tokens // of) if math.isfinite(left.tokens) else None,
-        calls=int(left.calls // of) if math.isfinite(left.calls) else None,
+        cost=budget.cost / count if math.isfinite(budget.cost) else None,
+        tokens=int(budget.tokens // count) if math.isfinite(budget.tokens) else None,
+        calls=int(budget.calls // count) if math.isfinite(budget.calls) else None,
         minutes=max(0.0, min(minutes)) if minutes else None,
     )
 
@@ -195,13 +195,13 @@ def _ask_all(
         return None
 
     with ThreadPoolExecutor(len(jobs)) as pool:
-        asked = [pool.submit(copy_context().run, ask, job) for job in jobs]
+        futures = [pool.submit(copy_context().run, ask, job) for job in jobs]
         try:
-            return [each.result() for each in asked]
+            return [future.result() for future in futures]
         except KeyboardInterrupt:
             for stop_it in stops:
                 stop_it(False)
-            wait(asked, timeout=ENDING_S)
+            wait(futures, timeout=ENDING_S)
             raise
         finally:
             for stop_it in stops:
@@ -262,8 +262,8 @@ def _in_cluster(job: Job) -> tuple[Iterator[Message], _Stop]:
 
     def read() -> Iterator[Message]:
         with suppress(ray.exceptions.RayError):  # its node died
-            for each in task:
-                yield ray.get(each)
+            for reference in task:
+                yield ray.get(reference)
 
     return read(), lambda force: ray.cancel(task, force=force)
 

@@ -127,13 +127,13 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
     """
     records.compute(COLUMNS)
     taken = _sorted(records, spending)
-    paid = [each.billed for each in taken]
+    paid = [one_record.billed for one_record in taken]
     if whole:
         for record in chain(records.replaced(), records.cut_off()):
             paid.append(record.ledger.billed)
     counts: Counter[str] = Counter()
-    for each in taken:
-        counts.update(each.counts)
+    for one_record in taken:
+        counts.update(one_record.counts)
     failures = []
     for failure in _sorted(records, failure_of):
         if failure:
@@ -149,10 +149,10 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
         stop_reasons=_counted(_sorted(records, stop_reason)),
         counts=dict(sorted(counts.items())),
         billed=add_up(paid),
-        as_if=add_up(each.as_if for each in taken),
-        critical_path_calls=sum(each.critical_path_calls for each in taken),
-        retrievals=sum(each.searches for each in taken),
-        latency_s=_latency([each.latency_s for each in taken]),
+        as_if=add_up(one_record.as_if for one_record in taken),
+        critical_path_calls=sum(one_record.critical_path_calls for one_record in taken),
+        retrievals=sum(one_record.searches for one_record in taken),
+        latency_s=_latency([one_record.latency_s for one_record in taken]),
     )
 
 
@@ -182,14 +182,14 @@ def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     return intervals
 
 
-def _sorted(records: StoredRecords, wanted: Callable[[Record], T]) -> list[T]:
+def _sorted(records: StoredRecords, amount: Callable[[Record], T]) -> list[T]:
     """A column, in the order of the questions' ids, so that sums are the same in any order."""
-    column = records.column(wanted)
+    column = records.column(amount)
     return [column[qid] for qid in sorted(column)]
 
 
-def _counted(names: Iterable[str | None]) -> dict[str, int]:
-    return dict(sorted(Counter(name for name in names if name).items()))
+def _counted(values: Iterable[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(name for name in values if name).items()))
 
 
 @dataclass(frozen=True)
@@ -214,11 +214,11 @@ class Progress:
     def words(self) -> str:
         """In words, such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
         outcomes = {"failed": self.failed, "cut off": self.cut_off, "not asked": self.not_asked}
-        others = []
+        counted = []
         for outcome, n in outcomes.items():
             if n:
-                others.append(f"{n} {outcome}")
-        return ", ".join([f"{self.answered} of {self.questions} answered", *others])
+                counted.append(f"{n} {outcome}")
+        return ", ".join([f"{self.answered} of {self.questions} answered", *counted])
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,8 @@ class Evaluation:
     def stored(self) -> dict[str, Any]:
         """What `summary.json` holds: summary, progress, and 95 % intervals of headline means."""
         intervals = {}
-        for name, each in headline_intervals(self.records).items():
-            intervals[name] = [round(each.low, 6), round(each.high, 6)]
+        for name, interval in headline_intervals(self.records).items():
+            intervals[name] = [round(interval.low, 6), round(interval.high, 6)]
         progress = {**asdict(self.progress), "not_asked": self.progress.not_asked}
         return {**self.summary.to_dict(), "progress": progress, "intervals": intervals}
 
@@ -337,6 +337,6 @@ def members(records: StoredRecords) -> list[tuple[str, str, StoredRecords]]:
         for qid, key in records.column(group).items():
             if key is not None:
                 groups.setdefault(str(key), []).append(qid)
-        shown = GROUP_NAMES.get(name, name)
-        rows += [(shown, key, records.only(groups[key])) for key in sorted(groups)]
+        label = GROUP_NAMES.get(name, name)
+        rows += [(label, key, records.only(groups[key])) for key in sorted(groups)]
     return rows

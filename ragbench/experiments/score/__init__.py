@@ -12,8 +12,8 @@ SUMMARY = "scores.json"
 def summaries_of(folder: Path) -> dict[str, dict[str, Any]]:
     """The summaries of annotations, by name, of the run in `folder`; empty if it was not scored."""
     path = folder / SUMMARY
-    found: dict[str, dict[str, Any]] = read_object(path)["judges"] if path.is_file() else {}
-    return found
+    summaries: dict[str, dict[str, Any]] = read_object(path)["judges"] if path.is_file() else {}
+    return summaries
 
 
 def judge_of(folder: Path, metric: str) -> str | None:
@@ -23,12 +23,12 @@ def judge_of(folder: Path, metric: str) -> str | None:
     prefix = metric.partition("_")[0]
     both = ["attribution", "evidence"]
     if prefix == "joint":
-        names = both
+        judges = both
     else:
-        names = [filled_by.get(metric) or family.get(prefix, metric)]
+        judges = [filled_by.get(metric) or family.get(prefix, metric)]
     summaries = summaries_of(folder)
     models = []
-    for name in names:
+    for name in judges:
         if name in summaries:
             models.append(summaries[name]["model"])
     return " and ".join(dict.fromkeys(models)) or None

@@ -69,7 +69,7 @@ class Annotation(ABC):
     def all_units(self, records: Iterable[Record]) -> dict[str, Sequence[Unit]]:
         """What is asked about the answered ones of `records`, by question id."""
         answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
-        return {record.qid: some for record in answered if (some := self.units(record))}
+        return {record.qid: units for record in answered if (units := self.units(record))}
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
         """The value of a reply, JSON-ready; that of its only field unless a kind does otherwise.
@@ -123,8 +123,8 @@ class Annotated:
     def is_void(self) -> bool:
         """Whether something was asked, and no reply has a value."""
         done = []
-        for some in self.units.values():
-            for _, reply in some:
+        for pairs in self.units.values():
+            for _, reply in pairs:
                 if reply is not None:
                     done.append(reply)
         return bool(done) and all(reply.value is None for reply in done)
@@ -132,8 +132,8 @@ class Annotated:
     def counts(self) -> dict[str, Any]:
         """How many units have no value and why, were not asked or were cut, and what it took."""
         pairs = []
-        for some in self.units.values():
-            for pair in some:
+        for replied in self.units.values():
+            for pair in replied:
                 pairs.append(pair)
         done = []
         for _, reply in pairs:
@@ -162,19 +162,21 @@ def annotate(
     units = annotation.all_units(records)
     lm = asking.lm
     name = annotation.name
-    keyed = {q: [(u, key_of(name, lm.model, *u.parts)) for u in some] for q, some in units.items()}
+    keyed: dict[str, list[tuple[Unit, str]]] = {}
+    for qid, group in units.items():
+        keyed[qid] = [(unit, key_of(name, lm.model, *unit.parts)) for unit in group]
     tasks = {}
-    for unit, key in (pair for some in keyed.values() for pair in some):
+    for unit, key in (pair for group in keyed.values() for pair in group):
         tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, lm))
     replies = _asked(run, tasks, asking)
-    found = replies.by_key
+    by_key = replies.by_key
     calls = []
-    for reply in found.values():
+    for reply in by_key.values():
         for call in reply.calls:
             calls.append(call)
     return Annotated(
         lm.model,
-        {qid: [(unit, found.get(key)) for unit, key in some] for qid, some in keyed.items()},
+        {qid: [(unit, by_key.get(key)) for unit, key in group] for qid, group in keyed.items()},
         as_if=total(calls),
         billed=billed([*replies.earlier, *calls]),
     )
@@ -187,15 +189,15 @@ def _asked(run: RunFolder, tasks: Mapping[str, Task], asking: Asking) -> Replies
     for row in every:
         if row.get("key") in tasks:
             rows.append((row["key"], reply_of(row)))
-    known = {}
+    by_key = {}
     for key, reply in rows:
         if not reply.failed:
-            known[key] = reply
+            by_key[key] = reply
     failed = tuple(call for _, reply in rows if reply.failed for call in reply.calls)
-    replies = Replies(Store(run.path), known, failed)
+    replies = Replies(Store(run.path), by_key, failed)
     todo = []
     for key, task in tasks.items():
-        if key not in known:
+        if key not in by_key:
             todo.append(task)
     if not todo:
         return replies

@@ -68,8 +68,8 @@ class Attribution(Annotation):
         lines = numbered([f"{fact[0]} | {text}" for fact, text in rows])
         inputs = {"sentences": lines, "question": record.question, "answer": record.answer}
         facts = tuple(fact for fact, _ in rows)
-        parts = (record.question, record.answer, lines)
-        return (Unit(record.qid, parts, inputs, facts, cut),)
+        key_values = (record.question, record.answer, lines)
+        return (Unit(record.qid, key_values, inputs, facts, cut),)
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[Any]]:
         if not set(reply.used) <= set(range(1, len(unit.data) + 1)):
@@ -87,9 +87,9 @@ class Attribution(Annotation):
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
-        what = "sentences" if name == "attribution" else "triples"
+        noun = "sentences" if name == "attribution" else "triples"
         return [
-            f"{what} by {summary['model']}: {summary['attributed']} answers; {spending(summary)}"
+            f"{noun} by {summary['model']}: {summary['attributed']} answers; {spending(summary)}"
         ]
 
 
@@ -100,13 +100,13 @@ def sentences_of(record: Record) -> tuple[list[tuple[Fact, str]], bool]:
     paragraphs is known (`holds`). Passages without known sentences give none.
     """
     rows: list[tuple[Fact, str]] = []
-    left = MAX_TOKENS
+    budget = MAX_TOKENS
     for passage in record.passages:
         for fact, sentence in zip(_facts(passage), passage.sentences, strict=False):
             if not sentence:
                 continue
-            left -= estimate_tokens(sentence) + estimate_tokens(fact[0]) + 4
-            if left < 0:
+            budget -= estimate_tokens(sentence) + estimate_tokens(fact[0]) + 4
+            if budget < 0:
                 return rows, True
             rows.append((fact, sentence))
     return rows, False
@@ -170,8 +170,8 @@ class Grounding(Annotation):
         if not record.passages:
             return []
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
-        parts = (part for claims in _claims(record) for part in _parts(claims))
-        return [_unit(record.qid, context, part, cut) for part in parts]
+        batches = (batch for claims in _claims(record) for batch in _parts(claims))
+        return [_unit(record.qid, context, batch, cut) for batch in batches]
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
         if len(reply.verdicts) != len(unit.inputs["claims"]):
@@ -198,8 +198,8 @@ class Grounding(Annotation):
         by_record = [_labels(record, values) for record, values in answered]
         labels = []
         for both in by_record:
-            for some in both:
-                for label in some:
+            for claim_labels in both:
+                for label in claim_labels:
                     labels.append(label)
         filled = [self.scores(record, values) for record, values in answered]
         scores = {
@@ -251,18 +251,18 @@ def _labels(record: Record, values: Sequence[Any]) -> list[list[Label]]:
     """The label of each claim of the thoughts, and of the answer, from the `values` of units."""
     every = iter(values)
     return [
-        [label for part in _parts(claims) for label in _labels_of(record, part, every)]
+        [label for batch in _parts(claims) for label in _labels_of(record, batch, every)]
         for claims in _claims(record)
     ]
 
 
-def _labels_of(record: Record, part: Sequence[str], values: Iterator[Any]) -> Sequence[Label]:
+def _labels_of(record: Record, batch: Sequence[str], values: Iterator[Any]) -> Sequence[Label]:
     if not record.passages:
-        return [False] * len(part)
+        return [False] * len(batch)
     labels: Sequence[Label] | None = next(values, None)
-    if labels is not None and len(labels) == len(part):
+    if labels is not None and len(labels) == len(batch):
         return labels
-    return [None] * len(part)
+    return [None] * len(batch)
 
 
 class Statements(Annotation):
@@ -284,31 +284,31 @@ class Statements(Annotation):
         else:
             pids = []
         texts = (record.question, record.answers[0], record.answer_text)
-        parts = (self.embedder.identity, *texts, pids)
+        key_values = (self.embedder.identity, *texts, pids)
         inputs = dict(zip(("question", "gold", "answer"), texts, strict=True))
         if not faithful:
-            return (Unit(record.qid, parts, inputs, calls=3),)
+            return (Unit(record.qid, key_values, inputs, calls=3),)
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
-        return (Unit(record.qid, parts, inputs, context, cut, calls=4),)
+        return (Unit(record.qid, key_values, inputs, context, cut, calls=4),)
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
         question, gold_text, text = unit.inputs.values()
-        said, gold = (_split(question, each, lm) for each in (text, gold_text))
-        both = {"answer_statements": numbered(said), "gold_statements": numbered(gold)}
+        statements, gold = (_split(question, answer_text, lm) for answer_text in (text, gold_text))
+        both = {"answer_statements": numbered(statements), "gold_statements": numbered(gold)}
 
         def matched(reply: dspy.Prediction) -> dict[str, int]:
             return {
-                "supported": _count(reply.supported, len(said)),
+                "supported": _count(reply.supported, len(statements)),
                 "covered": _count(reply.covered, len(gold)),
             }
 
         match = ask_strictly(self.signature, lm, {"question": question, **both}, matched)
         vectors = self.embedder.embed([text, gold_text])
         return {
-            "answer_statements": len(said),
+            "answer_statements": len(statements),
             "gold_statements": len(gold),
             **match,
-            "faithful": None if unit.data is None else _faithful(unit.data, said, lm),
+            "faithful": None if unit.data is None else _faithful(unit.data, statements, lm),
             "cosine": round(float(vectors[0] @ vectors[1]), 6),
         }
 
@@ -318,15 +318,15 @@ class Statements(Annotation):
             if values:
                 return dict.fromkeys(metrics.ASKED)
             return {}
-        said = value["answer_statements"]
+        stated = value["answer_statements"]
         gold = value["gold_statements"]
         right = value["supported"]
         faithful = value["faithful"]
-        factual = metrics.statement_f1(right, said - right, gold - value["covered"])
+        factual = metrics.statement_f1(right, stated - right, gold - value["covered"])
         return {
             "answer_correctness": metrics.answer_correctness(factual, value["cosine"]),
             "coverage": metrics.share(value["covered"], gold),
-            "faithfulness": None if faithful is None else metrics.share(faithful, said),
+            "faithfulness": None if faithful is None else metrics.share(faithful, stated),
         }
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
@@ -358,18 +358,19 @@ def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
             raise UnusableError("a text was split into no statements")
         return statements
 
-    said: list[str] = ask_strictly(
+    answer_statements: list[str] = ask_strictly(
         signatures.SplitStatements, lm, {"question": question, "text": text}, read
     )
-    return said
+    return answer_statements
 
 
-def _faithful(context: Sequence[str], said: Sequence[str], lm: RagbenchLM) -> int:
+def _faithful(context: Sequence[str], statements: Sequence[str], lm: RagbenchLM) -> int:
     if not context:
         return 0
-    inputs = {"context": list(context), "statements": numbered(said)}
+    inputs = {"context": list(context), "statements": numbered(statements)}
+    n = len(statements)
     count: int = ask_strictly(
-        signatures.SupportedStatements, lm, inputs, lambda reply: _count(reply.supported, len(said))
+        signatures.SupportedStatements, lm, inputs, lambda reply: _count(reply.supported, n)
     )
     return count
 

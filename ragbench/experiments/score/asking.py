@@ -67,9 +67,9 @@ class Asking:
     def tell(self, done: int, n: int, replies: "Replies") -> None:
         """Say that `done` of `n` replies are there, and the share that calls an answer correct."""
         if self.on_reply:
-            said = Counter(str(reply.value) for reply in replies.by_key.values())
-            right = said["correct"]
-            judged = said["correct"] + said["incorrect"]
+            verdicts = Counter(str(reply.value) for reply in replies.by_key.values())
+            right = verdicts["correct"]
+            judged = verdicts["correct"] + verdicts["incorrect"]
             self.on_reply(done, n, f"judged correct {right / judged:.3f}" if judged else "")
 
 
@@ -123,9 +123,9 @@ class Replies:
             self.by_key[task.key] = reply
 
 
-def key_of(*parts: Any) -> str:
-    """A hash of `parts`, which must be JSON."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+def key_of(*values: Any) -> str:
+    """A hash of `values`, which must be JSON."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -184,12 +184,12 @@ def ask_strictly(
     adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _ChatOnce()
     predictor = predict(signature)
     why = ""
-    for one in (lm, _again(lm)):
+    for attempt_lm in (lm, _again(lm)):
         counts: Counter[str] = Counter()
         context = replace(current(), counts=counts)
-        if one is not lm:
+        if attempt_lm is not lm:
             context = context.plus(SecondTry())
-        with use(context, lm=one, adapter=adapter):
+        with use(context, lm=attempt_lm, adapter=adapter):
             try:
                 reply = predictor(**inputs)
                 if not counts["label_repair"]:

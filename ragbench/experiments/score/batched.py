@@ -81,9 +81,9 @@ class BatchRunner:
         try:
             for batch in self._open:
                 self._fetch(batch)
-            left = list(todo)
-            while left:
-                left = self._ask(left)
+            waiting = list(todo)
+            while waiting:
+                waiting = self._ask(waiting)
         finally:
             self.service.close()
 
@@ -119,19 +119,19 @@ class BatchRunner:
         They are as many as a batch and the limits have room for; one that no limit has room for is
         refused later.
         """
-        left = room()
+        budget = room()
         total = Amount(calls=0)
         size = 0
         chosen: dict[str, Item] = {}
         for key, item in waiting.items():
-            more = total + most(self.asking.lm, item)
+            amount = total + most(self.asking.lm, item)
             size += len(json.dumps(item.body)) + 200
-            fits = more.calls <= left.calls and more.tokens <= left.tokens
-            fits = fits and more.cost <= left.cost and size <= _MOST_BYTES
+            fits = amount.calls <= budget.calls and amount.tokens <= budget.tokens
+            fits = fits and amount.cost <= budget.cost and size <= _MOST_BYTES
             if chosen and (not fits or len(chosen) == _MOST_ITEMS):
                 break
             chosen[key] = item
-            total = more
+            total = amount
         return chosen, total
 
     def _fetch(self, batch: Batch, reservation: Reservation | None = None) -> None:
@@ -147,12 +147,12 @@ class BatchRunner:
                 break
             sleep(wait)
         ours = {key: (replies or {}).get(key, _NO_RESULT) for key in batch["keys"]}
-        kept = {key: asdict(reply) for key, reply in ours.items()}
-        self._note("ended", id=batch["id"], replies=kept)
+        rows = {key: asdict(reply) for key, reply in ours.items()}
+        self._note("ended", id=batch["id"], replies=rows)
         if reservation:
             used = sum((took(self.asking.lm, r) for r in ours.values()), Amount(calls=0))
             reservation.take(tokens=used.tokens, cost=used.cost, calls=len(ours))
         self.client.replies |= ours
 
-    def _note(self, event: str, **more: Any) -> None:
-        self.replies.store.add_reply({"qid": "", "batch": event, **more})
+    def _note(self, event: str, **fields: Any) -> None:
+        self.replies.store.add_reply({"qid": "", "batch": event, **fields})

@@ -56,8 +56,8 @@ class Judging(Annotation):
         gold = unit.inputs["gold_answers"][0]
         with calling("JudgeWithoutQuestion", "judge"):
             reply = lm(_WITHOUT_QUESTION.format(answer=unit.inputs["answer"], gold=gold))[0]
-        said = reply["text"] if isinstance(reply, dict) else reply
-        return str(said or "").strip().lower()[:200]
+        text = reply["text"] if isinstance(reply, dict) else reply
+        return str(text or "").strip().lower()[:200]
 
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
         return {self.name: {"correct": 1.0, "incorrect": 0.0}.get(str(values[0]))}
@@ -68,7 +68,7 @@ class Judging(Annotation):
         for record in records:
             if not record.failed:
                 answered.append(record)
-        said = {
+        verdicts = {
             qid: self.scores(records[0], [reply.value])[self.name]
             for qid, [(_, reply)] in annotated.units.items() if reply
         }  # fmt: skip
@@ -76,15 +76,15 @@ class Judging(Annotation):
         exact = []
         for record in answered:
             if best(exact_match, record.answer_text, golds[record.qid]):
-                exact.append(said.get(record.qid))
-        given = list(said.values())
+                exact.append(verdicts.get(record.qid))
+        values = list(verdicts.values())
         return {
             **annotated.counts(),
             "failed": len(records) - len(answered),
-            "correct": given.count(1.0),
-            "incorrect": given.count(0.0),
-            "unscored": given.count(None),
-            "not_asked": len(answered) - len(said),
+            "correct": values.count(1.0),
+            "incorrect": values.count(0.0),
+            "unscored": values.count(None),
+            "not_asked": len(answered) - len(verdicts),
             "exact": len(exact) - exact.count(None),
             "exact_rejected": exact.count(0.0),
         }
@@ -149,8 +149,8 @@ class Causes(Annotation):
     def cause(self, record: Record, annotated: Annotated | None) -> Cause:
         """The cause that the model's choice stands for; the rules' where it was not asked."""
         rule = self.rules[record.qid]
-        asked = annotated.units.get(record.qid) if annotated else None
-        reply = asked[0][1] if asked else None
+        units = annotated.units.get(record.qid) if annotated else None
+        reply = units[0][1] if units else None
         if reply is None:
             return rule
         if reply.value is None:
@@ -174,5 +174,5 @@ class Causes(Annotation):
             "no_answer": ("control", "gave_up"),
             "passages_lack_it": lacking,
         }[reply.value]
-        said = str(reply.value).replace("_", " ")
-        return Cause(level, kind, f"the model says: {said}", by="model")
+        words = str(reply.value).replace("_", " ")
+        return Cause(level, kind, f"the model says: {words}", by="model")

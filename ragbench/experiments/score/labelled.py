@@ -9,6 +9,7 @@ on them correct the metrics that it fills.
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ragbench.data import DataSpec, load_dataset
@@ -44,7 +45,7 @@ def labelled_claims(n: int) -> list[Pair]:
     dice = random.Random(0)
     facts = dict[str, tuple[str, str, str]]()
     siblings = defaultdict[str, list[str]](list)
-    for example in (one for split in world.splits.values() for one in split):
+    for example in chain.from_iterable(world.splits.values()):
         for hop in example.decomposition:
             text = hop["question"]
             answer = hop["answer"]
@@ -66,16 +67,16 @@ def labelled_claims(n: int) -> list[Pair]:
             false["reversed"] = _claim(question, answer, subject)
         if question in _OTHER:
             false["relation"] = _claim(_OTHER[question], subject, answer)
-        if others := [other for other in siblings[question] if other != answer]:
-            false["sibling"] = _claim(question, subject, dice.choice(others))
+        if answers := [sibling for sibling in siblings[question] if sibling != answer]:
+            false["sibling"] = _claim(question, subject, dice.choice(answers))
         kind = min(false, key=used.__getitem__)
         used[kind] += 1
         both = [("true", _claim(question, subject, answer)), (kind, false[kind])]
-        shown = [passages[subject], *dice.sample(every, _OTHERS)]
-        for some in (both, shown):
-            dice.shuffle(some)  # the place says nothing
+        context = [passages[subject], *dice.sample(every, _OTHERS)]
+        for order in (both, context):
+            dice.shuffle(order)  # the place says nothing
         kinds, claims = zip(*both, strict=True)
-        pairs.append(Pair(claims, kinds, shown))
+        pairs.append(Pair(claims, kinds, context))
     return pairs
 
 
@@ -88,52 +89,53 @@ def corrected(annotated: Annotated, scores: Mapping[str, Sequence[float]]) -> di
 
     `scores` are the judged ones, by question. Empty where nothing labelled was to be asked.
     """
-    said = Counter[tuple[str, bool | None]]()  # how often claims of a kind got a label
-    for unit, reply in (pair for some in annotated.units.values() for pair in some):
+    labelled = Counter[tuple[str, bool | None]]()  # how often claims of a kind got a label
+    for unit, reply in (pair for group in annotated.units.values() for pair in group):
         if reply and reply.value:
             labels = reply.value
         else:
             labels = [None] * len(unit.data)
-        said.update(zip(unit.data, labels, strict=False))  # a record's claims have no kinds
-    if not said:
+        labelled.update(zip(unit.data, labels, strict=False))  # a record's claims have no kinds
+    if not labelled:
         return {}
     kinds = {}
-    for kind in sorted({kind for kind, _ in said}):
-        yes = said[kind, True]
-        no = said[kind, False]
+    for kind in sorted({kind for kind, _ in labelled}):
+        yes = labelled[kind, True]
+        no = labelled[kind, False]
         kinds[kind] = (yes if kind == "true" else no, yes + no)
     true = kinds.pop("true")
     false = sum(n for n, _ in kinds.values()), sum(n for _, n in kinds.values())
-    unscored = sum(times for (_, label), times in said.items() if label is None)
-    found: dict[str, Any] = {}
+    unscored = sum(times for (_, label), times in labelled.items() if label is None)
+    rows: dict[str, Any] = {}
     for name, judged in scores.items():
         if name == "chain_fidelity_judged":
-            known = (true, false)
+            errors_known = (true, false)
         else:
-            known = (false, true)
+            errors_known = (false, true)
         if judged:
             row = {"judged": sum(judged) / len(judged), "n": len(judged), "mean": None}
-            if share := corrected_share(judged, *known):
+            if share := corrected_share(judged, *errors_known):
                 row |= {"mean": share[0], "low": share[1].low, "high": share[1].high}
-            found[name] = row
+            rows[name] = row
     errors = {"true": true, "false": false, "false_by_kind": kinds, "unscored": unscored}
-    return {"labelled": errors, "corrected": found}
+    return {"labelled": errors, "corrected": rows}
 
 
 def lines(summary: Mapping[str, Any]) -> list[str]:
     """What a person reads of what `corrected` gives."""
-    known = summary["labelled"]
-    kinds = ", ".join(f"{kind} {n}/{of}" for kind, (n, of) in known["false_by_kind"].items())
-    (caught, false), (passed, true) = known["false"], known["true"]
-    told = [
+    labelled = summary["labelled"]
+    by_kind = labelled["false_by_kind"].items()
+    kinds = ", ".join(f"{kind} {n}/{total}" for kind, (n, total) in by_kind)
+    (caught, false), (passed, true) = labelled["false"], labelled["true"]
+    texts = [
         f"  of {false + true} labelled claims it catches {caught} of {false} false ones ({kinds}) "
-        f"and passes {passed} of {true} true ones; {known['unscored']} unscored"
+        f"and passes {passed} of {true} true ones; {labelled['unscored']} unscored"
     ]
     for name, row in summary["corrected"].items():
         if row["mean"] is None:
-            what = "not corrected, as it is no better than chance on labelled claims"
+            verdict = "not corrected, as it is no better than chance on labelled claims"
         else:
             ends = f"[{row['low']:.3f}, {row['high']:.3f}]"
-            what = f"{row['mean']:.3f} {ends} corrected for these errors"
-        told.append(f"  {name}: {row['judged']:.3f} as judged, over {row['n']} answers; {what}")
-    return told
+            verdict = f"{row['mean']:.3f} {ends} corrected for these errors"
+        texts.append(f"  {name}: {row['judged']:.3f} as judged, over {row['n']} answers; {verdict}")
+    return texts

@@ -65,13 +65,13 @@ class Protocol:
 
     def fixed(self) -> dict[str, tuple[Any, ...]]:
         """By name the values that each setting of a run may have; empty for any."""
-        one = {
+        settings = {
             "corpus view": self.view,
             "setting": self.setting,
             "questions": self.questions,
             "temperature": self.temperature,
         }
-        ones = {name: () if value is None else (value,) for name, value in one.items()}
+        ones = {name: () if value is None else (value,) for name, value in settings.items()}
         return {"data": self.datasets, **ones, "k": self.k, "answer_style": self.answer_styles}
 
     def lines(self) -> Iterable[str]:
@@ -138,14 +138,14 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
             r for r in chosen if r.failure is not None or not metrics.is_blank_answer(r.answer)
         ]
     pairs = [(record, metric.score(record)) for record in chosen]
-    known = []
+    numbers = []
     for pair in pairs:
         if pair[1] is not None and not pair[0].failed:
-            known.append(pair)
-    if not known:
+            numbers.append(pair)
+    if not numbers:
         return None  # nothing was scored: no number is made of failures alone
     if measure.over == "scored":
-        pairs = known
+        pairs = numbers
     values = [value or 0.0 for _, value in pairs]
     clusters = metrics.usable_clusters([metrics.cluster_of(record) for record, _ in pairs])
     ends = metrics.mean_interval(values, metric.score_range, clusters)
@@ -171,7 +171,7 @@ def _of_program(card: RunCard) -> Iterator[str]:
 def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Iterable[str]:
     data = card.data
     identity = card.identity
-    found = {
+    actual = {
         "data": data.name,
         "corpus view": identity.get("view") or default_view(data.name),
         "setting": data.setting,
@@ -181,11 +181,11 @@ def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Ite
         "answer_style": card.knobs.get("answer_style") or "unknown",
     }
     for name, allowed in protocol.fixed().items():
-        if allowed and found[name] not in allowed:
-            yield f"{name}: {found[name]}, not {_either(allowed)}"
-    asked = identity.get("split")
-    if asked != "all":  # all questions of a published file are the published list
-        yield f"questions are ragbench's {asked} split of the file, not the published list of ids"
+        if allowed and actual[name] not in allowed:
+            yield f"{name}: {actual[name]}, not {_either(allowed)}"
+    split = identity.get("split")
+    if split != "all":  # all questions of a published file are the published list
+        yield f"questions are ragbench's {split} split of the file, not the published list of ids"
     if card.compiled or identity.get("compiled"):
         yield "prompts: compiled on this data set, which no published protocol does"
     if protocol.golds == "first" and any(len(r.answers) > 1 for r in records):
@@ -193,27 +193,27 @@ def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Ite
 
 
 def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[str]:
-    names = tuple(measure.metric for measure in protocol.measures)
+    metric_names = tuple(measure.metric for measure in protocol.measures)
     answered = []
     for record in records:
         if not record.failed:
             answered.append(record)
-    if any(name.startswith(("sp_", "joint_", "support_")) for name in names):
+    if any(name.startswith(("sp_", "joint_", "support_")) for name in metric_names):
         yield from _of_kinds("support", list(map(metrics.support_kind, answered)), "")
-    if any(name.startswith("evidence_") for name in names):
+    if any(name.startswith("evidence_") for name in metric_names):
         if not any(record.extra.get("evidence_forms") for record in records):
             yield "evidence: entities by the questions' names alone; --alias-file has the others"
-        more = "; that step is not told the data's relations"
-        yield from _of_kinds("evidence", list(map(metrics.evidence_kind, answered)), more)
+        reason = "; that step is not told the data's relations"
+        yield from _of_kinds("evidence", list(map(metrics.evidence_kind, answered)), reason)
 
 
-def _of_kinds(what: str, kinds: Sequence[str | None], more: str) -> Iterable[str]:
+def _of_kinds(noun: str, kinds: Sequence[str | None], reason: str) -> Iterable[str]:
     """How many answers have what a separate step named, or name none; nothing where all do."""
     if "attributed" in kinds:
         n = kinds.count("attributed")
-        yield f"{what}: of {n} answers named by a separate step, not by the program{more}"
+        yield f"{noun}: of {n} answers named by a separate step, not by the program{reason}"
     if None in kinds and any(kinds):
-        yield f"{what}: {kinds.count(None)} answers name none and count as 0, as officially"
+        yield f"{noun}: {kinds.count(None)} answers name none and count as 0, as officially"
 
 
 def _of_judge(

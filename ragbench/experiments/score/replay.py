@@ -75,19 +75,19 @@ class Replay(Annotation):
                 return ()
             gold.append(passage)
         missing = [passage for passage in gold if passage not in before]
-        rest = [passage for passage in before if passage not in gold]
+        distractors = [passage for passage in before if passage not in gold]
         contexts = {"unchanged": before}
         if missing:
             contexts["given"] = [*before, *missing]
-        if rest:
-            contexts["first"] = [*gold, *rest]
+        if distractors:
+            contexts["first"] = [*gold, *distractors]
         contexts["alone"] = gold
         units = []
         for variant, passages in contexts.items():
             lines, cut = shown(passages, max_tokens=_MAX_TOKENS)
             inputs = {"context": lines, "question": record.question}
-            parts = (record.question, lines)
-            units.append(Unit(record.qid, parts, inputs, variant, cut))
+            key_values = (record.question, lines)
+            units.append(Unit(record.qid, key_values, inputs, variant, cut))
         return units
 
 
@@ -137,9 +137,9 @@ def replay(
     causes: dict[str, str] = {}
     unknown = []
     for qid in wrong:
-        asked = annotated.units.get(qid, ())
+        pairs = annotated.units.get(qid, ())
         answers = {}
-        for unit, reply in asked:
+        for unit, reply in pairs:
             if reply and reply.value:
                 answers[unit.data] = reply.value
         cause = _cause(records[qid], answers, metric)
@@ -181,13 +181,13 @@ def _worth(run: Evaluation, qids: Sequence[str], causes: Mapping[str, str]) -> l
         clusters = [of_question.get(qid, qid) for qid in qids]
     else:
         clusters = None
-    parts = {
+    steps = {
         "perfect retrieval": ("retrieval",),
         "a perfect reader of what was shown": ("order", "distraction", "reading"),
     }
     worth = []
-    for part, mended in parts.items():
+    for step, mended in steps.items():
         gains = [float(causes.get(qid) in mended) for qid in qids]
         mean = sum(gains) / len(gains) if gains else 0.0
-        worth.append(Worth(part, mean, mean_interval(gains, (0.0, 1.0), clusters)))
+        worth.append(Worth(step, mean, mean_interval(gains, (0.0, 1.0), clusters)))
     return worth

@@ -103,10 +103,10 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             run, [stored[qid] for qid in sorted(stored)], request, protocol, notes
         )
         judged = [name for name in _KEPT if any(name in r.scores for r in records)]
-        wanted = dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *judged])
+        metric_names = dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *judged])
         if protocol:
-            wanted |= dict.fromkeys(measure.metric for measure in protocol.measures)
-        columns = score_columns(records, list(wanted))
+            metric_names |= dict.fromkeys(measure.metric for measure in protocol.measures)
+        columns = score_columns(records, list(metric_names))
         summary = summarize(records, columns)
         if protocol:
             summary["protocol"] = apply(protocol, card, records, notes)
@@ -115,8 +115,10 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         for i, record in enumerate(records):
             scores = old.get(record.qid, {}) | {name: row[i] for name, row in columns.items()}
             rows[record.qid] = {"scores": scores, "judged": [k for k in _KEPT if k in scores]}
-            found = {name: getattr(record, name) for name in _ATTRIBUTED}
-            rows[record.qid] |= {name: value for name, value in found.items() if value is not None}
+            attributed = {name: getattr(record, name) for name in _ATTRIBUTED}
+            for name, value in attributed.items():
+                if value is not None:
+                    rows[record.qid][name] = value
         with Store(folder) as store:
             store.write_scores(rows)
         write_json(folder / SUMMARY, summary)
@@ -171,10 +173,10 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     What is in the run's journal is not asked again.
     """
     run = RunFolder(folder)
-    known = set()
+    keys = set()
     for row in read_journal(run):
         if not row["provider_failed"]:
-            known.add(row["key"])
+            keys.add(row["key"])
     records = list(run.records.values())
     if request.protocol:
         protocol = get_protocol(request.protocol)
@@ -183,20 +185,20 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     units = [
         (asking.lm, annotation, unit)
         for asking, annotation in _annotations(request, protocol, records)
-        for some in annotation.all_units(records).values()
-        for unit in some
+        for run_units in annotation.all_units(records).values()
+        for unit in run_units
     ]
-    asked = []
+    calls = []
     for lm, annotation, unit in units:
         key = key_of(annotation.name, lm.model, *unit.parts)
-        if key in known:
+        if key in keys:
             continue
-        known.add(key)
+        keys.add(key)
         inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
         prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
-        asked += [one_call(prompt, lm)] * unit.calls
-    title = f"scoring {folder}: {len(asked)} questions to models"
-    return in_all("", asked).times(1, 1, 1, tries=2, title=title, notes=[ASKED_TWICE])
+        calls += [one_call(prompt, lm)] * unit.calls
+    title = f"scoring {folder}: {len(calls)} questions to models"
+    return in_all("", calls).times(1, 1, 1, tries=2, title=title, notes=[ASKED_TWICE])
 
 
 _KINDS: Mapping[str, type[Annotation]] = {

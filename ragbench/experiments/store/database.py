@@ -122,11 +122,11 @@ class Store:
             if not done.done():  # another thread may have committed it with its own
                 waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
                 error = self._commit(
-                    [one for statements, _, _ in waiting for one in statements],
+                    [statement for statements, _, _ in waiting for statement in statements],
                     durable=any(durable for _, durable, _ in waiting),
                 )
-                for *_, each in waiting:
-                    each.set_exception(error) if error else each.set_result(None)
+                for *_, outcome in waiting:
+                    outcome.set_exception(error) if error else outcome.set_result(None)
         done.result()
 
     def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:
@@ -231,8 +231,8 @@ class Store:
     def add_reply(self, row: Mapping[str, Any]) -> None:
         """Add what a judge said, or what became of a batch of questions to it."""
         value = dumped(row)
-        names = (row.get("qid", ""), row.get("pass", ""), row.get("key", ""))
-        self.run((_ADD_REPLY, (*names, value, digest_of(value))))
+        columns = (row.get("qid", ""), row.get("pass", ""), row.get("key", ""))
+        self.run((_ADD_REPLY, (*columns, value, digest_of(value))))
 
     def write_scores(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep the scores of questions, by id, in place of those before; all or none.

@@ -48,10 +48,10 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def why_invalid(error: ValidationError) -> str:
     """The first thing that is wrong with a value, such as "model is missing or wrong"."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    if first["type"] == "json_invalid":
-        return first["msg"][:200]
-    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
+    fault = error.errors(include_url=False, include_input=False)[0]
+    if fault["type"] == "json_invalid":
+        return fault["msg"][:200]
+    where = ".".join(str(step) for step in fault["loc"] if not str(step).startswith("function-"))
     if where:
         return f"{where} is missing or wrong"
     return "it is not a JSON object of its kind"
@@ -99,7 +99,7 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         RunError: another process holds it, or it cannot be made.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
         try:
             make_folder(folder)
@@ -120,33 +120,35 @@ def locked(folder: Path) -> Iterator[None]:
                 yield
         finally:
             with contextlib.suppress(OSError):
-                if made and {path.name for path in folder.iterdir()} <= {LOG}:
+                if created and {path.name for path in folder.iterdir()} <= {LOG}:
                     (folder / LOG).unlink(missing_ok=True)
-                    for path in made:
+                    for path in created:
                         path.rmdir()  # fails where there is something in it
 
 
-def check_same(folder: Path, what: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    """Raise RunError where `folder` holds `what`, such as "a run", of another identity than `mine`.
+def check_same(
+    folder: Path, noun: str, old_fields: Mapping[str, Any], new_fields: Mapping[str, Any]
+) -> None:
+    """Raise RunError where `folder` holds `noun`, such as "a run", of other fields than the new.
 
     It names one difference, of a plain value if there is one.
     """
-    if changed := differing(theirs, mine):
-        key, old, new = min(changed, key=lambda one: isinstance(one[1], dict | list))
+    if changed := differing(old_fields, new_fields):
+        key, old, new = min(changed, key=lambda change: isinstance(change[1], dict | list))
         if len(changed) > 1:
-            more = f" (and {len(changed) - 1} more)"
+            further = f" (and {len(changed) - 1} more)"
         else:
-            more = ""
+            further = ""
         values = f"{key}={repr(old)[:80]}, not {repr(new)[:80]}"
-        raise RunError(f"{folder} holds {what} with {values}{more}; give another --out")
+        raise RunError(f"{folder} holds {noun} with {values}{further}; give another --out")
 
 
-def is_claimed(path: Path, asked: Mapping[str, Any], what: str) -> bool:
-    """Whether the file `path` marks its folder as of what is `asked`; False where there is none.
+def is_claimed(path: Path, settings: Mapping[str, Any], noun: str) -> bool:
+    """Whether the file `path` marks its folder as of these `settings`; False where there is none.
 
     Raises:
         RunError: the file marks it as of something else, or cannot be read.
     """
     if path.is_file():
-        check_same(path.parent, what, read_object(path), asked)
+        check_same(path.parent, noun, read_object(path), settings)
     return path.is_file()

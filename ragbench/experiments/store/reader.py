@@ -131,7 +131,7 @@ def state_of(path: Path) -> str:
     """A text that differs when something was written to the database at `path`."""
     states = []
     for file in _files(path):
-        found = file.stat()
-        if found.st_size:  # a reader makes an empty log of writes
-            states.append(f"{found.st_size}:{found.st_mtime_ns}")
+        status = file.stat()
+        if status.st_size:  # a reader makes an empty log of writes
+            states.append(f"{status.st_size}:{status.st_mtime_ns}")
     return " ".join(states)

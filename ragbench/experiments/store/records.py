@@ -180,8 +180,8 @@ def find_records(reader: Reader, price: Callable[[Call], Call]) -> StoredRecords
     cut: dict[str, list[int]] = {}
     failed = set[str]()
     damaged = list[str]()
-    names = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not read yet
-    query = f"SELECT id, digest, {names}, CAST(value AS BLOB) FROM records ORDER BY id"
+    columns = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not read yet
+    query = f"SELECT id, digest, {columns}, CAST(value AS BLOB) FROM records ORDER BY id"
     for row, digest, *values in reader.rows(query):
         qid = values[0]
         state = values[1]

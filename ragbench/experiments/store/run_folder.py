@@ -90,12 +90,12 @@ class RunFolder:
 
     def texts(self, records: Iterable[Record]) -> dict[str, str]:
         """The prompts and replies that were kept of the calls of `records`, by id."""
-        names = set[str]()
+        digests = set[str]()
         for record in records:
             for call in record.ledger.calls:
-                names.update(call.prompt, [call.reply])
+                digests.update(call.prompt, [call.reply])
         texts = {}
-        for name in names - {""}:
+        for name in digests - {""}:
             for (packed,) in self.reader.rows("SELECT text FROM prompts WHERE id = ?", name):
                 text = unpacked(packed)
                 if text is None:

@@ -117,8 +117,8 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
         _check(block, path)
         for choices in _product(block):
             cell = _cell(shared, choices, folder)
-            other = cells.setdefault(cell.folder, cell)  # cells that come to the same are one
-            _check_one_run(other, cell)
+            earlier = cells.setdefault(cell.folder, cell)  # cells that come to the same are one
+            _check_one_run(earlier, cell)
     # Cells of one data set stand next to each other, so that it is loaded once.
     data = [cell.config.data_spec() for cell in cells.values()]
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_spec()))
@@ -143,9 +143,9 @@ def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:
 
 def _check_one_run(a: Cell, b: Cell) -> None:
     """Raise ConfigError where `a` and `b`, of one run folder, differ in a field."""
-    one = a.config.but(set={}, retriever_set={})
+    first_config = a.config.but(set={}, retriever_set={})
     two = b.config.but(set={}, retriever_set={})
-    if one != two:
+    if first_config != two:
         raise ConfigError(
             f"cells {a.label} and {b.label} would be one run: what differs changes no answer; "
             "give all cells the same"
@@ -213,14 +213,14 @@ def _holds_mapping(name: str) -> bool:
 
 def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
     """The cell with its folders, whose names are decided by all that decides its records."""
-    whole = _merged(shared, choices)
-    shown = ", ".join(f"{leaf}={value}" for leaf, value in leaves_of(choices).items())
+    fields = _merged(shared, choices)
+    choice_words = ", ".join(f"{leaf}={value}" for leaf, value in leaves_of(choices).items())
     try:
         _check(choices, "cell")
         base = _of_run(shared)
         over = _of_run(choices)
         config = make_config(over, base=base)
-        settings = _compile_settings(whole)
+        settings = _compile_settings(fields)
         if config.compiled is not None:
             if settings is not None:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
@@ -239,11 +239,11 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
             settings = settings.model_copy(update={"out": program})
             config = config.but(compiled=program)
     except RagbenchError as error:
-        raise ConfigError(f"cell {shown or 'of the file'}: {error}") from None
-    leaves = {"program": config.program, **leaves_of(whole)}
+        raise ConfigError(f"cell {choice_words or 'of the file'}: {error}") from None
+    leaves = {"program": config.program, **leaves_of(fields)}
     if settings is None:
         leaves["optimizer"] = None
-    return Cell(shown or "of the file", config.but(out=out), settings, leaves)
+    return Cell(choice_words or "of the file", config.but(out=out), settings, leaves)
 
 
 def _of_run(fields: Fields) -> dict[str, Any]:
@@ -268,18 +268,18 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     leaves = list(_PLAIN)
     for cell in cells:
         leaves += cell.leaves
-    shown: list[str] = []
+    label_leaves: list[str] = []
     texts = [""] * len(cells)  # cells that are alike in the leaves shown have one text
     for leaf in dict.fromkeys(leaves):
         finer = []
         for text, cell in zip(texts, cells, strict=True):
             finer.append(f"{text}, {cell.leaves.get(leaf)}")
-        if not shown or len({*finer}) > len({*texts}):
-            shown.append(leaf)
+        if not label_leaves or len({*finer}) > len({*texts}):
+            label_leaves.append(leaf)
             texts = finer
     labelled = []
     for cell in cells:
-        words = (_word(leaf, cell.leaves.get(leaf)) for leaf in shown)
+        words = (_word(leaf, cell.leaves.get(leaf)) for leaf in label_leaves)
         labelled.append(replace(cell, label=", ".join(filter(None, words))))
     return labelled
 
@@ -296,41 +296,41 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
     """The baseline of each cell: the only one, or of several the one alike on the other axes."""
     if baseline is None:
         return {}
-    wanted = leaves_of(with_k(baseline))
-    if wanted.get("optimizer") == "none":
-        wanted["optimizer"] = None
+    values = leaves_of(with_k(baseline))
+    if values.get("optimizer") == "none":
+        values["optimizer"] = None
     bases = []
     for c in cells:
-        if all(c.leaves.get(leaf) == v for leaf, v in wanted.items()):
+        if all(c.leaves.get(leaf) == v for leaf, v in values.items()):
             bases.append(c)
     if not bases:
         raise ConfigError(f"baseline {baseline} is no cell; the cells: {_names(cells)}")
     pairs = {}
     for cell in (cell for cell in cells if cell not in bases):
-        like = []
+        candidates = []
         for base in bases:
             if len(bases) == 1 or all(
                 cell.leaves[axis] == base.leaves[axis]
-                for axis in axes - wanted.keys()
+                for axis in axes - values.keys()
                 if axis in cell.leaves and axis in base.leaves
             ):
-                like.append(base)
-        if len(like) > 1:  # values of one axis that differ in further fields alone
+                candidates.append(base)
+        if len(candidates) > 1:  # values of one axis that differ in further fields alone
             same = []
-            for b in like:
-                if {**b.leaves, **wanted} == {**cell.leaves, **wanted}:
+            for b in candidates:
+                if {**b.leaves, **values} == {**cell.leaves, **values}:
                     same.append(b)
-            like = same or like
-        if len(like) > 1:
+            candidates = same or candidates
+        if len(candidates) > 1:
             raise ConfigError(
-                f"baseline {baseline} is {len(like)} cells for {cell.label} "
-                f"({_names(like)}); say more of it"
+                f"baseline {baseline} is {len(candidates)} cells for {cell.label} "
+                f"({_names(candidates)}); say more of it"
             )
-        if like:
-            pairs[cell.label] = like[0].label
+        if candidates:
+            pairs[cell.label] = candidates[0].label
     return pairs
 
 
 def _names(cells: Sequence[Cell]) -> str:
-    more = f"; and {len(cells) - 8} more" if len(cells) > 8 else ""
-    return "; ".join(cell.label for cell in cells[:8]) + more
+    ending = f"; and {len(cells) - 8} more" if len(cells) > 8 else ""
+    return "; ".join(cell.label for cell in cells[:8]) + ending

@@ -201,13 +201,13 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
         sides = [by_label[baseline], by_label[cell]]
         scores = {}
         undone = []
-        for one in sides:
-            if one.state != "done":
-                undone.append(f"{one.cell.label} is {one.state}")
+        for side in sides:
+            if side.state != "done":
+                undone.append(f"{side.cell.label} is {side.state}")
         why = "".join(undone[:1])
         if not why:
             try:
-                both = [one.run for one in sides if one.run]
+                both = [side.run for side in sides if side.run]
                 method = Method(margin=sweep.margin)
                 [result] = compare_all(both, metrics=sweep.metrics, method=method)
                 scores = dict(result.scores)
@@ -236,5 +236,5 @@ def _write(swept: Swept) -> None:
         contrasts.append(
             {**asdict(c), "scores": {metric: asdict(s) for metric, s in c.scores.items()}}
         )
-    whole = {"cells": cells, "contrasts": contrasts, "stopped_by": swept.stopped_by}
-    write_json(swept.sweep.folder / SWEEP, whole)
+    document = {"cells": cells, "contrasts": contrasts, "stopped_by": swept.stopped_by}
+    write_json(swept.sweep.folder / SWEEP, document)

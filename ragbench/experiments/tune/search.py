@@ -54,7 +54,7 @@ class Point:
 
     @property
     def values(self) -> dict[str, float]:
-        return {name: sum(each) / len(each) for name, each in self.scores.items()}
+        return {name: sum(scores) / len(scores) for name, scores in self.scores.items()}
 
     def interval(self, name: str) -> Interval | None:
         """The 95 % interval of a mean, where there are two questions or more."""
@@ -116,20 +116,20 @@ class Search:
         )
 
     def _records(self, knobs: Mapping[str, Any], n: int | None) -> list[Record]:
-        kept = read_records(self.made(knobs).config.folder())
-        return [kept[e.qid] for e in self.run_context.examples[:n] if e.qid in kept]
+        stored = read_records(self.made(knobs).config.folder())
+        return [stored[e.qid] for e in self.run_context.examples[:n] if e.qid in stored]
 
 
 def _each(name: str, records: Sequence[Record]) -> list[float]:
     measure = COSTS.get(name) or get_metric(name).score
-    known = [value for record in records if (value := measure(record)) is not None]
-    if len(known) < len(records):
+    values = [value for record in records if (value := measure(record)) is not None]
+    if len(values) < len(records):
         raise RunError(
-            f"objective {name} is unknown for {len(records) - len(known)} of {len(records)} "
+            f"objective {name} is unknown for {len(records) - len(values)} of {len(records)} "
             "questions; "
             + ("give --price, or take tokens" if name == "cost" else "choose another --objective")
         )
-    return known
+    return values
 
 
 def bounds_of(name: str) -> tuple[float, float] | None:
@@ -146,33 +146,33 @@ def is_rising(name: str) -> bool:
 
 def make_space(
     program: type[RAGProgram],
-    given: Mapping[str, Any],
+    fixed: Mapping[str, Any],
     *,
     narrowed: Mapping[str, str],
     only: Collection[str] = (),
 ) -> Space:
-    """The knobs of `program` to search, by name; those `given` are fixed.
+    """The knobs of `program` to search, by name; those of `fixed` are left out.
 
     Every bool, Literal and bounded number is searched, or those named in `only`. Numbers go from a
     quarter of their default to four times it, within their bounds; a fraction of 1 goes through all
     of them. `narrowed` says otherwise for a knob: `low:high`, or choices separated by commas.
     """
-    defaults = program.resolve_knobs(given)
+    defaults = program.resolve_knobs(fixed)
     fields = program.Knobs.model_fields
     for name in (*only, *narrowed):
-        if name in given:
-            raise ConfigError(f"knob {name} is fixed by --set {name}={given[name]}; leave one out")
-        program.resolve_knobs({**given, name: getattr(defaults, name, None)})  # names the near ones
+        if name in fixed:
+            raise ConfigError(f"knob {name} is fixed by --set {name}={fixed[name]}; leave one out")
+        program.resolve_knobs({**fixed, name: getattr(defaults, name, None)})  # names the near ones
         if name in program.unread:
             raise program.unread_error(name, narrowed.get(name, getattr(defaults, name)))
     searched = fields.keys() - LEFT_OUT - program.unread.keys()
-    wanted = {*(only or searched), *narrowed} - given.keys()
+    names_searched = {*(only or searched), *narrowed} - fixed.keys()
     space: Space = {}
-    for name in (name for name in fields if name in wanted):
+    for name in (name for name in fields if name in names_searched):
         if name in narrowed:
-            space[name] = _narrowed(program, given, name, narrowed[name])
-        elif found := _of_field(fields[name], getattr(defaults, name)):
-            space[name] = found
+            space[name] = _narrowed(program, fixed, name, narrowed[name])
+        elif distribution := _of_field(fields[name], getattr(defaults, name)):
+            space[name] = distribution
         elif only:
             raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
     if not space:
@@ -204,11 +204,11 @@ def _numbers(kind: Any, low: float, high: float) -> BaseDistribution:
 
 
 def _narrowed(
-    program: type[RAGProgram], given: Mapping[str, Any], name: str, text: str
+    program: type[RAGProgram], fixed: Mapping[str, Any], name: str, text: str
 ) -> BaseDistribution:
     low, colon, high = text.partition(":")
     ends = [low, high] if colon else text.split(",")
-    allowed = [program.resolve_knobs({**given, name: value.strip()}) for value in ends]
+    allowed = [program.resolve_knobs({**fixed, name: value.strip()}) for value in ends]
     values = [getattr(knobs, name) for knobs in allowed]
     kind: Any = program.Knobs.model_fields[name].annotation
     if not colon:

@@ -10,7 +10,7 @@ same knobs as one that was not. Training or validation questions alone are asked
 """
 
 import shutil
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -67,9 +67,9 @@ def tune(
         try:
             while (number := _told(study)) < settings.trials:
                 trial = _step(search, study, number)
-                said = _words(trial, settings)
-                on_message(f"trial {number + 1} of {settings.trials}: {said}")
-                watch.count("trials", number + 1, settings.trials, said)
+                words = _words(trial, settings)
+                on_message(f"trial {number + 1} of {settings.trials}: {words}")
+                watch.count("trials", number + 1, settings.trials, words)
         except errors.StoppedError as stop:
             if not _in_state(study, TrialState.COMPLETE):
                 raise
@@ -122,10 +122,11 @@ def _study(search: Search) -> optuna.Study:
     if not _told(study) and not _in_state(study, TrialState.WAITING):
         # The knobs as given are tried first, if the space holds them.
         defaults = type(search.run_context.program).resolve_knobs(search.run_context.config.set)
-        first = {name: getattr(defaults, name) for name in search.space}
+        default_values = {name: getattr(defaults, name) for name in search.space}
         with suppress(ValueError):  # a choice that the space does not have
-            if all(d._contains(d.to_internal_repr(first[n])) for n, d in search.space.items()):
-                study.enqueue_trial(first)
+            distributions = search.space.items()
+            if all(d._contains(d.to_internal_repr(default_values[n])) for n, d in distributions):
+                study.enqueue_trial(default_values)
     return study
 
 
@@ -154,8 +155,8 @@ def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
 
 
 def _in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
-    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=states)
-    return found
+    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=states)
+    return trials
 
 
 def _told(study: optuna.Study) -> int:
@@ -172,7 +173,7 @@ def _asked(search: Search) -> dict[str, Any]:
         "limit": run_context.config.limit,
         "data": run_context.dataset.digest,
         "how": settings.model_dump(mode="json", exclude={"trials"}),
-        "space": {name: distribution_to_json(each) for name, each in search.space.items()},
+        "space": {name: distribution_to_json(values) for name, values in search.space.items()},
     }
 
 
@@ -189,18 +190,18 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
     if not points:
         raise errors.RunError("no combination of knobs was allowed; narrow them with --space")
     shutil.rmtree(search.folder / FRONT, ignore_errors=True)
-    first = search.settings.objective[0]
+    objective = search.settings.objective[0]
     # Trials that none beats, the best first; of equals the one with the fewest tokens.
-    kept: dict[tuple[float, ...], int] = {}
+    numbers: dict[tuple[float, ...], int] = {}
     for trial in sorted(study.best_trials, key=lambda t: (points[t.number].tokens, t.number)):
-        kept.setdefault(tuple(trial.values), trial.number)
-    sign = -1 if is_rising(first) else 1
+        numbers.setdefault(tuple(trial.values), trial.number)
+    sign = -1 if is_rising(objective) else 1
     front = []
-    for place, (_, number) in enumerate(sorted(kept.items(), key=lambda o: (sign * o[0][0], o))):
+    for place, (_, number) in enumerate(sorted(numbers.items(), key=lambda o: (sign * o[0][0], o))):
         folder = search.folder / FRONT / f"{place:02d}"
         save_point(search, points[number], default, folder=folder, number=number)
         front.append(replace(points[number], folder=folder))
-    best = best_of_all(list(points.values()), first)
+    best = best_of_all(list(points.values()), objective)
     pruned = len(_in_state(study, TrialState.PRUNED))
     return Tuned(search.folder, front, default, _told(study), pruned, best)
 
@@ -209,10 +210,10 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
     """Write trial `number` to `folder` as a compiled program."""
     run_context = search.run_context
     settings = search.settings
-    made = search.made(point.knobs)
+    tried = search.made(point.knobs)
     name = settings.objective[0]
     split = run_context.config.split
-    asked = {"train": [], "validation": [], split: run_context.examples}
+    questions = {"train": [], "validation": [], split: run_context.examples}
     gain = metrics.paired_interval(
         default.scores[name], point.scores[name], bounds_of(name), point.clusters
     )
@@ -223,19 +224,19 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
                 calls.append(call)
     sidecar = artifacts.Sidecar(
         format=artifacts.FORMAT,
-        program=made.program.name,
-        variant=made.program.knobs.variant,
-        knobs=made.program.knobs.model_dump(mode="json"),
-        predictors=artifacts.fields_of(made.program),
-        program_sha256=artifacts.save_program(made.program, folder / artifacts.PROGRAM),
+        program=tried.program.name,
+        variant=tried.program.knobs.variant,
+        knobs=tried.program.knobs.model_dump(mode="json"),
+        predictors=artifacts.fields_of(tried.program),
+        program_sha256=artifacts.save_program(tried.program, folder / artifacts.PROGRAM),
         data=artifacts.data_card(
             run_context.dataset.name,
             run_context.dataset.digest,
-            asked["train"],
-            asked["validation"],
+            questions["train"],
+            questions["validation"],
         ),
         optimizer={"name": "tune", "seed": settings.tune_seed, **settings.model_dump(mode="json")},
-        config=made.config.identity(),
+        config=tried.config.identity(),
         given=run_context.config.sources(),
         lms={"student": run_context.lm.model, "adapter": type(run_context.adapter).__name__},
         versions=artifacts.versions(),
@@ -276,12 +277,12 @@ def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
         return None
     best = metrics.corrected_best(sign * rows, clusters=clusters)
     luck = sign * (best.seen - best.corrected)
-    found = without_luck(rows[best.index], luck, bounds_of(name), clusters)
+    interval = without_luck(rows[best.index], luck, bounds_of(name), clusters)
     return replace(
         best,
         seen=sign * best.seen,
         corrected=sign * best.corrected,
-        interval=found or best.interval,
+        interval=interval or best.interval,
     )
 
 
@@ -318,24 +319,23 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
         done = _told(optuna.load_study(study_name="tune", storage=f"sqlite:///{path}"))
     sample = [estimate_run(search.made({}), afresh=True)]
     for end in (0, -1):
-        knobs: Mapping[str, Any] = {
-            name: each.choices[end]
-            if isinstance(each, CategoricalDistribution)
-            else (each.low, each.high)[end]
-            for name, each in search.space.items()
-        }
+        knobs: dict[str, Any] = {}
+        for name, values in search.space.items():
+            if isinstance(values, CategoricalDistribution):
+                knobs[name] = values.choices[end]
+            else:
+                knobs[name] = (values.low, values.high)[end]
         with suppress(errors.KnobError):
             sample.append(estimate_run(search.made(knobs), afresh=True))
-    left = max(0, settings.trials - done)
-    likely = each_of(max, (each.likely for each in sample))
-    trials = Estimate(
-        likely=likely.times(left), high=each_of(max, (each.high for each in sample)).times(left)
-    )
+    trials_ahead = max(0, settings.trials - done)
+    likely = each_of(max, (estimate.likely for estimate in sample))
+    high = each_of(max, (estimate.high for estimate in sample))
+    trials = Estimate(likely=likely.times(trials_ahead), high=high.times(trials_ahead))
     title = f"{settings.trials} trials of {len(search.run_context.examples)} questions each"
     notes = [
         *sample[0].notes,
         "a combination of knobs that comes again is not asked again",
         "a trial is taken to be as dear as with all knobs at one end, or as given, at the most",
     ]
-    parts = [estimate_run(search.made({})), trials]
-    return in_all(f"{title}, {done} done before" if done else title, parts, notes)
+    amounts = [estimate_run(search.made({})), trials]
+    return in_all(f"{title}, {done} done before" if done else title, amounts, notes)
