@@ -151,6 +151,8 @@ class MeteredEngine:
             sent = None
         if got is not None and got > _most_tokens(request, response):
             got = None
+        if got == 0 and response.text:
+            got = None  # a text takes a token at the least
         if sent and size >= _LONG_PROMPT:
             # Short prompts are left out: what a server adds to each would count for long ones too.
             self._density = max(self._density or 0.0, min(sent / size, 1.0))
