@@ -114,12 +114,12 @@ class Run:
         """
         [name] = _metric_names([name])
         scores = [get_metric(name).score(record) for record in self.records]
-        known = []
+        values = []
         for value in scores:
             if value is not None:
-                known.append(value)
-        if known:
-            return sum(known) / len(known)
+                values.append(value)
+        if values:
+            return sum(values) / len(values)
         return None
 
     def compare(self, other: Run | str | Path, **options: Any) -> RunComparison:
@@ -135,8 +135,9 @@ class Run:
             row |= {"failed": record.failed, "scores": record.scores}
             records.append(row)
         fields = {"folder": self.folder, "scores": self.scores, "summary": self.summary}
-        made: dict[str, Any] = json.loads(json.dumps({**fields, "records": records}, default=str))
-        return made
+        text = json.dumps({**fields, "records": records}, default=str)
+        document: dict[str, Any] = json.loads(text)
+        return document
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per question, with the columns of `ragbench export` (docs/export.md)."""
@@ -348,8 +349,8 @@ def compare(
     from ragbench.metrics import Method
 
     both = [open_run(run).evaluation for run in (a, b)]
-    names = _metric_names(metrics)
-    return compare_all(both, metrics=names, common=common, method=Method(margin=margin))[0]
+    chosen = _metric_names(metrics)
+    return compare_all(both, metrics=chosen, common=common, method=Method(margin=margin))[0]
 
 
 def verdict(
@@ -505,8 +506,8 @@ def _config_of(
     if not isinstance(program, str):
         program = keep_module(program, stands_for=stands_for)
     if not isinstance(lm, str):
-        others = fields.get("lm_for") or {"teacher", "prompt_lm"} & set(settings or {})
-        _check_of_object(lm, fields, alone=not others)
+        other_lms = fields.get("lm_for") or {"teacher", "prompt_lm"} & set(settings or {})
+        _check_of_object(lm, fields, alone=not other_lms)
         lm = keep_lm(lm, stands_for=stands_for)
     if not isinstance(retriever, str):
         retriever = keep_retriever(retriever, stands_for=stands_for)
@@ -522,14 +523,14 @@ def _check_of_object(lm: dspy.BaseLM, fields: Mapping[str, Any], *, alone: bool)
     Raises:
         ConfigError: one does; the message has its value and the cure.
     """
-    kept = ["api_base", "header", "rpm", "tpm"]
+    settings_kept = ["api_base", "header", "rpm", "tpm"]
     if alone:
-        kept += ["temperature", "reply_tokens", "timeout"]
+        settings_kept += ["temperature", "reply_tokens", "timeout"]
     taken = "cache, price, price_for and patience"
     if isinstance(lm, RagbenchLM):
-        kept += ["cache", "price", "patience"]
+        settings_kept += ["cache", "price", "patience"]
         taken = "none"
-    for name in kept:
+    for name in settings_kept:
         if fields.get(name) is not None:
             raise ConfigError(
                 f"nothing reads {name}={fields[name]!r}: lm is the object {lm.model}, which keeps "
@@ -561,21 +562,21 @@ def _metric_names(metrics: Sequence[str | Metric]) -> tuple[str, ...]:
     """The names of `metrics`, of which a function gets one for this process."""
     if isinstance(metrics, str):
         raise ConfigError(f"metrics={metrics!r} is one text; give a list: metrics=[{metrics!r}]")
-    names: list[str] = []
+    chosen: list[str] = []
     for metric in metrics:
         if isinstance(metric, str):
             name = metric
         else:
             name = keep_metric(metric)
         allow(name)
-        names.append(name)
-    return tuple(names)
+        chosen.append(name)
+    return tuple(chosen)
 
 
 def _take_limits(options: dict[str, Any]) -> Limits:
     """The limits among `options`, by the names of the command line, which are taken out."""
-    given = {field: options.pop(name, None) for name, field in _LIMITS.items()}
-    return Limits(**given)
+    limits = {field: options.pop(name, None) for name, field in _LIMITS.items()}
+    return Limits(**limits)
 
 
 def _one_of(data: Data | None, examples: Data | None, name: str) -> Data | None:
@@ -626,21 +627,21 @@ def _own(
         paths = {"answer": field}
     else:
         paths = dict(field or {})
-    made: dict[Split, list[dspy.Example]] = {}
-    known: dict[str, dspy.Example] = {}
+    examples_of_split: dict[Split, list[dspy.Example]] = {}
+    examples_by_qid: dict[str, dspy.Example] = {}
     for split, examples in splits.items():
         if not isinstance(examples, Iterable):
             raise ConfigError(f"{examples!r} is neither a data set nor a list of dspy.Example")
-        made[split] = []
-        for each in examples:
-            example = _example(each, paths)
-            if known.setdefault(example.qid, example) is not example:
+        examples_of_split[split] = []
+        for row in examples:
+            example = _example(row, paths)
+            if examples_by_qid.setdefault(example.qid, example) is not example:
                 raise ConfigError(
                     f"two examples have the qid {example.qid!r} (without one it is of the "
                     f"question): {example.question[:80]!r}; give each its own qid, or leave one out"
                 )
-            made[split].append(example)
-    return Dataset("own", made, Corpus(_passages(corpus)), "pooled")
+            examples_of_split[split].append(example)
+    return Dataset("own", examples_of_split, Corpus(_passages(corpus)), "pooled")
 
 
 def _passages(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
@@ -665,12 +666,12 @@ def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
     question = fields.pop("question", None)
     answers: list[str] = []
     for name in ("answer", "answers"):
-        given = fields.pop(name, None)
+        value = fields.pop(name, None)
         try:
-            answers += answers_of(given)
+            answers += answers_of(value)
         except ValueError as error:
             raise ConfigError(
-                f"{name}={repr(given)[:80]} of an example is no answer ({error}); give a text, a "
+                f"{name}={repr(value)[:80]} of an example is no answer ({error}); give a text, a "
                 "number, True or False, or a list of these"
             ) from None
     if not question or not answers:

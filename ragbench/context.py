@@ -52,14 +52,14 @@ class Context:
 
     def get(self, kind: type[Part]) -> Part | None:
         """The part of class `kind`, or None."""
-        part = self.parts.get(kind)
-        if isinstance(part, kind):
-            return part
+        value = self.parts.get(kind)
+        if isinstance(value, kind):
+            return value
         return None
 
-    def plus(self, *parts: object) -> Context:
-        """A copy with `parts`, each in the place of the one of its class."""
-        return replace(self, parts={**self.parts, **{type(part): part for part in parts}})
+    def plus(self, *values: object) -> Context:
+        """A copy with `values` as parts, each in the place of the one of its class."""
+        return replace(self, parts={**self.parts, **{type(value): value for value in values}})
 
 
 _EMPTY = Context()

@@ -76,12 +76,12 @@ def eval_command(
     for name in metrics:  # before anything is asked
         get_metric(name)
     limits = shared.take_limits(options)
-    config = shared.to_config(**options, whole=True)
+    config = shared.to_config(**options, complete=True)
     configs = repeat_configs(config, repeats)
     if dry_run:
         from ragbench.experiments.estimates import estimate_run, in_all
 
-        estimates = [estimate_run(ready(each)) for each in configs]
+        estimates = [estimate_run(ready(cell)) for cell in configs]
         if repeats > 1:
             estimates = [in_all(f"in all, {repeats} repeats", estimates)]
         say(*estimates[0].lines())
@@ -89,12 +89,12 @@ def eval_command(
     with limited(limits, configs[0].folder()) as spent:
         with RunProgress() as progress:
             runs = evaluate_repeats(config, repeats, watch=progress)
-        last = runs[-1]
+        final = runs[-1]
         for run in runs:
             if run.all_failed:
                 say(f"all {len(run.records)} questions failed: the scores are of no answer")
-        if last.records or spent.error is None:  # an LM that is down ends the block
-            show(pooled_report([runs] if last.records else []))
+        if final.records or spent.error is None:  # an LM that is down ends the block
+            show(pooled_report([runs] if final.records else []))
             show(runs_report(runs, by_group))
         if metrics:
             from ragbench.experiments.report.scores import scores_report
@@ -104,9 +104,9 @@ def eval_command(
             scored = [score_run(run.folder, request) for run in runs if run.records]
             if scored:
                 show(scores_report(scored))
-    if all(run.all_failed for run in runs) and not last.stopped_by:
+    if all(run.all_failed for run in runs) and not final.stopped_by:
         raise click.exceptions.Exit(1)
-    if last.stopped_by or any(run.unreadable == len(run.records) > 0 for run in runs):
+    if final.stopped_by or any(run.unreadable == len(run.records) > 0 for run in runs):
         raise click.exceptions.Exit(3)
 
 
@@ -188,7 +188,7 @@ def import_command(
     from ragbench.experiments.importing import import_run
     from ragbench.experiments.report.tables import runs_report
 
-    config = shared.to_config(**options, whole=True)
+    config = shared.to_config(**options, complete=True)
     folder = out or Path("runs") / f"imported-{name.replace(':', '_')}"
     show(runs_report([import_run(config, file, name, model, folder, fields)]))
 
@@ -313,10 +313,10 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
     allow = options["allow_self_judge"]
     with spending(shared.take_limits(options)) as spent, progress:
-        found = []
+        scored = []
         for run in runs:
-            found.append(errors_of(run, asking=asking, allow_self=allow, metric=options["metric"]))
-    show(errors_report(found, show=options["show"], cause=options["cause"]))
+            scored.append(errors_of(run, asking=asking, allow_self=allow, metric=options["metric"]))
+    show(errors_report(scored, show=options["show"], cause=options["cause"]))
     _end_where_stopped(spent.stopped_by)
 
 
@@ -343,10 +343,10 @@ def _replay(
                 raise ConfigError(f"{run} is of other data than the options name; name its own")
     with spending(shared.take_limits(options)) as spent, progress:
         replayed = [replay(run, asking, texts=texts, metric=options["metric"]) for run in runs]
-    for each in replayed:
+    for outcome in replayed:
         if len(runs) > 1:
-            say(f"{each.folder}")
-        show(replay_report(each))
+            say(f"{outcome.folder}")
+        show(replay_report(outcome))
     _end_where_stopped(spent.stopped_by)
 
 

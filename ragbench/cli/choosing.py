@@ -100,11 +100,11 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
     from ragbench.errors import ConfigError
     from ragbench.programs import PROGRAMS
 
-    names = [name.strip() for name in programs.split(",") if name.strip()]
-    if names == ["all"]:
-        names = PROGRAMS.names()
+    programs_listed = [name.strip() for name in programs.split(",") if name.strip()]
+    if programs_listed == ["all"]:
+        programs_listed = PROGRAMS.names()
     chosen_by_name: dict[str, dict[str, Any]] = {}
-    for name in names:
+    for name in programs_listed:
         program, _, state = name.rpartition("@")
         if Path(name, "sidecar.json").is_file():
             chosen_by_name[name] = {"compiled": Path(name)}
@@ -115,12 +115,12 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
             PROGRAMS.get(name)
     compiled = any("compiled" in chosen for chosen in chosen_by_name.values())
     configs: dict[str, RunConfig] = {}
-    for name in names:
+    for name in programs_listed:
         chosen = chosen_by_name[name]
         # With a compiled program the questions of all have to be held out.
-        config = shared.to_config(**options, **chosen, whole=not compiled)
+        config = shared.to_config(**options, **chosen, complete=not compiled)
         cell = folder / "cells" / plain_name(name)
-        if any(other.out == cell for other in configs.values()):
+        if any(earlier.out == cell for earlier in configs.values()):
             raise ConfigError(f"--programs names {name} twice")
         configs[name] = config.but(out=cell)
     return configs
@@ -139,11 +139,11 @@ def _print_estimate(configs: Mapping[str, RunConfig]) -> None:
     from ragbench.experiments.estimates import estimate_run, in_all
     from ragbench.experiments.runs.context import ready
 
-    first = None
-    parts = []
+    context = None
+    estimates = []
     for config in configs.values():
-        run_context = ready(config, like=first)
-        first = first or run_context
-        parts.append(estimate_run(run_context, afresh=True))
-    title = f"the full table of {len(parts)} programs, of which a race asks a part"
-    say(*in_all(title, parts).lines())
+        run_context = ready(config, like=context)
+        context = context or run_context
+        estimates.append(estimate_run(run_context, afresh=True))
+    title = f"the full table of {len(estimates)} programs, of which a race asks a part"
+    say(*in_all(title, estimates).lines())

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,14 +83,20 @@ def command(
     return click.command(name, cls=Command, examples=examples, common=common)
 
 
-def option(*names: str, group: str = "", **settings: Any) -> Callable[[F], F]:
+def option(*flags: str, group: str = "", **settings: Any) -> Callable[[F], F]:
     """As `click.option`, under a heading of the help."""
-    return click.option(*names, cls=GroupedOption, group=group, **settings)
+    return click.option(*flags, cls=GroupedOption, group=group, **settings)
 
 
 def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
     """One decorator that adds all `options`, in their order."""
-    return lambda function: reduce(lambda made, each: each(made), reversed(options), function)
+
+    def decorate(function: F) -> F:
+        for add in reversed(options):
+            function = add(function)
+        return function
+
+    return decorate
 
 
 def runs_argument(function: F) -> F:
@@ -104,13 +109,13 @@ def _with_runs(
 ) -> tuple[Path, ...]:
     from ragbench.experiments.store import runs_under  # slow
 
-    found = tuple(path for path in paths if runs_under(path))
-    if len(paths) == 1 or not found:
+    folders = tuple(path for path in paths if runs_under(path))
+    if len(paths) == 1 or not folders:
         return paths  # the command says what is wrong
     for path in paths:
-        if path not in found:
+        if path not in folders:
             click.echo(f"{path} holds no run, and is skipped", err=True)
-    return found
+    return folders
 
 
 class FiniteRange(click.FloatRange):
@@ -131,18 +136,18 @@ class FiniteRange(click.FloatRange):
 
 
 class NumberOrNone(FiniteRange):
-    """A number, `whole` or not, or the word none."""
+    """A number, an `integer` or not, or the word none."""
 
-    def __init__(self, *, whole: bool = False, **bounds: Any) -> None:
+    def __init__(self, *, integer: bool = False, **bounds: Any) -> None:
         super().__init__(**bounds)
-        self.whole = whole
-        self.name = "integer|none" if whole else "number|none"
+        self.integer = integer
+        self.name = "integer|none" if integer else "number|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "none":
             return value
         number = super().convert(value, param, ctx)
-        if not self.whole:
+        if not self.integer:
             return number
         if number != int(number):
             self.fail(f"{value!r} is not a whole number.", param, ctx)

@@ -183,9 +183,9 @@ def sweep_command(
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.sweep import load_sweep, run_sweep
 
-    given = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
+    overrides = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
     over = {}
-    for name, value in given.items():
+    for name, value in overrides.items():
         if value is not None:
             over[name] = value or None
     sweep = load_sweep(file, out=out, over=over)

@@ -79,8 +79,8 @@ def show_command(kind: str, name: str, qid: str | None) -> None:
 
         say(*get_protocol(name).lines())
         return
-    shown = {"metric": _metric, "program": _program}
-    say(*(shown[kind](name) if kind in shown else _settings(kind, name)))
+    pages = {"metric": _metric, "program": _program}
+    say(*(pages[kind](name) if kind in pages else _settings(kind, name)))
 
 
 def _registry(kind: str) -> Any:
@@ -135,8 +135,8 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
         from ragbench.metrics import get_metric, metric_names
 
         for name in metric_names():
-            about = get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
-            yield name, about.replace("first 5 ", "first K ")
+            description = get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
+            yield name, description.replace("first 5 ", "first K ")
     elif kind == "protocol":
         from ragbench.experiments.score.protocols import protocols
 
@@ -144,11 +144,11 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
     elif kind == "config":
         yield from _configs()
     for name, thing in _registry(kind) if kind in _REGISTRIES else ():
-        more = ""
+        extra = ""
         if kind == "program":
-            more = f" ({thing.family}, autonomy {'/'.join(thing.autonomy)})"
-            more += f" [{', '.join(thing.variants)}]" if len(thing.variants) > 1 else ""
-        yield name, _about(thing) + more
+            extra = f" ({thing.family}, autonomy {'/'.join(thing.autonomy)})"
+            extra += f" [{', '.join(thing.variants)}]" if len(thing.variants) > 1 else ""
+        yield name, _about(thing) + extra
 
 
 def _configs() -> Iterator[tuple[str, str]]:
@@ -305,7 +305,7 @@ def get_data(names: tuple[str, ...], hub_config: str | None) -> None:
     """
     from ragbench.data import DATASETS, DataSpec, hub
 
-    nicknames = {nickname: name for name, known in DATASETS for nickname in known.nicknames}
+    nicknames = {nickname: name for name, spec in DATASETS for nickname in spec.nicknames}
     for name in (nicknames.get(name, name) for name in names):
         DATASETS.get(name)
         for path in hub.fetched(DataSpec(name, hub=True, hub_config=hub_config)):

@@ -90,7 +90,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
@@ -171,8 +171,8 @@ def _said(error: Exception) -> int:
     else:
         import traceback
 
-        for each in "".join(traceback.format_exception(error)).splitlines():
-            click.echo(printable(redact(each)), err=True)
+        for row in "".join(traceback.format_exception(error)).splitlines():
+            click.echo(printable(redact(row)), err=True)
         click.echo("this is a bug in ragbench; finished work is kept", err=True)
         return 1
     say("error: " * (not isinstance(error, StoppedError)) + one_line(line), err=True)

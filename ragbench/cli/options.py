@@ -41,26 +41,26 @@ def field_options(
     model: type[Knobs], group: str, *, only: Iterable[str] = (), without: Iterable[str] = ()
 ) -> list[Callable[[Any], Any]]:
     """An option for each field of `model`, or for those in `only`, in declared order."""
-    names = []
+    fields = []
     for n in only or model.model_fields:
         if n not in {*without}:
-            names.append(n)
-    return [field_option(n, model.model_fields[n], group) for n in names]
+            fields.append(n)
+    return [field_option(n, model.model_fields[n], group) for n in fields]
 
 
 def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Callable[[Any], Any]:
     """The option that sets `field`; not given, it is None, so that a config file's value holds."""
-    about = option_of(field)
-    flags = ["--" + each.replace("_", "-") for each in (name, *about.aliases, *aliases)]
+    described = option_of(field)
+    flags = ["--" + alias.replace("_", "-") for alias in (name, *described.aliases, *aliases)]
     kind: Any = field.annotation
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
-        kind = next(each for each in get_args(kind) if each is not NoneType)
-    shown = about.default or _shown(field.default)
+        kind = next(choice for choice in get_args(kind) if choice is not NoneType)
+    default = described.default or _shown(field.default)
     text = field.description or ""
     settings: dict[str, Any] = {
         "default": None,
-        "help": f"{text[:1].upper()}{text[1:]}." + f" [default: {shown}]" * bool(shown),
-        "metavar": about.metavar or None,
+        "help": f"{text[:1].upper()}{text[1:]}." + f" [default: {default}]" * bool(default),
+        "metavar": described.metavar or None,
     }
     if kind is bool:
         flags[0] += f"/--no-{flags[0][2:]}"
@@ -71,10 +71,10 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
     elif get_origin(kind) is tuple:
         settings["type"] = str
     elif get_origin(kind) in (UnionType, Union):  # a number, or the word none
-        settings["type"] = NumberOrNone(whole=int in get_args(get_args(kind)[0]))
+        settings["type"] = NumberOrNone(integer=int in get_args(get_args(kind)[0]))
     else:
         settings["type"] = {Path: PATH, float: FiniteRange()}.get(kind, kind)
-    return option(*flags, name, group=_TITLES.get(about.group, group), **settings)
+    return option(*flags, name, group=_TITLES.get(described.group, group), **settings)
 
 
 def _shown(value: Any) -> str:
@@ -148,25 +148,25 @@ compile_metric_option = field_option("optimizer_metric", _METRIC, "Compiling", "
 optimizer_metric_option = field_option("optimizer_metric", _METRIC, "Compiling")
 
 
-def take_settings(model: type[K], owner: str, options: dict[str, Any], **given: Any) -> K:
-    """The `model` of the options, which are taken out of `options`; `given` win.
+def take_settings(model: type[K], owner: str, options: dict[str, Any], **overrides: Any) -> K:
+    """The `model` of the options, which are taken out of `options`; `overrides` win.
 
     KnobError for a value that is not allowed.
     """
     from ragbench.knobs import resolve
 
-    taken = _given(options, [name for name in model.model_fields if name not in given])
-    return resolve(model, owner, {**taken, **given})
+    taken = _given(options, [name for name in model.model_fields if name not in overrides])
+    return resolve(model, owner, {**taken, **overrides})
 
 
-def _given(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The options in `names` that were given, removed from `options`; a limit of 0 becomes None."""
-    values = {name: options.pop(name, None) for name in names}
-    given = {}
+def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """The options in `fields` that were given, taken from `options`; a limit of 0 becomes None."""
+    values = {name: options.pop(name, None) for name in fields}
+    entered = {}
     for name, value in values.items():
         if value not in (None, {}, ()):
-            given[name] = value
-    return {n: None if n.endswith("limit") and v == 0 else v for n, v in given.items()}
+            entered[name] = value
+    return {n: None if n.endswith("limit") and v == 0 else v for n, v in entered.items()}
 
 
 def take_limits(options: dict[str, Any]) -> Limits:
@@ -181,29 +181,31 @@ def take_limits(options: dict[str, Any]) -> Limits:
     )
 
 
-def to_config(config_file: str | None = None, *, whole: bool = False, **options: Any) -> RunConfig:
+def to_config(
+    config_file: str | None = None, *, complete: bool = False, **options: Any
+) -> RunConfig:
     """The config of the options given, over the config file if any.
 
-    With `whole`, a file of questions is asked whole where no split is given and nothing compiled.
+    With `complete`, all of a file is asked where no split is given and nothing compiled.
     """
     from ragbench.experiments.config import ask_whole, compiled_folder, load_config, make_config
 
-    given = _given(options, list(options))
+    values = _given(options, list(options))
     base = load_config(config_file) if config_file else {}
-    if "compiled" not in given:
-        config = make_config(given, base=base)
+    if "compiled" not in values:
+        config = make_config(values, base=base)
     else:
         from ragbench.experiments.runs.compiled import check_sources_named, compiled_fields
 
-        program = given.get("program")
+        program = values.get("program")
         default = base.get("program") or RunConfig.model_fields["program"].default
-        folder = given["compiled"] = compiled_folder(given["compiled"], program or default)
+        folder = values["compiled"] = compiled_folder(values["compiled"], program or default)
         stored = compiled_fields(folder, program)
-        config = make_config(given, base=base, stored=stored, owner=str(folder))
+        config = make_config(values, base=base, stored=stored, owner=str(folder))
         words = click.get_current_context().meta.get("ragbench.words", [])
-        check_sources_named(folder, config, {**base, **given}, words)
-    if whole:
-        return ask_whole(config, given, base)
+        check_sources_named(folder, config, {**base, **values}, words)
+    if complete:
+        return ask_whole(config, values, base)
     return config
 
 
@@ -216,7 +218,7 @@ asking_options = stack(
     option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
            help="Price per million tokens, where it is not known."),
     option("--reply-tokens", "--max-tokens", "reply_tokens",
-           type=NumberOrNone(whole=True, min=16), default=1024, group="Judge",
+           type=NumberOrNone(integer=True, min=16), default=1024, group="Judge",
            help="Maximum tokens of one reply; none to send no limit."),
     option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
            group="Judge", help="Calls made in parallel."),

@@ -63,10 +63,10 @@ class RunProgress(Watch):
         ledger = current_ledger()
         usd = ledger.billed.cost_usd if ledger else _command_cost()
         if ledger and usd and done:
-            more = f"about ${usd * total / done:.4f} in all"
+            estimate = f"about ${usd * total / done:.4f} in all"
         else:
-            more = ""
-        self._show(what or self._making, done, total, usd, more, keep=False)
+            estimate = ""
+        self._show(what or self._making, done, total, usd, estimate, keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
         """Begin the count of questions; the title, if any, stays above it."""
@@ -87,9 +87,11 @@ class RunProgress(Watch):
         self._failed += record.failure is not None
         for name in self._scores:
             self._scores[name] += record.scores.get(name) or 0.0
-        more = "  ".join(f"{name.upper()} {of / done:.3f}" for name, of in self._scores.items())
-        more += f"  failed {self._failed}" if self._failed else ""
-        self._show("answering", done, todo, self._billed.cost_usd, more)
+        figures = [f"{name.upper()} {total / done:.3f}" for name, total in self._scores.items()]
+        details = "  ".join(figures)
+        if self._failed:
+            details += f"  failed {self._failed}"
+        self._show("answering", done, todo, self._billed.cost_usd, details)
 
     def count(self, what: str, done: int, total: int, more: str = "") -> None:
         """Show how many of `what` are done: trials, replies of a judge."""
@@ -107,9 +109,9 @@ class RunProgress(Watch):
         self._done = done
         rate = (done - self._first) / max(now - self._begun, 1e-3)
         pace = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
-        left = (n - done) / rate if rate else 0.0
-        if left:
-            clock = f"{left // 60:.0f}:{left % 60:02.0f} left"
+        seconds_left = (n - done) / rate if rate else 0.0
+        if seconds_left:
+            clock = f"{seconds_left // 60:.0f}:{seconds_left % 60:02.0f} left"
         else:
             clock = ""
         if usd is None or math.isinf(usd):

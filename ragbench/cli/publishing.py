@@ -75,10 +75,10 @@ def _print(checked: Checked, named: Sequence[str]) -> None:
         say(f"does not hold: {len(wrong)} figures differ, {len(checked.changes)} changes")
     say(*(f"changed: {line}" for line in checked.changes))
     addresses = {claim.partition("=")[0] for claim in named}
-    shown = []
+    rows = []
     for figure in checked.figures:
         if not figure.holds or f"{figure.run}.{figure.name}" in addresses:
-            shown.append(
+            rows.append(
                 {
                     "run": figure.run,
                     "figure": figure.name,
@@ -87,9 +87,9 @@ def _print(checked: Checked, named: Sequence[str]) -> None:
                     "holds": "yes" if figure.holds else "no",
                 }
             )
-    if shown:
-        names = ("run", "figure", "claimed", "recomputed", "holds")
-        print_table(Table("figures", tuple(Column(name) for name in names), shown))
+    if rows:
+        columns = ("run", "figure", "claimed", "recomputed", "holds")
+        print_table(Table("figures", tuple(Column(name) for name in columns), rows))
     for run, reasons in checked.not_citable.items():
         if reasons:
             say(f"{run}: not citable: {'; '.join(reasons)}")

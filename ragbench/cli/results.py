@@ -306,7 +306,7 @@ def doctor_command(folders: tuple[Path, ...]) -> None:
     quiet_libraries()
     wrong = 0
     rows = []
-    for folder in [folder for given in folders for folder in folders_under(given)]:
+    for folder in [folder for root in folders for folder in folders_under(root)]:
         findings = list(examine(folder))
         wrong += len(findings)
         for path, problem in findings or [(folder, "nothing is wrong")]:

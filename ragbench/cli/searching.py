@@ -40,10 +40,10 @@ def index_build(**options: Any) -> None:
     before = {entry.key for entry in store.entries()}
     with RunProgress(f"indexing {dataset.name}") as progress:
         retriever.build(store, progress.prepare)
-    made = [entry for entry in store.entries() if entry.key not in before]
-    for entry in made:
+    built = [entry for entry in store.entries() if entry.key not in before]
+    for entry in built:
         say(f"{entry.key}  {entry.passages} passages  {entry.size / 1e6:.1f} MB  {store.root}")
-    if not made:
+    if not built:
         say("nothing to build: the index exists already, or none is stored")
 
 
@@ -126,7 +126,7 @@ def search_command(query: str, k: int, **options: Any) -> None:
 
 def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
     try:
-        depths = sorted({int(part) for part in value.split(",")})
+        depths = sorted({int(depth) for depth in value.split(",")})
     except ValueError:
         depths = []
     if not depths or depths[0] < 1:
@@ -163,7 +163,7 @@ def retrieve_command(
 
     quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
-    config = to_config(**options, whole=True)
+    config = to_config(**options, complete=True)
     specs = retrievers.split_specs(config.retriever)
     if run_files and options.get("retriever") is None:
         specs = []
@@ -177,11 +177,11 @@ def retrieve_command(
     split = config.split
     examples = dataset.select(split, config.limit, answered=False)
     gold = gold_of(examples)
-    asked = {}
+    questions = {}
     for example in examples:
         if example.qid in gold:
-            asked[example.qid] = example.question
-    about = {
+            questions[example.qid] = example.question
+    card = {
         "dataset": dataset.name, "setting": dataset.setting, "split": split,
         "passages": len(dataset.corpus), "corpus": dataset.corpus.digest,
         "questions": len(examples), "questions_with_gold": len(gold), "ks": ks,
@@ -190,15 +190,15 @@ def retrieve_command(
     for spec in specs:
         with RunProgress(f"{spec}: indexing") as progress:
             measured.append(measure(
-                spec, dataset, asked, gold, ks=ks, settings=config.retriever_set,
+                spec, dataset, questions, gold, ks=ks, settings=config.retriever_set,
                 progress=progress.prepare,
             ))  # fmt: skip
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
     check_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**about, "gold": gold, "retrievers": measured})
-    shown = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
-    shown |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
+    write_json(path, {**card, "gold": gold, "retrievers": measured})
+    headings = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
+    headings |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
     rows = [
         {**row, **row["scores"],
          "mb": None if row["index_bytes"] is None else row["index_bytes"] / 1e6}
@@ -206,7 +206,7 @@ def retrieve_command(
     ]  # fmt: skip
     columns = [
         Column("retriever"),
-        *(Column(name, head, "score", drop=head == "MRR") for name, head in shown.items()),
+        *(Column(name, head, "score", drop=head == "MRR") for name, head in headings.items()),
         Column("p50_ms", "p50 ms", "number"),
         Column("p95_ms", "p95 ms", "number", drop=2),
         Column("index_s", "index s", "number", drop=3),
@@ -220,5 +220,5 @@ def retrieve_command(
     title = f"{dataset.name} {split} ({dataset.setting}): {len(gold)} questions{without}, "
     title += f"{len(dataset.corpus)} passages"
     key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
-    kept = f"{key} {ks[-1]}; rankings and index cards: {path}"
-    print_table(Table("retrievers", columns, rows, title, [kept]))
+    summary = f"{key} {ks[-1]}; rankings and index cards: {path}"
+    print_table(Table("retrievers", columns, rows, title, [summary]))

@@ -97,10 +97,10 @@ def _hops(text: str) -> tuple[int, ...]:
     from ragbench.errors import ConfigError
 
     try:
-        hops = tuple(int(part) for part in text.split(","))
+        hops = tuple(int(number) for number in text.split(","))
     except ValueError:
         hops = ()
-    if not hops or not all(1 <= each <= 4 for each in hops):
+    if not hops or not all(1 <= hop <= 4 for hop in hops):
         raise ConfigError(f"--hops {text!r}: give numbers from 1 to 4, such as 2,2,3")
     return hops
 
@@ -109,8 +109,8 @@ def _estimate(request: Any, passages: int) -> list[str]:
     """Returns the least and the most calls: every draft kept, and none until the last."""
     from ragbench.experiments.questions.writing import MOST_DRAFTS
 
-    each = [3 + 1 + (hops if hops > 1 else 0) for hops in request.hops]
-    mean = sum(each) / len(each)
+    calls = [3 + 1 + (hops if hops > 1 else 0) for hops in request.hops]
+    mean = sum(calls) / len(calls)
     least = round(mean * request.questions)
     return [
         f"{request.questions} questions over {passages} passages: {least} calls where every draft "

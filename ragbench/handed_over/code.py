@@ -31,26 +31,26 @@ class Names:
 @cache
 def names_of(code: CodeType) -> Names:
     """The names in `code`."""
-    found = Names()
+    collected = Names()
     todo = [code]
     while todo:
-        part = todo.pop()
-        found.all.update(part.co_names)
+        block = todo.pop()
+        collected.all.update(block.co_names)
         level: Any = 0
         before: Any = 0
-        for step in dis.get_instructions(part):
+        for step in dis.get_instructions(block):
             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                found.loaded.add(step.argval)
+                collected.loaded.add(step.argval)
             elif step.opname == "IMPORT_NAME":
-                found.imports.add((level if isinstance(level, int) else 0, step.argval))
+                collected.imports.add((level if isinstance(level, int) else 0, step.argval))
             level = before
             before = step.argval
-        for value in part.co_consts:
+        for value in block.co_consts:
             if isinstance(value, CodeType):
                 todo.append(value)
             elif isinstance(value, str):
-                found.texts.add(value)
-    return found
+                collected.texts.add(value)
+    return collected
 
 
 def environment_of(names: Names) -> dict[str, str]:
@@ -64,13 +64,13 @@ def environment_of(names: Names) -> dict[str, str]:
 def imported_modules(function: FunctionType, names: Names) -> list[str]:
     """Absolute names of the modules that `function` imports when it is called."""
     package = str(function.__globals__.get("__package__") or "")
-    found: list[str] = []
+    modules: list[str] = []
     for level, name in sorted(names.imports):
         try:
-            found.append(importlib.util.resolve_name("." * level + name, package or None))
+            modules.append(importlib.util.resolve_name("." * level + name, package or None))
         except (ImportError, ValueError):  # which the call itself will say
-            found.append(name)
-    return found
+            modules.append(name)
+    return modules
 
 
 def source_of(value: Any) -> str:

@@ -130,21 +130,21 @@ class _Reader:
         kind = type(value)
         if kind in _ATOMS:
             return _digest(kind.__name__, value if kind is bytes else repr(value))
-        known = self._known.get(id(value))
-        if known is not None:
-            return known
+        seen = self._known.get(id(value))
+        if seen is not None:
+            return seen
         self._known[id(value)] = _digest("again", str(len(self.found)))
         self.found.append(value)
         try:
-            found = self._object(value, place)
+            digest = self._object(value, place)
         except RecursionError:
-            found = self._unreadable(place, "it is nested too deeply")
+            digest = self._unreadable(place, "it is nested too deeply")
         except UnreadableError as error:
-            found = self._unreadable(place, str(error))
+            digest = self._unreadable(place, str(error))
         except Exception as error:  # whatever a stranger's object raises when it is looked at
-            found = self._unreadable(place, f"{type(error).__name__}: {message_of(error)}")
-        self._known[id(value)] = found
-        return found
+            digest = self._unreadable(place, f"{type(error).__name__}: {message_of(error)}")
+        self._known[id(value)] = digest
+        return digest
 
     def _unreadable(self, place: str, why: str) -> bytes:
         self.unread.append(f"{place} ({' '.join(why.split())[:120]})")
@@ -231,31 +231,31 @@ class _Reader:
         if owner is not None:
             name = f"{owner}: {function.__code__.co_qualname}"
             return self._all(f"function {name}", bound, place)
-        names = code.names_of(function.__code__)
+        code_names = code.names_of(function.__code__)
         space = function.__globals__
-        risky = sorted(names.all & code.UNREADABLE - space.keys())
-        if any(name in names.loaded or name == "import_module" for name in risky):
+        risky = sorted(code_names.all & code.UNREADABLE - space.keys())
+        if any(name in code_names.loaded or name == "import_module" for name in risky):
             raise UnreadableError(f"what its {risky[0]}() does stands in no code")
         state = hashlib.sha256(function.__qualname__.encode())
         state.update(code.source_of(function).encode("utf-8", "surrogatepass"))
         notes = vars(function).get("__annotations__", function.__annotations__)
-        for part in (function.__code__, function.__doc__, notes, *bound):
-            state.update(self.read(part, place))
-        for name in sorted(names.loaded & space.keys()):
+        for value in (function.__code__, function.__doc__, notes, *bound):
+            state.update(self.read(value, place))
+        for name in sorted(code_names.loaded & space.keys()):
             if not name.startswith("__"):
-                state.update(name.encode() + self._named(space[name], names.all, name, place))
-        for name in code.imported_modules(function, names):
-            state.update(name.encode() + self._imported(name, names.all, place))
-        state.update(self.read(code.environment_of(names), place))
+                state.update(name.encode() + self._named(space[name], code_names.all, name, place))
+        for name in code.imported_modules(function, code_names):
+            state.update(name.encode() + self._imported(name, code_names.all, place))
+        state.update(self.read(code.environment_of(code_names), place))
         return state.digest()
 
-    def _named(self, value: Any, names: set[str], name: str, place: str) -> bytes:
-        """A global called `name` of code that also has these `names`."""
+    def _named(self, value: Any, attributes: set[str], name: str, place: str) -> bytes:
+        """A global called `name` of code that also has these `attributes`."""
         if isinstance(value, types.ModuleType):
-            return self._module(value, frozenset(names), f"{place}: {name}")
+            return self._module(value, frozenset(attributes), f"{place}: {name}")
         return self.read(value, f"{place}: {name}")
 
-    def _imported(self, name: str, names: set[str], place: str) -> bytes:
+    def _imported(self, name: str, attributes: set[str], place: str) -> bytes:
         """A module that code imports when it is called."""
         if distribution_of_module(name) is not None:
             return _digest("module", str(distribution_of_module(name)))
@@ -264,30 +264,30 @@ class _Reader:
                 module = importlib.import_module(name)
         except Exception:  # an import that fails, fails when the code runs, and may be caught there
             return _digest("absent", name)
-        return self._module(module, frozenset(names), f"{place}: {name}")
+        return self._module(module, frozenset(attributes), f"{place}: {name}")
 
-    def _module(self, module: types.ModuleType, names: frozenset[str], place: str) -> bytes:
-        """Of an installed module its distribution; of the user's own its file and the `names`."""
+    def _module(self, module: types.ModuleType, attributes: frozenset[str], place: str) -> bytes:
+        """Of an installed module its distribution; of the user's own its file and `attributes`."""
         owner = distribution_of_module(module.__name__)
         if owner is not None:
             return _digest("module", owner, module.__name__)
-        key = (id(module), names)
+        key = (id(module), attributes)
         if key in self._modules:
             return _digest("module", "again", module.__name__)
         self._modules.add(key)
         file = getattr(module, "__file__", None)
         state = hashlib.sha256(code.content_of(file) if file else b"")
-        for name in sorted(names & vars(module).keys()):
+        for name in sorted(attributes & vars(module).keys()):
             if not name.startswith("__"):
-                found = self._named(vars(module)[name], set(names), name, place)
-                state.update(name.encode() + found)
+                digest = self._named(vars(module)[name], set(attributes), name, place)
+                state.update(name.encode() + digest)
         return state.digest()
 
     def _code(self, value: types.CodeType, place: str) -> bytes:
         state = hashlib.sha256(value.co_code + value.co_exceptiontable)
-        names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
-        for part in (*names, value.co_consts, value.co_flags, value.co_name):
-            state.update(self.read(part, place))
+        variables = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
+        for component in (*variables, value.co_consts, value.co_flags, value.co_name):
+            state.update(self.read(component, place))
         return state.digest()
 
     def _class(self, kind: type, place: str) -> bytes:
@@ -304,8 +304,8 @@ class _Reader:
             state.update(self.read(base, place))
         state.update(self.read(type(kind), place))
         for attribute in sorted(vars(kind)):
-            made = attribute.startswith("__pydantic_") and attribute != "__pydantic_fields__"
-            if attribute in _DERIVED or made:
+            generated = attribute.startswith("__pydantic_") and attribute != "__pydantic_fields__"
+            if attribute in _DERIVED or generated:
                 continue
             value = vars(kind)[attribute]
             state.update(attribute.encode() + self.read(value, f"{place}.{attribute}"))
@@ -323,30 +323,30 @@ class _Reader:
             return _digest("array", shape, value.tobytes())
         if _is_a(value, "torch", "Tensor"):
             return self._all("tensor", (str(value.dtype), value.detach().cpu().numpy()), place)
-        parts: list[Any] = [kind, _own_value(value)]
+        states: list[Any] = [kind, _own_value(value)]
         if _is_a(value, "dspy.clients.base_lm", "BaseLM"):
-            parts.append(_lm_state(value))
+            states.append(_lm_state(value))
         else:
             unread = _unread(value)
             own = _attributes(value)
-            parts.append({name: own[name] for name in sorted(own) if name not in unread})
-            parts.append(_further_state(value))
+            states.append({name: own[name] for name in sorted(own) if name not in unread})
+            states.append(_further_state(value))
         state = hashlib.sha256(b"instance")
-        for part in parts:
-            if type(part) is dict:
-                state.update(self._pairs("state", part.items(), place))
+        for component in states:
+            if type(component) is dict:
+                state.update(self._pairs("state", component.items(), place))
             else:
-                state.update(self.read(part, place))
+                state.update(self.read(component, place))
         return state.digest()
 
 
-def _digest(*parts: str | bytes) -> bytes:
+def _digest(*chunks: str | bytes) -> bytes:
     state = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, str):
-            content = part.encode("utf-8", "surrogatepass")
+    for chunk in chunks:
+        if isinstance(chunk, str):
+            content = chunk.encode("utf-8", "surrogatepass")
         else:
-            content = part
+            content = chunk
         state.update(str(len(content)).encode() + b":" + content)
     return state.digest()
 
@@ -371,11 +371,11 @@ def _unread(value: object) -> frozenset[str]:
 
 def _stands_there(kind: type) -> bool:
     """Whether the class is what its module has under its name, and not one made by a call."""
-    found: Any = builtins if kind.__module__ == "builtins" else sys.modules.get(kind.__module__)
+    owner: Any = builtins if kind.__module__ == "builtins" else sys.modules.get(kind.__module__)
     for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
+        owner = getattr(owner, name, None)
     # Classes of C code are not always where they say that they are, and hold no state.
-    return found is kind or not kind.__flags__ & _MADE_BY_PYTHON
+    return owner is kind or not kind.__flags__ & _MADE_BY_PYTHON
 
 
 #: Py_TPFLAGS_HEAPTYPE: the class was made at run time.
@@ -406,9 +406,9 @@ def _own_value(value: Any) -> Any:
 
 def _attributes(value: Any) -> dict[str, Any]:
     """What stands in its `__dict__` and its slots."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     with suppress(AttributeError):  # not by getattr: a proxy would give what it stands for
-        found |= object.__getattribute__(value, "__dict__")
+        attributes |= object.__getattribute__(value, "__dict__")
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
         for name in [slots] if isinstance(slots, str) else slots:
@@ -420,10 +420,10 @@ def _attributes(value: Any) -> dict[str, Any]:
             else:
                 slot = name
             try:
-                found[slot] = object.__getattribute__(value, slot)
+                attributes[slot] = object.__getattribute__(value, slot)
             except AttributeError:  # it was never set
                 continue
-    return found
+    return attributes
 
 
 def _lm_state(lm: Any) -> dict[str, Any]:
@@ -485,8 +485,8 @@ def _told(reduced: Any) -> Any:
     """What pickling an object gives, with its items as lists."""
     if isinstance(reduced, str):
         return reduced
-    parts = [*reduced]
-    for place, part in enumerate(parts):
-        if place in (3, 4) and part is not None:
-            parts[place] = [*part]
-    return parts
+    items = [*reduced]
+    for place, item in enumerate(items):
+        if place in (3, 4) and item is not None:
+            items[place] = [*item]
+    return items

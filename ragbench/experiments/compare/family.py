@@ -79,24 +79,24 @@ def make_family(
             scored by different judges.
     """
     kind = get_metric(metric)
-    first = arms[0][0]
-    questions = set(first.records)
+    base = arms[0][0]
+    questions = set(base.records)
     for arm in arms:
         for run in arm:
-            if run is not first:
-                questions &= set(shared_questions(first, run, common=common))
+            if run is not base:
+                questions &= set(shared_questions(base, run, common=common))
     qids = tuple(sorted(questions))
-    clusters = clusters_of(first.records.only(qids))
+    clusters = clusters_of(base.records.only(qids))
     means = []
     intervals = []
     for arm in arms:
         scores = _pooled(arm, metric, qids)
         if not scores:
             raise CompareError(f"{arm[0].folder} has no score of {metric} for a shared question")
-        names = [clusters[qid] for qid in scores] if clusters else None
+        groups = [clusters[qid] for qid in scores] if clusters else None
         values = list(scores.values())
         means.append(float(np.mean(values)))
-        intervals.append(mean_interval(values, kind.score_range, names))
+        intervals.append(mean_interval(values, kind.score_range, groups))
     places = [at for at in range(len(arms)) if at not in barred]
     best = _best(places, means, prefer, higher=kind.higher_is_better)
     method = Method(clusters=clusters, margin=margin)

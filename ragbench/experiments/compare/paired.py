@@ -93,11 +93,11 @@ def _partly_scored(
 
 def _have(metric: str, runs: Iterable[Evaluation], qids: Sequence[str]) -> bool:
     """Whether some question has `metric` in every one of `runs`."""
-    known = set(qids)
+    scored = set(qids)
     for run in runs:
         column = run.records.only(qids).column(get_metric(metric).score)
-        known &= {qid for qid, score in column.items() if score is not None}
-    return bool(known)
+        scored &= {qid for qid, score in column.items() if score is not None}
+    return bool(scored)
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
@@ -115,18 +115,18 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
             f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
         )
     sides = [run.records.only(qids).column(get_metric(metric).score) for run in runs]
-    known = {q: [s for side in sides if (s := side[q]) is not None] for q in qids}
-    whole = {}
-    for q, row in known.items():
+    rows = {q: [s for side in sides if (s := side[q]) is not None] for q in qids}
+    complete = {}
+    for q, row in rows.items():
         if len(row) == len(runs):
-            whole[q] = row
-    if all(all(run.records.only(whole).column(failed).values()) for run in runs):
+            complete[q] = row
+    if all(all(run.records.only(complete).column(failed).values()) for run in runs):
         raise CompareError(
             f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
             "attribution gives, else choose another metric"
         )
     n = len(a)
-    return {q: row[:n] for q, row in whole.items()}, {q: row[n:] for q, row in whole.items()}
+    return {q: row[:n] for q, row in complete.items()}, {q: row[n:] for q, row in complete.items()}
 
 
 def cost_difference(
@@ -155,14 +155,14 @@ def cost_difference(
             calls = records.column(MEASURES["calls"])
             ceilings.append(most_of_question(run.card, calls, amounts))
         sides.append(rows)
-    known = []
+    limits = []
     for ceiling in ceilings:
         if ceiling is not None:
-            known.append(ceiling)
-    ends = (0.0, max(known)) if known else None
+            limits.append(ceiling)
+    ends = (0.0, max(limits)) if limits else None
     method = Method(clusters=clusters or {})
     compared = compare_scores(*sides, higher_is_better=False, score_range=ends, method=method)
-    if len(known) < len(ceilings):
+    if len(limits) < len(ceilings):
         return replace(compared, interval=None, p=1.0)
     return compared
 
@@ -175,9 +175,9 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
         else:
             key = "digest"
         length = None if key == "name" else 16
-        theirs, ours = (getattr(run.card.data, key)[:length] for run in (a, b))
+        data_a, data_b = (getattr(run.card.data, key)[:length] for run in (a, b))
         raise CompareError(
-            f"the runs are over different data: {key} {theirs!r} and {ours!r}; run both on "
+            f"the runs are over different data: {key} {data_a!r} and {data_b!r}; run both on "
             "the same data set, corpus, setting and seed"
         )
     shared = []
@@ -265,10 +265,10 @@ class RunComparison:
         """
         for name, c in self.scores.items():
             if "by less than" not in c.verdict:
-                shown = c.verdict.partition(",")[0]
+                outcome = c.verdict.partition(",")[0]
             else:
-                shown = "no more"
-            if (shown == "worse") if gate == "worse" else (shown != "better"):
+                outcome = "no more"
+            if (outcome == "worse") if gate == "worse" else (outcome != "better"):
                 if c.interval:
                     ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
                 else:
@@ -317,7 +317,7 @@ def _compared(
     qids = sorted(shared or ())
     clusters = clusters_of(a[0].records.only(qids))
     method = replace(method, clusters=clusters)
-    known = EVIDENCE not in metrics and _have(EVIDENCE, (*a, *b), qids)
+    with_evidence = EVIDENCE not in metrics and _have(EVIDENCE, (*a, *b), qids)
     right_a = mostly_right(a, qids)
     right_b = mostly_right(b, qids)
     scores = {}
@@ -326,9 +326,9 @@ def _compared(
         # Repeats are nested in questions, unless they differ as wholes.
         level = any(_differs(arm, name, qids, clusters) for arm in (a, b))
         scores[name] = compare_arms(a, b, name, qids, replace(method, random_seeds=level))
-        found = _noise(a, b, name, qids, scores[name])
-        if found is not None:
-            noise[name] = found
+        noise_of_metric = _noise(a, b, name, qids, scores[name])
+        if noise_of_metric is not None:
+            noise[name] = noise_of_metric
     return RunComparison(
         a[0],
         b[0],
@@ -339,7 +339,7 @@ def _compared(
         },
         fixed=tuple(q for q in qids if q in right_b - right_a),
         broken=tuple(q for q in qids if q in right_a - right_b),
-        evidence=compare_arms(a, b, EVIDENCE, qids, method) if known else None,
+        evidence=compare_arms(a, b, EVIDENCE, qids, method) if with_evidence else None,
         arms=(a, b),
         noise=noise,
     )
@@ -360,19 +360,19 @@ def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], NDArr
 
 def _differs(arm: Arm, metric: str, qids: Sequence[str], clusters: Mapping[str, Hashable]) -> bool:
     scored, scores = matrix(arm, metric, qids)
-    names = [clusters[qid] for qid in scored] if clusters else None
-    return differ_as_wholes(scores, names)
+    groups = [clusters[qid] for qid in scored] if clusters else None
+    return differ_as_wholes(scores, groups)
 
 
 def _noise(a: Arm, b: Arm, metric: str, qids: Sequence[str], c: Comparison) -> Noise | None:
     """What repeats tell of a difference; None without any, and where no interval can be given."""
     before, after = columns(a, b, metric, qids)
-    left = np.array(list(before.values())).T
+    before_rows = np.array(list(before.values())).T
     right = np.array(list(after.values())).T
     if c.estimate is None:
         return None
-    parts = shares(left, right, c.estimate)
-    if parts is None:
+    split = shares(before_rows, right, c.estimate)
+    if split is None:
         return None
-    again = [spread_again(side) if len(side) > 1 else None for side in (left, right)]
-    return Noise(again[0], again[1], parts)
+    again = [spread_again(side) if len(side) > 1 else None for side in (before_rows, right)]
+    return Noise(again[0], again[1], split)

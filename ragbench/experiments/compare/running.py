@@ -71,9 +71,9 @@ def run_verdict(
 
 def _check(config: RunConfig, request: VerdictRequest) -> None:
     for name, least in (("seeds", 1), ("max_questions", 2)):
-        given = getattr(request, name)
-        if given is not None and given < least:
-            raise ConfigError(f"{name}={given} is not allowed; give {least} or more")
+        value = getattr(request, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{name}={value} is not allowed; give {least} or more")
     if config.split != "test":
         raise DataError(
             f"a verdict is on held-out questions; leave out --split {config.split}, "
@@ -84,12 +84,12 @@ def _check(config: RunConfig, request: VerdictRequest) -> None:
             raise ConfigError(f"{metric} has no bounds, which --until decided needs")
 
 
-def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:
+def _until_decided(arms: _Arms, start: int, most: int) -> Verdict:
     path = arms.folder / VERDICT
     arms.looks = looks_of(read_object(path)) if path.is_file() else []
     if arms.looks:
         arms.votes = arms.looks[0].votes
-    for limit in schedule(first, most):
+    for limit in schedule(start, most):
         verdict = arms.verdict(limit)
         metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
         votes = verdict.design.votes
@@ -122,8 +122,8 @@ class _Arms:
     def verdict(self, limit: int | None) -> Verdict:
         """The verdict on the first `limit` questions (None: all), kept in the folder."""
         request = self.request
-        first = self.settings.optimizer_seed
-        seeds = tuple(range(first, first + request.seeds))
+        first_seed = self.settings.optimizer_seed
+        seeds = tuple(range(first_seed, first_seed + request.seeds))
         zero_shot = self._run(ZERO_SHOT, limit)
         self._run(FORM, limit, form=True)
         compiled = []
@@ -150,8 +150,8 @@ class _Arms:
         return run
 
     def _program(self, seed: int) -> Path:
-        each = {"optimizer_seed": seed, "out": self.folder / f"program-{seed}"}
-        settings = self.settings.model_copy(update=each)
+        changes = {"optimizer_seed": seed, "out": self.folder / f"program-{seed}"}
+        settings = self.settings.model_copy(update=changes)
         return compile_program(
             self.config, settings, on_message=self.on_message, like=self.run_context,
             watch=self.watch,
@@ -179,8 +179,8 @@ def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> int:
 
     Within a tenth; 0 where one answer does, and never 2, which cannot change an answer.
     """
-    of = ("prompt_tokens", "completion_tokens")
-    before, after = (per_question(runs, *of) or 0.0 for runs in ([zero_shot], compiled))
+    measures = ("prompt_tokens", "completion_tokens")
+    before, after = (per_question(runs, *measures) or 0.0 for runs in ([zero_shot], compiled))
     ratio = after / before if before else 0.0
     if ratio <= 1 + _EQUAL:
         return 0
@@ -203,6 +203,6 @@ def estimate_verdict(
     if request.equal_cost:
         notes += ["without the votes at equal cost, which take as much as one compiled arm"]
     seeds = [compiling, zero_shot, form] * request.seeds
-    whole = in_all("in all", [zero_shot, form, *seeds], notes)
-    named = {f"arm {ZERO_SHOT}": zero_shot, f"arm {FORM}": form, "compile": compiling, "": whole}
-    return [line for name, part in named.items() for line in (name, *part.lines()) if line]
+    total = in_all("in all", [zero_shot, form, *seeds], notes)
+    named = {f"arm {ZERO_SHOT}": zero_shot, f"arm {FORM}": form, "compile": compiling, "": total}
+    return [line for name, estimate in named.items() for line in (name, *estimate.lines()) if line]

@@ -22,9 +22,9 @@ from ragbench.ranges import Range
 _LOSSES = ("cut_replies", "unreadable_replies")
 
 
-def per_question(runs: Sequence[Evaluation], *names: str) -> float | None:
+def per_question(runs: Sequence[Evaluation], *fields: str) -> float | None:
     """The mean of the sum of these totals of a summary; None where one is unknown."""
-    values = [[getattr(run.summary.as_if, name) for name in names] for run in runs]
+    values = [[getattr(run.summary.as_if, name) for name in fields] for run in runs]
     if not runs or any(None in row for row in values):
         return None
     return fmean(sum(row) / max(run.summary.n, 1) for run, row in zip(runs, values, strict=True))
@@ -76,9 +76,9 @@ class PayBack:
         low = self.saving.low
         high = self.saving.high
         if self.questions is not None:
-            first = math.ceil(self.once / high)
-            last = math.ceil(self.once / low)
-            return f"pays back after {self.questions:,} questions ({first:,} to {last:,})"
+            earliest = math.ceil(self.once / high)
+            latest = math.ceil(self.once / low)
+            return f"pays back after {self.questions:,} questions ({earliest:,} to {latest:,})"
         if high <= 0:
             return "never pays back: it takes no less per question"
         return f"not shown to pay back: it saves {low:,.3g} to {high:,.3g} a question"
@@ -105,22 +105,22 @@ def spending_of(
     qids = sorted(zero_shot.records)
     clusters = clusters_of(zero_shot.records)
 
-    def pay_back(measure: str, *names: str) -> PayBack:
-        once = [[cost[name] for name in names] for cost in costs]
-        of = cost_difference([zero_shot], compiled, qids, MEASURES[measure], clusters)
+    def pay_back(measure: str, *fields: str) -> PayBack:
+        once = [[cost[name] for name in fields] for cost in costs]
+        difference = cost_difference([zero_shot], compiled, qids, MEASURES[measure], clusters)
         return PayBack(
             None if any(None in row for row in once) else fmean(map(sum, once)),
-            per_question([zero_shot], *names),
-            per_question(compiled, *names),
-            saved(of),
+            per_question([zero_shot], *fields),
+            per_question(compiled, *fields),
+            saved(difference),
         )
 
     tokens = pay_back("tokens", "prompt_tokens", "completion_tokens")
-    known = tokens.before and tokens.after is not None
+    measured = tokens.before and tokens.after is not None
     return Spending(
         tokens=tokens,
         usd=pay_back("cost $", "cost_usd"),
-        ratio=(tokens.after or 0.0) / (tokens.before or 1.0) if known else None,
+        ratio=(tokens.after or 0.0) / (tokens.before or 1.0) if measured else None,
         calls=fmean(cost["calls"] for cost in costs),
     )
 
@@ -139,17 +139,17 @@ def index_cost(card: RunCard) -> IndexCost | None:
 
     None where there was neither.
     """
-    parts = []
-    for part in _embeddings(card.retriever):
-        if part["embedding_usd"] != 0:
-            parts.append(part)
+    embeddings = []
+    for embedding in _embeddings(card.retriever):
+        if embedding["embedding_usd"] != 0:
+            embeddings.append(embedding)
     calls = card.index.get("index_calls", 0)
     tokens = card.index.get("index_tokens", 0)
-    if not calls and not parts:
+    if not calls and not embeddings:
         return None
-    prices = [part["embedding_usd"] for part in parts]
+    prices = [embedding["embedding_usd"] for embedding in embeddings]
     prices += [card.index.get("index_usd")] if calls else []
-    tokens += sum(part.get("embedding_tokens", 0) for part in parts)
+    tokens += sum(embedding.get("embedding_tokens", 0) for embedding in embeddings)
     return IndexCost(calls, tokens, None if None in prices else sum(prices))
 
 
@@ -178,14 +178,14 @@ def index_lines(evaluation: Evaluation) -> list[str]:
     n = evaluation.summary.n
     if index is None or not n:
         return []
-    whole = whole_cost(evaluation)
-    usd, in_all = ("unknown" if x is None else f"{x:.4f}" for x in (index.usd, whole))
+    total = whole_cost(evaluation)
+    usd, in_all = ("unknown" if x is None else f"{x:.4f}" for x in (index.usd, total))
     facts = evaluation.card.index
-    took = []
-    for what, taken in (("calls", index.calls), ("tokens", index.tokens)):
-        bounds = facts.get(f"expected_{what}")
-        took.append(f"{taken:,} {what}" + (f" ({Range(*bounds)} expected)" if bounds else ""))
-    lines = [f"index: {', '.join(took)}, {usd} $; the {n} questions with it: {in_all} $"]
+    amounts = []
+    for unit, taken in (("calls", index.calls), ("tokens", index.tokens)):
+        bounds = facts.get(f"expected_{unit}")
+        amounts.append(f"{taken:,} {unit}" + (f" ({Range(*bounds)} expected)" if bounds else ""))
+    lines = [f"index: {', '.join(amounts)}, {usd} $; the {n} questions with it: {in_all} $"]
     losses = [(name, facts.get(name)) for name in _LOSSES]
     if lost := ", ".join(f"{name} {count}" for name, count in losses if count):
         lines.append(f"the index lost {lost}; the next run that makes it asks for them again")

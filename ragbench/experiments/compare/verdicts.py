@@ -131,20 +131,20 @@ def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
     if overall.startswith("equivalent"):
         return f"{who} changes nothing that matters"
     if not overall.startswith("better"):
-        said = f"{who} is not shown to help or to hurt"
+        sentence = f"{who} is not shown to help or to hurt"
         worse = verdicts.get((VOTES, COMPILED), "").startswith("worse")
-        return said + (f", and is worse than {_VOTES}" if worse else "")
+        return sentence + (f", and is worse than {_VOTES}" if worse else "")
     good = list[str]()
-    other = list[str]()
+    limits = list[str]()
     for (a, b), word in verdicts.items():
         better = word.startswith("better")
         worse = word.startswith("worse")
         if (a, b) == (FORM, COMPILED_FORM):
             if better:
-                said = "also"
+                sentence = "also"
             else:
-                said = "the reverse" if worse else "not shown to help"
-            clause = f"{said} where the answer's form is repaired"
+                sentence = "the reverse" if worse else "not shown to help"
+            clause = f"{sentence} where the answer's form is repaired"
         elif (a, b) == (VOTES, COMPILED):
             if better:
                 than = "more"
@@ -153,11 +153,11 @@ def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
             clause = f"{than} than {_VOTES}"
         else:
             continue
-        (good if better else other).append(clause)
-    parts = [" and ".join(good)] if good else []
-    parts += ["but " + " and ".join(other)] if other else []
+        (good if better else limits).append(clause)
+    clauses = [" and ".join(good)] if good else []
+    clauses += ["but " + " and ".join(limits)] if limits else []
     helps = f"usually helps ({seeds})" if seeds else "helps"
-    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(parts)}"
+    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(clauses)}"
 
 
 _VOTES = "votes for as many tokens or more"
@@ -228,8 +228,8 @@ class Verdict:
         before, after = paired.columns(*arms, metric, sorted(arms[0][0].records))
         scores = np.array([after[qid] for qid in after]).T
         clusters = clusters_of(arms[0][0].records)
-        names = [clusters[qid] for qid in after] if clusters else None
-        if p_seeds_alike(scores, names) > ALPHA:
+        groups = [clusters[qid] for qid in after] if clusters else None
+        if p_seeds_alike(scores, groups) > ALPHA:
             return ""
         gains = scores.mean(axis=1) - np.mean([before[qid] for qid in after])
         alike = sum((gain > 0) == (gains.mean() > 0) and gain != 0 for gain in gains)
@@ -251,17 +251,18 @@ class Verdict:
         before, after = paired.columns(self.arms[ZERO_SHOT], self.arms[COMPILED], metric.name, qids)
         differences = np.array([np.mean(after[qid]) - np.mean(before[qid]) for qid in before])
         clusters = clusters_of(self.arms[ZERO_SHOT][0].records)
-        names = [clusters[qid] for qid in before] if clusters else None
+        groups = [clusters[qid] for qid in before] if clusters else None
         low, high = metric.score_range or (0.0, 1.0)
         looks = schedule(self.looks[0].questions, self.looks[-1].most)
-        return price_of_looking(differences, high - low, looks, names)
+        return price_of_looking(differences, high - low, looks, groups)
 
     def matched(self) -> float | None:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
-        of = ("prompt_tokens", "completion_tokens")
-        mine, its = (per_question(self.arms.get(arm, ()), *of) for arm in (VOTES, COMPILED))
-        if mine is not None and its:
-            return mine / its
+        fields = ("prompt_tokens", "completion_tokens")
+        votes = per_question(self.arms.get(VOTES, ()), *fields)
+        compiled = per_question(self.arms.get(COMPILED, ()), *fields)
+        if votes is not None and compiled:
+            return votes / compiled
         return None
 
     def keep(self) -> None:
@@ -306,9 +307,9 @@ def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
     return assemble(folder, design, looks, reopen)
 
 
-def schedule(first: int, most: int) -> list[int]:
-    """The number of questions at each look: `first`, then half as many more each time."""
-    looks = [min(first, most)]
+def schedule(start: int, most: int) -> list[int]:
+    """The number of questions at each look: `start`, then half as many more each time."""
+    looks = [min(start, most)]
     while looks[-1] < most:
         looks.append(min(most, math.ceil(looks[-1] * _GROWTH)))
     return looks
@@ -328,7 +329,9 @@ def assemble(
 
     CompareError where the arms are over different questions, RunError where one is missing.
     """
-    arms = {name: [reopen(folder / f) for f in names] for name, names in design.folders().items()}
+    arms: dict[str, list[Evaluation]] = {}
+    for arm, names_of_runs in design.folders().items():
+        arms[arm] = [reopen(folder / name) for name in names_of_runs]
     for runs in arms.values():
         for run in runs:
             paired.read_for(run, design.metrics)
@@ -365,9 +368,9 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
         for run in runs:
             paired.shared_questions(base, run)
     questions = base.records.column(paired.question)
-    asked = [dspy.Example(qid=qid, question=text) for qid, text in questions.items()]
+    examples = [dspy.Example(qid=qid, question=text) for qid, text in questions.items()]
     for number, sidecar in enumerate(sidecars):
-        assert_held_out(sidecar.data, asked, dataset=base.card.data.name)
+        assert_held_out(sidecar.data, examples, dataset=base.card.data.name)
         for name in (COMPILED, COMPILED_FORM):
             for run in arms.get(name, ())[number : number + 1]:
                 if run.card.compiled != sidecar.program_sha256:
@@ -379,9 +382,9 @@ def _contrasts(
 ) -> dict[Pair, dict[str, Comparison]]:
     pairs = design.contrasts()
     metrics = design.metrics
-    found = []
+    comparisons = []
     for a, b in pairs:
         for m in metrics:
-            found.append(paired.compare_arms(arms[a], arms[b], m, qids, method))
-    family = iter(correct(found))
+            comparisons.append(paired.compare_arms(arms[a], arms[b], m, qids, method))
+    family = iter(correct(comparisons))
     return {pair: {metric: next(family) for metric in metrics} for pair in pairs}

@@ -51,15 +51,15 @@ FOR_MACHINES = (
 def comparison_report(results: Sequence[RunComparison]) -> Report:
     """What is shown of each run against the first; then scores and costs."""
     base = results[0].a
-    first, *others = label_arms([results[0].arms[0], *(result.arms[1] for result in results)])
-    named = list(zip(others, results, strict=True))
+    label_a, *labels = label_arms([results[0].arms[0], *(result.arms[1] for result in results)])
+    named = list(zip(labels, results, strict=True))
     for name, result in named:
-        shown = []
+        gains = []
         for metric, c in result.scores.items():
-            shown.append(f"{metric} {gain_words(c)} {c.verdict.partition(' (')[0]}")
+            gains.append(f"{metric} {gain_words(c)} {c.verdict.partition(' (')[0]}")
         n = max(c.n for c in result.scores.values())
-        yield f"{name} against {first}: {'; '.join(shown)} ({n} questions)"
-    yield f"A: {first}, {results[0].places[0]}"
+        yield f"{name} against {label_a}: {'; '.join(gains)} ({n} questions)"
+    yield f"A: {label_a}, {results[0].places[0]}"
     for name, result in named:
         yield f"B: {name}, {result.places[1]}"
         yield from (f"  {metric}: {sentence(c)}" for metric, c in result.scores.items())
@@ -250,8 +250,8 @@ def verdict_report(verdict: Verdict) -> Report:
         for (a, b), by_metric in verdict.contrasts.items()
         for metric, c in by_metric.items()
     ]
-    first = (Column("contrast", "contrast (B - A)"), Column("metric"))
-    yield Table("contrasts", (*first, *COMPARED, *FOR_MACHINES), rows)
+    identifying = (Column("contrast", "contrast (B - A)"), Column("metric"))
+    yield Table("contrasts", (*identifying, *COMPARED, *FOR_MACHINES), rows)
     every = []
     for by_metric in verdict.contrasts.values():
         for c in by_metric.values():
@@ -326,7 +326,7 @@ def gain_words(c: Comparison) -> str:
 def control_lines(verdict: Verdict, metric: str) -> list[str]:
     """Whether it is more than the answer's form, and more than tokens; and what the seeds gave."""
     lines = []
-    for pair, good, other in (
+    for pair, good, otherwise in (
         ((FORM, COMPILED_FORM), "not only the form", "with the form repaired"),
         ((VOTES, COMPILED), "not only more tokens", "against votes for as many tokens"),
     ):
@@ -335,7 +335,7 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
             if c.verdict.startswith("better"):
                 words = good
             else:
-                words = f"{other}: {c.verdict}"
+                words = f"{otherwise}: {c.verdict}"
             lines.append(f"{words}, {gain_words(c)} against {pair[0]}")
     runs = verdict.arms[COMPILED]
     means = " ".join(_shown_mean(run, metric) for run in runs)
@@ -379,8 +379,10 @@ def summary_lines(verdict: Verdict) -> list[str]:
             lines.append(f"  {b} (B) against {a}: {sentence(by_metric[metric])}")
     failed = {name: sum(run.summary.failed for run in runs) for name, runs in verdict.arms.items()}
     if any(failed.values()):
-        shown = ", ".join(f"{name} {n}" for name, n in failed.items())
-        lines.append(f"failures, scored as the worst and asked again by the same command: {shown}")
+        counted = ", ".join(f"{name} {n}" for name, n in failed.items())
+        lines.append(
+            f"failures, scored as the worst and asked again by the same command: {counted}"
+        )
     if ratio := verdict.matched():
         off = "" if abs(ratio - 1) <= 0.1 else ": more than 10 % off"
         lines.append(f"votes took {ratio:.2f} times what compiled took{off}")
@@ -421,12 +423,12 @@ def arms_table(verdict: Verdict) -> Table:
 def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
     """The row of an arm; every arm is in some contrast, which knows its means."""
     runs = verdict.arms[name]
-    pair, by_metric = next(each for each in verdict.contrasts.items() if name in each[0])
+    pair, by_metric = next(entry for entry in verdict.contrasts.items() if name in entry[0])
     row: dict[str, Any] = {}
     for metric, c in by_metric.items():
         mean, ends = (c.mean_a, c.interval_a) if pair[0] == name else (c.mean_b, c.interval_b)
         row |= with_interval(metric, mean, ends)
-    known = [share for run in runs if (share := _mean(run, EVIDENCE)) is not None]
+    shares = [share for run in runs if (share := _mean(run, EVIDENCE)) is not None]
     if name.startswith("votes"):
         votes = f" ({runs[0].folder.name.rpartition('-')[2]})"
     else:
@@ -436,7 +438,7 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
         "arm": name + votes,
         "runs": len(runs),
         "n": runs[0].summary.n,
-        EVIDENCE: fmean(known) if len(known) == len(runs) else None,
+        EVIDENCE: fmean(shares) if len(shares) == len(runs) else None,
         "failed": sum(run.summary.failed for run in runs),
         "calls": per_question(runs, "calls"),
         "tokens": per_question(runs, "prompt_tokens", "completion_tokens"),
@@ -465,20 +467,21 @@ def looks_in_words(
             f"look {number}, {look.questions} questions: compiled - zero-shot {look.metric} "
             f"{look.difference:+.3f}, p {look.p:.3f}, {state}"
         )
-    last = looks[-1]
-    of = f"{last.questions} of at most {last.most} questions"
-    left = last.most - last.questions
-    if last.decided:
-        ended = f"decided after {of}"
+    final = looks[-1]
+    progress = f"{final.questions} of at most {final.most} questions"
+    remaining = final.most - final.questions
+    if final.decided:
+        ended = f"decided after {progress}"
     else:
-        ended = f"not decided after {of}"
-    if last.decided and left:
-        cost = "" if usd is None else f" and ${usd * left:,.4f}"
-        ended = f"decided after {of}, which saved about {tokens * left:,.0f} tokens{cost}"
+        ended = f"not decided after {progress}"
+    if final.decided and remaining:
+        cost = "" if usd is None else f" and ${usd * remaining:,.4f}"
+        saved = f"{tokens * remaining:,.0f} tokens{cost}"
+        ended = f"decided after {progress}, which saved about {saved}"
     lines.append(ended)
     if price is not None:
         lines.append(
             "looking again has its price: a difference as seen here is shown in "
-            f"{price.by_looks:.0%} of such sets, by one look at {last.most} in {price.by_one:.0%}"
+            f"{price.by_looks:.0%} of such sets, by one look at {final.most} in {price.by_one:.0%}"
         )
     return lines

@@ -30,15 +30,15 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     """
     cards = [evaluation.card for evaluation in evaluations]
     settings = list(map(settings_of, cards))
-    names = list(map(name_of_system, cards))
+    systems = list(map(name_of_system, cards))
     usual = {key: usual_value(settings, key) for key in _ALWAYS}
     aliases = lm_aliases(cards)
     labels = []
-    for card, own, name in zip(cards, settings, names, strict=True):
+    for card, own, name in zip(cards, settings, systems, strict=True):
         alike = []
-        for other, called in zip(settings, names, strict=True):
+        for peer, called in zip(settings, systems, strict=True):
             if called == name:
-                alike.append(other)
+                alike.append(peer)
         words = []
         for key in _differing(own, alike, usual):
             value = aliases[own[key]] if key == "LM" else own[key]
@@ -55,7 +55,7 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
 
 def usual_value(settings: Sequence[Mapping[str, Any]], key: str) -> Any:
     """The value of `key` that more than half of the runs have; None where there is none."""
-    counts = Counter(str(each[key]) for each in settings if key in each)
+    counts = Counter(str(row[key]) for row in settings if key in row)
     for value, n in counts.most_common(1):
         if 2 * n > len(settings):
             return value
@@ -79,7 +79,7 @@ def _differing(
         if key in usual:
             named = str(value) != usual[key]
         else:
-            named = any(value != other.get(key) for other in alike)
+            named = any(value != peer.get(key) for peer in alike)
         if named:
             keys.append(key)
     if "retriever" in keys:  # another one has other settings
@@ -98,12 +98,12 @@ def _setting(card: RunCard, key: str, value: Any) -> str:
         if key in _BARE:
             return str(value)
         return f"{key}={value}"
-    given = (card.config or {}).get(key)
-    if not isinstance(given, str):
+    path = (card.config or {}).get(key)
+    if not isinstance(path, str):
         return ""
     if key != "compiled":
-        return f"{key}={Path(given).name}"
-    return Path(given).name  # what a card names is never opened: it may be anywhere
+        return f"{key}={Path(path).name}"
+    return Path(path).name  # what a card names is never opened: it may be anywhere
 
 
 def name_of_system(card: RunCard) -> str:
@@ -139,9 +139,9 @@ def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
     kinds = {card.data.setting for card in cards}
     if len(kinds) == 1:
         words += filter(None, kinds)
-    parts = [", ".join(words)]
+    facts = [", ".join(words)]
     for key in _ALWAYS:
         value = usual_value(settings, key)
         if value not in (None, "", "None"):
-            parts.append(aliases.get(value, value) if key == "LM" else value)
-    return " · ".join(parts)
+            facts.append(aliases.get(value, value) if key == "LM" else value)
+    return " · ".join(facts)

@@ -62,20 +62,20 @@ def paper_table(
 
 
 def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, float | None]:
-    first = runs[0]
-    if any(set(run.records) != set(first.records) for run in runs):
+    base = runs[0]
+    if any(set(run.records) != set(base.records) for run in runs):
         folders = ", ".join(str(run.folder) for run in runs)
         raise RunError(f"{folders} are one cell of the table, over different questions")
     kind = get_metric(metric)
     sides = [run.records.column(kind.score) for run in runs]
     scores = {}
-    for qid in sorted(first.records):
-        known = [score for side in sides if (score := side[qid]) is not None]
-        if known:
-            scores[qid] = fmean(known)
+    for qid in sorted(base.records):
+        values_of_question = [score for side in sides if (score := side[qid]) is not None]
+        if values_of_question:
+            scores[qid] = fmean(values_of_question)
     if not scores:
         return with_interval(name, None, None)
-    of_question = clusters_of(first.records)
+    of_question = clusters_of(base.records)
     if of_question:
         clusters = [of_question[qid] for qid in scores]
     else:

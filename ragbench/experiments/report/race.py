@@ -19,14 +19,14 @@ _COLUMNS = (
 def race_table(choice: Choice) -> Table:
     """Returns a row for each program: those that are in first, then the last to leave."""
     outcomes = {}
-    for name, left, winner in choice.exits:
-        if left.reason == "beaten":
+    for name, exit, winner in choice.exits:
+        if exit.reason == "beaten":
             against = f", {winner} is better"
         else:
             against = ""
-        if left.reason == "not worth it":
+        if exit.reason == "not worth it":
             against = f" beside {winner}"
-        outcomes[name] = f"out at {left.questions}: {left.reason}{against}"
+        outcomes[name] = f"out at {exit.questions}: {exit.reason}{against}"
     rows = []
     for place, runner in enumerate(choice.runners):
         outcome = outcomes.get(runner.name, "still in")

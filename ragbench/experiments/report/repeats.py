@@ -54,10 +54,10 @@ def pooled_table(arms: Sequence[Arm], labels: Sequence[str]) -> Table:
     rows = []
     notes = [LEGEND]
     for label, arm in zip(labels, arms, strict=True):
-        row, whole = _row(arm)
+        row, warning = _row(arm)
         rows.append({"program": label, **row})
-        if whole:
-            notes.append(f"{label}: {whole}")
+        if warning:
+            notes.append(f"{label}: {warning}")
     return Table("repeats", _COLUMNS, rows, notes=notes)
 
 
@@ -70,8 +70,8 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
     for name in HEADLINE:
         metric = get_metric(name)
         scored, scores = matrix(arm, name, qids)
-        names = [clusters[qid] for qid in scored] if clusters else None
-        level = differ_as_wholes(scores, names)
+        groups = [clusters[qid] for qid in scored] if clusters else None
+        level = differ_as_wholes(scores, groups)
         method = Method(clusters=clusters, random_seeds=level)
         c = compare_arms(arm, arm, name, qids, method)
         row |= with_interval(name, c.mean_b, c.interval_b)
@@ -79,10 +79,10 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
             means = ", ".join(f"{mean:.3f}" for mean in scores.mean(axis=1))
             warning = f"repeats differ by more than chance ({name} {means}): were all asked alike?"
         if name == "em":
-            of = repeated(scores, metric.score_range, clusters=names)
-            row |= with_interval("always", of.always, of.always_interval)
-            row |= with_interval("ever", of.ever, of.ever_interval)
-            row["noise"] = of.noise if len(arm) > 1 else None
+            pooled = repeated(scores, metric.score_range, clusters=groups)
+            row |= with_interval("always", pooled.always, pooled.always_interval)
+            row |= with_interval("ever", pooled.ever, pooled.ever_interval)
+            row["noise"] = pooled.noise if len(arm) > 1 else None
     row |= {
         "failed": sum(run.summary.failed for run in arm),
         "calls": per_question(arm, "calls"),
@@ -102,13 +102,13 @@ def _words(noise: Noise) -> str:
     for name, again in (("A", noise.a), ("B", noise.b)):
         if again is not None:
             sides.append(f"{name} differs from itself, asked once more, by up to {again:.3f}")
-    parts = noise.shares
-    if parts.pays_more == "questions":
+    split = noise.shares
+    if split.pays_more == "questions":
         pays = "more questions pay more than more repeats"
     else:
         pays = "more repeats pay as much as more questions"
     return (
-        f"{'; '.join(sides)}; repeats make {parts.of_repeats:.0%} of the variance of B - A: {pays} "
-        f"(±{parts.half:.3f} now, ±{parts.twice_questions:.3f} with twice the questions, "
-        f"±{parts.twice_repeats:.3f} with twice the repeats)"
+        f"{'; '.join(sides)}; repeats make {split.of_repeats:.0%} of the variance of B - A: {pays} "
+        f"(±{split.half:.3f} now, ±{split.twice_questions:.3f} with twice the questions, "
+        f"±{split.twice_repeats:.3f} with twice the repeats)"
     )

@@ -26,11 +26,11 @@ LEVELS = ("retrieval", "reading", "control", "data")
 
 def scores_report(runs: Sequence[Scored]) -> Report:
     """The table of all `runs`, and what it does not show."""
-    names = [f"{name_of_system(r.card)} on {r.card.data.name}, {r.card.model}" for r in runs]
-    for name, run in zip(names, runs, strict=True):
+    labels = [f"{name_of_system(r.card)} on {r.card.data.name}, {r.card.model}" for r in runs]
+    for name, run in zip(labels, runs, strict=True):
         yield f"{name}: {run.folder}"
     yield metric_table(runs)
-    for name, run in zip(names, runs, strict=True):
+    for name, run in zip(labels, runs, strict=True):
         prefix = f"{name}: " if len(runs) > 1 else ""
         yield from (prefix + line for line in notes(run))
 
@@ -38,23 +38,23 @@ def scores_report(runs: Sequence[Scored]) -> Report:
 def metric_table(runs: Sequence[Scored]) -> Table:
     """A row per metric, a column per run; n where not every question has the score."""
     folders = [run.folder.name for run in runs]
-    names = [f"{n} {i}" if folders.count(n) > 1 else n for i, n in enumerate(folders, start=1)]
-    names = names if len(runs) > 1 else ["mean"]
+    labels = [f"{n} {i}" if folders.count(n) > 1 else n for i, n in enumerate(folders, start=1)]
+    labels = labels if len(runs) > 1 else ["mean"]
     scores = [run.summary["scores"] for run in runs]
     rows = []
     for words, key in (("questions", "n"), ("failed", "n_failed")):
         rows.append(
-            {"metric": words} | dict(zip(names, (r.summary[key] for r in runs), strict=True))
+            {"metric": words} | dict(zip(labels, (r.summary[key] for r in runs), strict=True))
         )
     for metric in dict.fromkeys(metric for by_metric in scores for metric in by_metric):
         row: dict[str, Any] = {"metric": metric}
-        for name, by_metric in zip(names, scores, strict=True):
+        for name, by_metric in zip(labels, scores, strict=True):
             score = by_metric.get(metric, {})
             row |= with_interval(name, score.get("mean"), score.get("interval"))
             row[f"{name}_n"] = score.get("n")
         rows.append(row)
     columns = [Column("metric")]
-    for name, run in zip(names, runs, strict=True):
+    for name, run in zip(labels, runs, strict=True):
         columns.append(Column(name, kind="mean", interval=True))
         if any(score["n"] != run.summary["n"] for score in run.summary["scores"].values()):
             columns.append(Column(f"{name}_n", f"n of {name}" if len(runs) > 1 else "n", "count"))
@@ -70,8 +70,8 @@ def notes(run: Scored) -> list[str]:
         if kinds:
             counts = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
             lines.append(f"{words}: {counts} of {summary['n']}")
-    for name, found in summary["judges"].items():
-        lines += describe(name, found)
+    for name, judge in summary["judges"].items():
+        lines += describe(name, judge)
     if "protocol" in summary:
         lines += protocol_lines(summary["protocol"])
     return [*lines, *unread_lines(run.damaged)]
@@ -135,9 +135,9 @@ def errors_report(runs: Sequence[Errors], *, show: int = 0, cause: str | None = 
 
     `cause` is a level (`reading`) or a level and a kind (`reading/partial`).
     """
-    names = {name for run in runs for _, c in run.wrong for name in (c.level, c.name)}
-    if cause is not None and cause not in names:
-        raise UnknownNameError("cause", cause, names)
+    causes = {name for run in runs for _, c in run.wrong for name in (c.level, c.name)}
+    if cause is not None and cause not in causes:
+        raise UnknownNameError("cause", cause, causes)
     for run in runs:
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
         yield from (prefix + line for line in (_who_says(run), *run.notes))
@@ -168,24 +168,24 @@ def _who_says(run: Errors) -> str:
     causes = [cause for _, cause in run.wrong]
     if run.asked is None:
         weak = sum(cause.name in UNDECIDED or cause.kind == "undecided" for cause in causes)
-        more = f"; {weak} of them see only that strings differ, --judge LM asks a model"
+        hint = f"; {weak} of them see only that strings differ, --judge LM asks a model"
         line = "causes are determined by rules from the record alone (docs/metrics.md)"
-        return line + (more if weak else "")
+        return line + (hint if weak else "")
     by_rules = sum(cause.by != "model" for cause in causes)
     decided = sum(cause.by == "model" and cause.kind != "undecided" for cause in causes)
     return f"{by_rules} causes by rules, {decided} by {run.asked['model']}; {spending(run.asked)}"
 
 
-def _example_lines(run: Errors, show: int, wanted: str | None) -> list[str]:
+def _example_lines(run: Errors, show: int, cause_shown: str | None) -> list[str]:
     """The first `show` examples of each cause, by qid."""
     by_cause: dict[str, list[tuple[Record, Cause]]] = {}
     for record, cause in run.wrong:
-        if wanted in (None, cause.name, cause.level):
+        if cause_shown in (None, cause.name, cause.level):
             by_cause.setdefault(cause.name, []).append((record, cause))
     lines: list[str] = []
-    for name, some in sorted(by_cause.items()) if show else ():
-        lines.append(f"{name}: {len(some)} in {run.folder}")
-        for record, cause in some[:show]:
+    for name, cases in sorted(by_cause.items()) if show else ():
+        lines.append(f"{name}: {len(cases)} in {run.folder}")
+        for record, cause in cases[:show]:
             hop = f"; hop {cause.hop}" if cause.hop else ""
             if record.answer is None:
                 answer = "none"

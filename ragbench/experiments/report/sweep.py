@@ -46,7 +46,7 @@ def sweep_report(swept: Swept) -> Report:
             ran[o.cell.label] = o.run
     if ran:
         titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
-        yield ", ".join(part[0] for part in titles if len(set(part)) == 1)
+        yield ", ".join(words[0] for words in titles if len(set(words)) == 1)
         yield replace(run_table(list(ran.values()), list(ran)), name="cells")
     yield from _pooled(swept)
     for outcome in swept.outcomes:
@@ -67,10 +67,10 @@ def sweep_report(swept: Swept) -> Report:
         yield f"stopped by {swept.stopped_by}; {line}"
     else:
         if done == len(swept.outcomes):
-            more = ""
+            hint = ""
         else:
-            more = "; the same command tries the others again"
-        yield line + more
+            hint = "; the same command tries the others again"
+        yield line + hint
 
 
 def _pooled(swept: Swept) -> Report:
@@ -92,15 +92,15 @@ def estimate_report(sweep: Sweep) -> Report:
     runs = list[Estimate]()
     compiles: list[Estimate] = []
     programs: set[Path] = set()
-    for number, (cell, run_context, made) in enumerate(checked(sweep), start=1):
+    for number, (cell, run_context, error) in enumerate(checked(sweep), start=1):
         lines = []
-        if made and made.folder not in programs and not (made.folder / SIDECAR).is_file():
-            programs.add(made.folder)
-            compiles.append(estimate_compile(made))
+        if error and error.folder not in programs and not (error.folder / SIDECAR).is_file():
+            programs.add(error.folder)
+            compiles.append(estimate_compile(error))
             lines = compiles[-1].lines()
         runs.append(estimate_run(run_context))
         lines += runs[-1].lines()
-        if made:
+        if error:
             lines.append("  not including demonstrations that compiling may add to the prompts")
         yield f"[{number}/{len(sweep.cells)}] {cell.label}"
         for line in lines:
@@ -123,8 +123,8 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Table:
                 }
             )
     verdict = replace(FOR_MACHINES[0], for_machines=False)
-    first = (Column("cell"), Column("baseline", "against", drop=1), Column("metric"))
-    return Table("contrasts", (*first, *COMPARED, verdict, *FOR_MACHINES[1:]), rows)
+    identifying = (Column("cell"), Column("baseline", "against", drop=1), Column("metric"))
+    return Table("contrasts", (*identifying, *COMPARED, verdict, *FOR_MACHINES[1:]), rows)
 
 
 def programs_report(folder: Path) -> Report:
@@ -181,21 +181,21 @@ def validated(card: Sidecar) -> dict[str, Any]:
 
 def tuned_report(tuned: Tuned) -> Report:
     """The front, with the knobs as they were given below it."""
-    names = list(tuned.default.values)
+    knobs = list(tuned.default.values)
     rows = []
     for point in (*tuned.front, tuned.default):
-        mine = point is not tuned.default
-        shown = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in point.knobs.items()}
-        row = {"point": f"front/{point.folder.name}" if mine else "as given", "n": point.n,
-               "failed": point.failed, "knobs": ", ".join(f"{k}={v}" for k, v in shown.items()),
-               **(validated(read_sidecar(point.folder)) if mine else {})}  # fmt: skip
+        tried = point is not tuned.default
+        values = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in point.knobs.items()}
+        row = {"point": f"front/{point.folder.name}" if tried else "as given", "n": point.n,
+               "failed": point.failed, "knobs": ", ".join(f"{k}={v}" for k, v in values.items()),
+               **(validated(read_sidecar(point.folder)) if tried else {})}  # fmt: skip
         for name, value in point.values.items():
             row |= with_interval(name, value, point.interval(name))
         rows.append(row)
     columns = [
         Column("point", "program"),
-        *(Column(name, kind="number", interval=True) for name in names),
-        Column("difference", f"{names[0]}, difference", "gain", interval=True, drop=2),
+        *(Column(name, kind="number", interval=True) for name in knobs),
+        Column("difference", f"{knobs[0]}, difference", "gain", interval=True, drop=2),
         Column("n", kind="count", drop=4),
         Column("failed", kind="count", drop=5),
         Column("knobs", drop=1),
@@ -205,7 +205,7 @@ def tuned_report(tuned: Tuned) -> Report:
     yield f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective"
     if best := tuned.best:
         yield (
-            f"the best {names[0]} of {best.candidates} looks like {best.seen:.4g}; without the "
+            f"the best {knobs[0]} of {best.candidates} looks like {best.seen:.4g}; without the "
             f"luck of being chosen: {best.corrected:.4g}, 95 % interval "
             f"[{best.interval.low:.4g}, {best.interval.high:.4g}]"
         )

@@ -108,16 +108,16 @@ class Column:
             if cut:
                 return f"{text[: self.most - 3]}..."
             return text
-        shown = _SHOWN[self.kind]
+        render = _SHOWN[self.kind]
         low, high = (row.get(name) for name in ends_of(self.name))
         if narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1:
-            short = _without_zero(shown(value))
+            short = _without_zero(render(value))
             if not self.interval or low is None or high is None:
                 return short
             return f"{short}{_TIED}[{_two_decimals(low)},{_two_decimals(high)}]"
         if not self.interval or low is None or high is None:
-            return shown(value)
-        return f"{shown(value)} [{shown(low)},{_TIED}{shown(high)}]"
+            return render(value)
+        return f"{render(value)} [{render(low)},{_TIED}{render(high)}]"
 
 
 @dataclass(frozen=True)
@@ -283,23 +283,25 @@ def _fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
 
 
 def _aligned(
-    cells: Sequence[Sequence[str]], widths: Sequence[int], left: Sequence[bool]
+    cells: Sequence[Sequence[str]], widths: Sequence[int], flush_left: Sequence[bool]
 ) -> list[str]:
     lines = []
     for number, row in enumerate(cells):
-        parts = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
-        for at in range(max(map(len, parts))):
-            shown = [part[at] if at < len(part) else "" for part in parts]
-            lines.append(_padded(shown, widths, left).replace(_TIED, " "))
+        wrapped_cells = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for at in range(max(map(len, wrapped_cells))):
+            texts = []
+            for cell_lines in wrapped_cells:
+                texts.append(cell_lines[at] if at < len(cell_lines) else "")
+            lines.append(_padded(texts, widths, flush_left).replace(_TIED, " "))
         if number == 0:
             lines.append(_rule(widths))
     return lines
 
 
-def _padded(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+def _padded(row: Sequence[str], widths: Sequence[int], flush_left: Sequence[bool]) -> str:
     cells = (
         f"{text:<{width}}" if words else f"{text:>{width}}"
-        for text, width, words in zip(row, widths, left, strict=True)
+        for text, width, words in zip(row, widths, flush_left, strict=True)
     )
     return f"| {' | '.join(cells)} |"
 
@@ -314,9 +316,9 @@ def _blocks(table: Table, room: int) -> str:
     lines: list[str] = []
     for row in table.rows:
         for column in table.columns:
-            first, *more = wrapped(column.cell(row), max(1, room - width - 2))
-            lines.append(f"{column.heading:<{width}}  {first}".replace(_TIED, " "))
-            lines += [f"{'':<{width}}  {line}".replace(_TIED, " ") for line in more]
+            head, *tail = wrapped(column.cell(row), max(1, room - width - 2))
+            lines.append(f"{column.heading:<{width}}  {head}".replace(_TIED, " "))
+            lines += [f"{'':<{width}}  {line}".replace(_TIED, " ") for line in tail]
         lines.append("")
     return "\n".join(lines)
 
@@ -335,8 +337,8 @@ def _markdown(table: Table) -> str:
     escaped = str.maketrans({"|": r"\|", _TIED: " "})
     cells = [[c.translate(escaped) for c in row] for row in _cells(table, table.columns)]
     widths = [min(max(map(len, column)), _MOST_PADDING) for column in zip(*cells, strict=True)]
-    left = [column.kind == "text" for column in table.columns]
-    head, *lines = (_padded(row, widths, left) for row in cells)
+    flush_left = [column.kind == "text" for column in table.columns]
+    head, *lines = (_padded(row, widths, flush_left) for row in cells)
     return "\n".join([head, _rule(widths), *lines])
 
 
@@ -380,12 +382,12 @@ def _html(table: Table) -> str:
 
 def _csv(table: Table) -> str:
     out = io.StringIO()
-    names = []
+    header = []
     for column in table.columns:
         for name in column.fields:
-            names.append(name)
+            header.append(name)
     rows = [[safe_cell(value) for value in row.values()] for row in table.records()]
-    csv.writer(out, lineterminator="\n").writerows([names, *rows])
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
     text = out.getvalue().rstrip("\n")  # what moves the cursor is shown as a blank, as in any table
     return _CONTROLS.sub(" ", text)
 

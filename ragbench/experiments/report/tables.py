@@ -103,12 +103,12 @@ def title_of(evaluation: Evaluation) -> str:
     sizes = {"all": card.data_card.get("questions"), **(card.data_card.get("splits") or {})}
     total = sizes.get(split)
     if card.questions and total:
-        part = f"{card.questions} of {total} questions"
+        counted = f"{card.questions} of {total} questions"
     else:
-        part = "questions"
+        counted = "questions"
     how = (card.data.setting, card.identity.get("retriever"), card.model, card.adapter)
     return (
-        f"{card.data.name}: {part} ({'all' if split == 'all' else f'{split} split'}), "
+        f"{card.data.name}: {counted} ({'all' if split == 'all' else f'{split} split'}), "
         f"{', '.join(str(name) for name in how if name)}"
     )
 
@@ -207,8 +207,8 @@ def group_table(evaluations: Sequence[Evaluation]) -> Table:
         for evaluation in evaluations
         for name, group, records in members(evaluation.records)
     ]  # fmt: skip
-    first = [Column("run")] if len(evaluations) > 1 else []
-    return Table("groups", [*first, Column("by"), Column("group"), *_known(rows)], rows)
+    identifying = [Column("run")] if len(evaluations) > 1 else []
+    return Table("groups", [*identifying, Column("by"), Column("group"), *_known(rows)], rows)
 
 
 def notes(evaluation: Evaluation) -> list[str]:
@@ -240,8 +240,8 @@ def notes(evaluation: Evaluation) -> list[str]:
         lines.append(f"including {again} failed attempts that were repeated")
     lines += evidence_lines(evaluation)
     events = {**summary.counts, "adapter_fallback": summary.as_if.fallbacks}
-    if shown := ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n):
-        lines.append(f"events: {shown}")
+    if counted := ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n):
+        lines.append(f"events: {counted}")
     reasons = ", ".join(f"{k} {v}" for k, v in sorted(summary.stop_reasons.items()))
     lines.append(f"stop reasons: {reasons or 'none'}")
     n = len(evaluation.records)
@@ -259,11 +259,11 @@ def without_evidence(records: StoredRecords) -> tuple[int, int]:
 
     Only questions with known gold passages count.
     """
-    right, found = (records.column(get_metric(name).score) for name in ("em", EVIDENCE))
+    right, evidence = (records.column(get_metric(name).score) for name in ("em", EVIDENCE))
     shares = []
     for qid, em in right.items():
-        if em == 1 and found[qid] is not None:
-            shares.append(found[qid])
+        if em == 1 and evidence[qid] is not None:
+            shares.append(evidence[qid])
     return sum(share != 1 for share in shares), len(shares)
 
 
@@ -334,11 +334,11 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
         yield from trace_report(records[qid])
         yield "calls"
         for number, call in enumerate(records[qid].ledger.calls, start=1):
-            more = ", cached" * call.cached + (f", {call.error}" if call.error else "")
+            remarks = ", cached" * call.cached + (f", {call.error}" if call.error else "")
             tokens = f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens"
             yield (
                 f"  {number:>3}  {call.signature or call.kind}, {call.model}: {tokens}, "
-                f"{money(call.cost_usd)} $, {call.latency_s:.1f} s{more}"
+                f"{money(call.cost_usd)} $, {call.latency_s:.1f} s{remarks}"
             )
         return
     knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
@@ -372,14 +372,14 @@ def trace_report(record: Record) -> Report:
     titles = {p.pid: p.title or p.pid for p in record.passages}
     yield f"question  {record.question}"
     for number, step in enumerate(record.steps, start=1):
-        said = {
+        replies = {
             "thought": step.thought,
             "saw": step.observation[:400],
             "from": "; ".join(titles.get(pid, pid) for pid in step.pids),
             "notes": ", ".join(f"{name}={value}" for name, value in step.notes.items()),
         }
         yield f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")
-        yield from (f"          {name}: {text}" for name, text in said.items() if text)
+        yield from (f"          {name}: {text}" for name, text in replies.items() if text)
     yield "passages" if record.passages else "passages  none"
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
@@ -389,10 +389,10 @@ def trace_report(record: Record) -> Report:
         else:
             hidden = " (never shown)"
         yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
-    found = {passage.pid for passage in record.passages}
+    pids = {passage.pid for passage in record.passages}
     missing = []
     for pid in record.gold_pids:
-        if pid not in found:
+        if pid not in pids:
             missing.append(pid)
     if missing:
         yield f"not found {'; '.join(missing)} (gold)"

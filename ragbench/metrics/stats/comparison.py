@@ -101,7 +101,7 @@ class Comparison:
             interval_a=self.interval_b,
             interval_b=self.interval_a,
             estimate=self.estimate and replace(self.estimate, centre=-self.estimate.centre),
-            extremes=tuple(replace(each, centre=-each.centre) for each in self.extremes),
+            extremes=tuple(replace(extreme, centre=-extreme.centre) for extreme in self.extremes),
         )
         return replace(turned, verdict=verdict(turned))
 
@@ -113,7 +113,7 @@ class Comparison:
         if self.bets or self.interval is None:
             return 1.0
         if not self.higher_is_better:
-            mirrored = [replace(each, centre=-each.centre) for each in self._estimates()]
+            mirrored = [replace(arm, centre=-arm.centre) for arm in self._estimates()]
             return max(estimate.p_at_most(-worth) for estimate in mirrored)
         return max(estimate.p_at_most(-worth) for estimate in self._estimates())
 
@@ -169,21 +169,21 @@ def compare_scores(
     claimed. CompareError where they are not the same questions, none, or unequal numbers of seeds.
     """
     method = method or Method()
-    left, right = _aligned(a, b)
+    before, after = _aligned(a, b)
     if method.clusters:
         clusters = [method.clusters.get(qid, (qid,)) for qid in sorted(a)]
     else:
         clusters = None
-    d = right.mean(axis=0) - left.mean(axis=0)
+    d = after.mean(axis=0) - before.mean(axis=0)
 
-    def estimated(one: Floats, other: Floats, bounds: Bounds) -> MeanEstimate | None:
+    def estimated(scores_a: Floats, scores_b: Floats, bounds: Bounds) -> MeanEstimate | None:
         return estimate_difference(
-            one, other, bounds, clusters=clusters, random_seeds=method.random_seeds
+            scores_a, scores_b, bounds, clusters=clusters, random_seeds=method.random_seeds
         )
 
-    estimate = estimated(left, right, difference_bounds(score_range))
+    estimate = estimated(before, after, difference_bounds(score_range))
     nothing = np.zeros((1, len(d)))
-    arms = [estimated(nothing, arm, score_range) for arm in (left, right)]
+    arms = [estimated(nothing, arm, score_range) for arm in (before, after)]
     bets = score_range is not None and method.anytime
     if score_range is not None and bets:
         interval, p, p_equivalent = _bet(d, score_range, clusters, method.margin)
@@ -191,8 +191,8 @@ def compare_scores(
         interval, p, p_equivalent = _tested(estimate, method.margin)
     comparison = Comparison(
         n=len(d),
-        mean_a=float(left.mean()),
-        mean_b=float(right.mean()),
+        mean_a=float(before.mean()),
+        mean_b=float(after.mean()),
         difference=float(d.mean()),
         interval=interval,
         p=p,
@@ -205,7 +205,7 @@ def compare_scores(
         interval_b=arms[1].interval() if arms[1] else None,
         estimate=estimate,
         bets=bets,
-        seeds=max(len(left), len(right)),
+        seeds=max(len(before), len(after)),
         clusters=len(set(clusters)) if clusters else None,
     )
     return _judged(comparison, alpha=ALPHA, family=1)
@@ -328,23 +328,23 @@ def _why_nothing_is_shown(c: Comparison) -> str:
             "questions of these"
         )
     if c.seeds_needed is not None:
-        asked = c.n_needed or c.n
-        if asked > c.n:
-            more = f", of about {_rounded(asked):,} questions"
+        questions = c.n_needed or c.n
+        if questions > c.n:
+            of_questions = f", of about {_rounded(questions):,} questions"
         else:
-            more = ""
-        return f"it needs more seeds: about {_rounded(c.seeds_needed):,}{more}"
+            of_questions = ""
+        return f"it needs more seeds: about {_rounded(c.seeds_needed):,}{of_questions}"
     if c.n_needed is None:
         return ""
     needed = _rounded(max(c.n_needed, c.n + 1))
     documents = ""
     if c.clusters is not None and c.clusters < c.n:
         documents = f" about {_rounded(math.ceil(needed * c.clusters / c.n)):,} documents"
-    said = f"a new run of about {needed:,} questions{documents} would be needed to show one "
-    said += "this size"
+    advice = f"a new run of about {needed:,} questions{documents} would be needed to show one "
+    advice += "this size"
     if c.n_least is None or _rounded(c.n_least) >= needed:
-        return said
-    return f"{said}, and of {_rounded(c.n_least):,} to show the largest that the interval holds"
+        return advice
+    return f"{advice}, and of {_rounded(c.n_least):,} to show the largest that the interval holds"
 
 
 def is_equivalent(comparison: Comparison, *, alpha: float = ALPHA) -> bool:

@@ -201,8 +201,8 @@ def _codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[np.int64]:
 
 def average_cluster(sizes: ArrayLike) -> float:
     """The size of the cluster in which the average question lies, at least 1."""
-    each = np.asarray(sizes, dtype=np.float64)
-    return float((each**2).sum() / each.sum())
+    counts = np.asarray(sizes, dtype=np.float64)
+    return float((counts**2).sum() / counts.sum())
 
 
 def _design_effect(x: Floats, groups: NDArray[np.int64], sizes: Floats) -> float:
@@ -240,12 +240,14 @@ def estimate_difference(
     for arm in (a, b):
         if len(arm) >= LEAST_SEEDS:
             seeded.append(arm)
-    parts = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) for arm in seeded]
-    of_seeds = sum(parts)
+    variances = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) for arm in seeded]
+    of_seeds = sum(variances)
     if of_seeds < 1e-24:
         return of_questions
-    spread = own**2 / of_questions.df + sum(
-        part**2 / (SHARE_OF_DF * (len(arm) - 1)) for part, arm in zip(parts, seeded, strict=True)
+    spread = own**2 / of_questions.df
+    spread += sum(
+        variance**2 / (SHARE_OF_DF * (len(arm) - 1))
+        for variance, arm in zip(variances, seeded, strict=True)
     )
     return replace(
         of_questions,
@@ -320,8 +322,8 @@ def corrected_best(
     unseen = []
     for _ in range(resamples):
         counts = np.bincount(rng.integers(n, size=n), minlength=n)[groups]
-        if (left := counts == 0).any():
-            unseen.append(x[int((x @ counts).argmax()), left].mean())
+        if (unsampled := counts == 0).any():
+            unseen.append(x[int((x @ counts).argmax()), unsampled].mean())
     means = np.asarray(unseen)
     low, high = np.quantile(means, [0.025, 0.975])
     corrected = min(seen, float(means.mean()))
@@ -345,26 +347,26 @@ def corrected_share(
     """
     n = len(shares)
     extra = _Z**2
-    (hits, known) = having
-    (rejected, others) = lacking
-    hit = (hits + 1) / (known + 2)
-    rejects = (rejected + 1) / (others + 2)
+    (hits, labelled) = having
+    (rejected, negatives) = lacking
+    hit = (hits + 1) / (labelled + 2)
+    rejects = (rejected + 1) / (negatives + 2)
     better = hit + rejects - 1
-    if not (n and known and others) or better <= 0:
+    if not (n and labelled and negatives) or better <= 0:
         return None
     mean = (sum(shares) + extra / 2) / (n + extra)
-    spread = sum((each - mean) ** 2 for each in shares)
+    spread = sum((share - mean) ** 2 for share in shares)
     spread += extra / 2 * (mean**2 + (1 - mean) ** 2)
     middle = min(1.0, max(0.0, (mean + rejects - 1) / better))
     variance = (
         spread / (n + extra) ** 2
-        + middle**2 * hit * (1 - hit) / (known + 2)
-        + (1 - middle) ** 2 * rejects * (1 - rejects) / (others + 2)
+        + middle**2 * hit * (1 - hit) / (labelled + 2)
+        + (1 - middle) ** 2 * rejects * (1 - rejects) / (negatives + 2)
     )
     half = _Z * math.sqrt(variance) / better
-    plain = hits / known + rejected / others - 1
+    plain = hits / labelled + rejected / negatives - 1
     if plain > 0:
-        estimate = (sum(shares) / n + rejected / others - 1) / plain
+        estimate = (sum(shares) / n + rejected / negatives - 1) / plain
     else:
         estimate = middle
     ends = Interval(max(0.0, middle - half), min(1.0, middle + half))

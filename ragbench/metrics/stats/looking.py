@@ -33,11 +33,11 @@ def price_of_looking(
     Sets of as many questions as the last of `looks` are drawn from the clusters of `differences`
     `(n,)`, each within ±`reach`, with replacement.
     """
-    names: list[Hashable] = list(range(len(differences)))
+    groups_of_questions: list[Hashable] = list(range(len(differences)))
     if clusters is not None:
-        names = list(clusters)
+        groups_of_questions = list(clusters)
     groups: dict[Hashable, list[float]] = {}
-    for name, value in zip(names, differences.tolist(), strict=True):
+    for name, value in zip(groups_of_questions, differences.tolist(), strict=True):
         groups.setdefault(name, []).append(value)
     if len(groups) < 2:
         return None

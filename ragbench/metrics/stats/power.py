@@ -143,15 +143,15 @@ class PlannedTest:
         return high
 
 
-def _least(shown: Callable[[int], float], first: int, most: int) -> int | None:
-    """The least whole number from `first` to `most` that is shown with 80 % power, or None."""
-    high = first
-    while shown(high) < POWER:
+def _least(power: Callable[[int], float], start: int, most: int) -> int | None:
+    """The least whole number from `start` to `most` whose `power` reaches 80 %, or None."""
+    high = start
+    while power(high) < POWER:
         if high >= most:
             return None
         high *= 2
-    low = high // 2 if high > first else first - 1
+    low = high // 2 if high > start else start - 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if shown(middle) >= POWER else (middle, high)
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
     return high

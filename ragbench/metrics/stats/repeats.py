@@ -116,15 +116,15 @@ def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
     """
     if max(len(a), len(b)) < 2 or estimate.standard_error <= 0:
         return None
-    whole = estimate.standard_error**2
+    variance = estimate.standard_error**2
     of_repeats = variance_of_one(a) / len(a) + variance_of_one(b) / len(b)
-    of_repeats = min(whole, of_repeats)
+    of_repeats = min(variance, of_repeats)
     quantile = t_quantile(0.975, estimate.df)
     return Shares(
-        of_repeats=of_repeats / whole,
-        half=quantile * math.sqrt(whole),
-        twice_questions=quantile * math.sqrt(whole / 2),
-        twice_repeats=quantile * math.sqrt(whole - of_repeats / 2),
+        of_repeats=of_repeats / variance,
+        half=quantile * math.sqrt(variance),
+        twice_questions=quantile * math.sqrt(variance / 2),
+        twice_repeats=quantile * math.sqrt(variance - of_repeats / 2),
     )
 
 

@@ -98,10 +98,10 @@ def _cell_folder(folder: Path, name: str) -> str:
 
 
 def _race(stored: Mapping[str, Any]) -> Json:
-    exits = {left["program"]: left for left in stored["exits"]}
+    exits = {exit["program"]: exit for exit in stored["exits"]}
     runners = []
     for runner in stored["programs"]:
-        left = exits.get(runner["name"])
+        exit = exits.get(runner["name"])
         usd = runner["usd"]
         runners.append(
             {
@@ -109,7 +109,7 @@ def _race(stored: Mapping[str, Any]) -> Json:
                 "questions": runner["questions"],
                 "score": runner["score"],
                 "usd_1k": None if usd is None else 1000 * usd,
-                "why": f"{left['reason']}, {left['winner']}".rstrip(", ") if left else "",
+                "why": f"{exit['reason']}, {exit['winner']}".rstrip(", ") if exit else "",
             }
         )
     saved = f"{1 - stored['share']:.0%} of the questions of the full table were not asked"

@@ -83,9 +83,9 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]
 
 
 def make_board(
-    paths: Sequence[Path], metric: str = "f1", kept: dict[Path, Any] | None = None
+    paths: Sequence[Path], metric: str = "f1", opened: dict[Path, Any] | None = None
 ) -> Board:
-    """The page of the runs in `paths`; runs in `kept` that have not changed are not read again.
+    """The page of the runs in `paths`; runs in `opened` that have not changed are not read again.
 
     Raises:
         RunError: there is no run with a record, or none has the metric.
@@ -99,7 +99,7 @@ def make_board(
     runs = {}
     for folder in folders:
         try:
-            run = _opened(folder, columns, {} if kept is None else kept)
+            run = _opened(folder, columns, {} if opened is None else opened)
         except RunError as error:
             _log.warning("%s is left out: %s", folder, error)
             continue
@@ -109,30 +109,30 @@ def make_board(
             _log.warning("%s is left out: it has no records", folder)
     if not runs:
         raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
-    known = []
+    metrics = []
     for name in scores:
         if any(scores_of(run, name) for run in runs.values()):
-            known.append(name)
-    if metric not in known:
+            metrics.append(name)
+    if metric not in metrics:
         raise RunError(
-            f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "
+            f"no run has {metric}; there are {', '.join(metrics)}; what a judge gives comes from "
             "`ragbench score`"
         )
     artefacts, seeds = _artefacts(files, runs)
     every = list(runs.values())
-    return Board(every, _programs(every, seeds), known, metric, artefacts)
+    return Board(every, _programs(every, seeds), metrics, metric, artefacts)
 
 
 def _opened(
-    folder: Path, columns: Sequence[Callable[[Record], Any]], kept: dict[Path, Any]
+    folder: Path, columns: Sequence[Callable[[Record], Any]], opened: dict[Path, Any]
 ) -> Evaluation:
     state = store.state_of(folder / store.DATABASE)
-    if folder in kept and kept[folder][0] == state:
-        unchanged: Evaluation = kept[folder][1]
+    if folder in opened and opened[folder][0] == state:
+        unchanged: Evaluation = opened[folder][1]
         return unchanged
     run = Evaluation.of(store.RunFolder(folder))
     run.read(columns)
-    kept[folder] = (state, run)
+    opened[folder] = (state, run)
     return run
 
 
@@ -170,12 +170,12 @@ def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> li
     arms.sort()
     firsts = [runs[arm[0]] for arm in arms]
     befores = compiled_from(firsts)
-    names = label_runs(firsts)
+    labels = label_runs(firsts)
     data: dict[str, int] = {}
     programs = []
     for at, arm in enumerate(arms):
         group = data.setdefault(paired.origin(firsts[at]), len(data))
-        programs.append(Program(names[at], arm, group, befores.get(at)))
+        programs.append(Program(labels[at], arm, group, befores.get(at)))
     return programs
 
 

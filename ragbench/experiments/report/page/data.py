@@ -32,22 +32,22 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     """All that the page shows but for the traces of its questions."""
     qids = board.qids
     cells = [run.records.column(cell) for run in board.runs]
-    causes = sorted({each["cause"] for column in cells for each in column.values()} - {""})
+    causes = sorted({outcome["cause"] for column in cells for outcome in column.values()} - {""})
     number = {cause: at for at, cause in enumerate(causes)}
     questions = []
     answers: list[list[Any]] = [[] for _ in cells]
-    asked: list[list[int]] = [[] for _ in cells]
+    indices: list[list[int]] = [[] for _ in cells]
     why: list[list[int]] = [[] for _ in cells]
     for qid in qids:
         titles = set[str]()
         question: Json = {}
         for at, column in enumerate(cells):
-            shown = column.get(qid, {})
-            answers[at].append(shown.get("answer"))
-            asked[at].append(int(bool(shown)))
-            why[at].append(number.get(shown.get("cause"), -1))
-            titles |= shown.get("titles", set())
-            question = question or shown.get("question", {})
+            outcomes = column.get(qid, {})
+            answers[at].append(outcomes.get("answer"))
+            indices[at].append(int(bool(outcomes)))
+            why[at].append(number.get(outcomes.get("cause"), -1))
+            titles |= outcomes.get("titles", set())
+            question = question or outcomes.get("question", {})
         questions.append({**question, "qid": qid, "titles": sorted(titles)})
     scores = {}
     for name in board.metrics:
@@ -69,7 +69,7 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         "causes": causes,
         "questions": questions,
         "answers": answers,
-        "asked": asked,
+        "asked": indices,
         "why": why,
         "scores": scores,
         "families": {name: [_family(board, name, places) for places in board.groups]
@@ -81,10 +81,10 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
 def _lms(runs: Sequence[Evaluation]) -> list[list[str]]:
     """The short name of each LM, and its whole names with the addresses that it was asked at."""
     aliases = lm_aliases([run.card for run in runs])
-    whole: dict[str, dict[str, None]] = {}
+    models: dict[str, dict[str, None]] = {}
     for run in runs:
-        whole.setdefault(aliases[lm_name(run.card.model)], {})[run.card.model] = None
-    return [[alias, ", ".join(names)] for alias, names in whole.items()]
+        models.setdefault(aliases[lm_name(run.card.model)], {})[run.card.model] = None
+    return [[alias, ", ".join(models_of_alias)] for alias, models_of_alias in models.items()]
 
 
 def _run(board: Board, at: int) -> Json:
@@ -103,11 +103,11 @@ def _run(board: Board, at: int) -> Json:
 def _program(board: Board, program: Program) -> Json:
     """The row of a program; what a question takes is the mean over its runs."""
     runs = [board.runs[at] for at in program.runs]
-    first = runs[0]
+    base = runs[0]
     rows = [tables.row_of_run(run) for run in runs]
     row: Json = {}
     for name in rows[0]:
-        values = [each[name] for each in rows]
+        values = [figures[name] for figures in rows]
         row[name] = None if None in values else fmean(values)
     without = 0
     right = 0
@@ -117,25 +117,25 @@ def _program(board: Board, program: Program) -> Json:
         right += correct_answers
     causes: Counter[str] = Counter()
     for run in runs:
-        causes.update(each["cause"] for each in run.records.column(cell).values())
+        causes.update(figures["cause"] for figures in run.records.column(cell).values())
     del causes[""]
-    settings = plain_settings(first.card)
+    settings = plain_settings(base.card)
     return {
         **row,
         "n": rows[0]["n"],
-        "failed": sum(each["failed"] for each in rows),
+        "failed": sum(figures["failed"] for figures in rows),
         "name": program.name,
         "runs": program.runs,
         "group": program.group,
         "before": program.before,
-        "system": first.card.system,
-        "compiled": bool(first.card.identity.get("compiled")),
+        "system": base.card.system,
+        "compiled": bool(base.card.identity.get("compiled")),
         "model": ", ".join(dict.fromkeys(run.card.model for run in runs)),
-        "folder": first.folder.as_posix(),
-        "asked": first.card.questions or first.summary.n,
+        "folder": base.folder.as_posix(),
+        "asked": base.card.questions or base.summary.n,
         "done": all(run.progress.complete for run in runs),
         "means": {name: _mean(runs, name) for name in board.metrics},
-        "by": _by_group(first, board.metrics),
+        "by": _by_group(base, board.metrics),
         "without_evidence": without,
         "right": right,
         "billed_usd": _billed(runs),
@@ -157,12 +157,12 @@ def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
 
 def _billed(runs: Sequence[Evaluation]) -> float | None:
     paid = [run.summary.billed.cost_usd for run in runs]
-    known = []
+    amounts = []
     for usd in paid:
         if usd is not None:
-            known.append(usd)
-    if len(known) == len(paid):
-        return sum(known)
+            amounts.append(usd)
+    if len(amounts) == len(paid):
+        return sum(amounts)
     return None
 
 
@@ -196,34 +196,34 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
         if not control and all(run.progress.complete for run in arm):
             finished.append(at)
     arms = {at: [board.runs[run] for run in board.programs[at].runs] for at in finished}
-    names = [board.programs[at].name for at in finished]
-    shown: Json = {"baseline": None, "best": None, "standings": {}, "n": 0, "tests": 0}
+    labels = [board.programs[at].name for at in finished]
+    family_json: Json = {"baseline": None, "best": None, "standings": {}, "n": 0, "tests": 0}
     place_of = {id(arm[0]): at for at, arm in arms.items()}
     family: Family | None = None
     try:
-        advice = advise(list(arms.values()), metric, labels=names, common=True)
+        advice = advise(list(arms.values()), metric, labels=labels, common=True)
         family = advice.family
-        shown["advice"] = _advice(advice, place_of)
+        family_json["advice"] = _advice(advice, place_of)
     except (CompareError, ConfigError):  # one program, or no measure of accuracy
         family = _without_advice(list(arms.values()), metric)
     if family is not None:
-        places_of_family = [place_of[id(each.runs[0])] for each in family.standings]
+        places_of_family = [place_of[id(member.runs[0])] for member in family.standings]
         baseline = family.baseline
         for at, standing in zip(places_of_family, family.standings, strict=True):
-            shown["standings"][at] = _standing(standing, metric)
-        shown["n"] = len(family.questions)
-        shown["clusters"] = len(set(family.clusters.values()))
-        shown["tests"] = family.tests
-        shown["best"] = places_of_family[family.best]
-        shown["baseline"] = None if baseline is None else places_of_family[baseline]
+            family_json["standings"][at] = _standing(standing, metric)
+        family_json["n"] = len(family.questions)
+        family_json["clusters"] = len(set(family.clusters.values()))
+        family_json["tests"] = family.tests
+        family_json["best"] = places_of_family[family.best]
+        family_json["baseline"] = None if baseline is None else places_of_family[baseline]
     for at, arm in arms.items():
         before = board.programs[at].before
-        standing = shown["standings"].get(at, {})
+        standing = family_json["standings"].get(at, {})
         if before in arms and not standing.get("before"):
             alone = _alone(arms[before], arm, metric)
             if alone is not None:
-                shown["standings"].setdefault(at, {})["before"] = compared(alone)
-    return shown
+                family_json["standings"].setdefault(at, {})["before"] = compared(alone)
+    return family_json
 
 
 def _without_advice(arms: Sequence[Sequence[Evaluation]], metric: str) -> Family | None:
@@ -249,11 +249,11 @@ def _alone(
 
 
 def _standing(standing: Standing, metric: str) -> Json:
-    shown: Json = with_interval(metric, standing.mean, standing.interval)
+    cell: Json = with_interval(metric, standing.mean, standing.interval)
     for name in ("best", "baseline", "before"):
         comparison = getattr(standing, f"to_{name}")
-        shown[name] = compared(comparison) if comparison else None
-    return shown
+        cell[name] = compared(comparison) if comparison else None
+    return cell
 
 
 def _advice(advice: Advice, place_of: dict[int, int]) -> Json:
@@ -280,10 +280,10 @@ def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Ite
     for start in starts:
         records = run.records.only(qids[start : start + PIECE])
         traces = {}
-        found = []
+        spans = []
         for qid, record in records.items():
-            found.append(record)
+            spans.append(record)
             fields = record.to_dict()
             traces[qid] = {name: fields[name] for name in fields if name not in _ELSEWHERE}
-        texts = run.run.texts(found)
+        texts = run.run.texts(spans)
         yield {"records": traces, "texts": dict(sorted(texts.items()))}

@@ -72,8 +72,8 @@ def _plain(board: Board) -> str:
 
 def _page(data: Any, traces: list[str], also_allowed: str, plain: str = "") -> str:
     assets = resources.files("ragbench.experiments.report.page") / "assets"
-    names = ("page.html", "page.css", "vendor/d3.min.js", "vendor/plot.min.js", "page.js")
-    page, style, *scripts = (assets.joinpath(name).read_text("utf-8") for name in names)
+    files = ("page.html", "page.css", "vendor/d3.min.js", "vendor/plot.min.js", "page.js")
+    page, style, *scripts = (assets.joinpath(name).read_text("utf-8") for name in files)
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)} {_hash(_STYLE_OF_CHARTS)}; base-uri 'none'; form-action 'none'"
@@ -81,7 +81,7 @@ def _page(data: Any, traces: list[str], also_allowed: str, plain: str = "") -> s
     # JSON that may stand inside a script element: no tag can begin in it.
     text = json.dumps(data, default=str, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    parts = {
+    contents = {
         "POLICY": policy + also_allowed,
         "TITLE": html.escape(data["title"]),
         "PLAIN": plain,
@@ -91,8 +91,11 @@ def _page(data: Any, traces: list[str], also_allowed: str, plain: str = "") -> s
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # Cut at all marks at once: what stands in a part is not looked at again.
-    first, *marked = page.split("@@")
-    return first + "".join(parts[name] if at % 2 == 0 else name for at, name in enumerate(marked))
+    start, *marked = page.split("@@")
+    pieces = [start]
+    for at, text in enumerate(marked):
+        pieces.append(contents[text] if at % 2 == 0 else text)
+    return "".join(pieces)
 
 
 def _hash(text: str) -> str:
@@ -150,8 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
                     return self._send("application/json", data)
                 case ["piece", run, number] if run.isdecimal() and number.isdecimal():
                     board = self.server.board()[0]
-                    for shown in board.runs[int(run) : int(run) + 1]:
-                        [piece] = pieces(shown, board.qids, int(number))
+                    for served in board.runs[int(run) : int(run) + 1]:
+                        [piece] = pieces(served, board.qids, int(number))
                         return self._send("application/json", json.dumps(piece, default=str))
         except RagbenchError as error:
             return self._send("text/plain", str(error), 500)
