@@ -651,10 +651,13 @@ def _passages(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
     for item in items:
         if not isinstance(item, Passage | str):
             raise ConfigError(f"corpus has {repr(item)[:80]}; give each as a Passage or as text")
-    return tuple(
-        item if isinstance(item, Passage) else Passage(f"p{number}", "", _text(item, "corpus"))
-        for number, item in enumerate(items)
-    )
+    passages = []
+    for number, item in enumerate(items):
+        if isinstance(item, Passage):
+            passages.append(item)
+        else:
+            passages.append(Passage(f"p{number}", "", _text(item, "corpus")))
+    return tuple(passages)
 
 
 def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]) -> dspy.Example:

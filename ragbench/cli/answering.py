@@ -254,7 +254,10 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     if options["batch"] and not (judge or request.attributor):
         raise ConfigError("--batch needs a model to ask; give --judge LM or --attribute LM")
     if options["dry_run"]:
-        say(*(line for run in runs for line in estimate_scoring(run, request).lines()))
+        lines: list[str] = []
+        for folder in runs:
+            lines += estimate_scoring(folder, request).lines()
+        say(*lines)
         return
     with spending(shared.take_limits(options)) as spent, progress:
         scored = [score_run(run, request) for run in runs]

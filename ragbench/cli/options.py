@@ -166,7 +166,10 @@ def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     for name, value in values.items():
         if value not in (None, {}, ()):
             entered[name] = value
-    return {n: None if n.endswith("limit") and v == 0 else v for n, v in entered.items()}
+    for name, value in entered.items():
+        if name.endswith("limit") and value == 0:
+            entered[name] = None
+    return entered
 
 
 def take_limits(options: dict[str, Any]) -> Limits:

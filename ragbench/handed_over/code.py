@@ -58,7 +58,11 @@ def environment_of(names: Names) -> dict[str, str]:
     if not names.all & {"environ", "getenv"}:
         return {}
     read = names.texts & os.environ.keys()
-    return {name: os.environ[name] for name in sorted(read) if not _SECRET.search(name)}
+    variables = {}
+    for name in sorted(read):
+        if not _SECRET.search(name):
+            variables[name] = os.environ[name]
+    return variables
 
 
 def imported_modules(function: FunctionType, names: Names) -> list[str]:

@@ -433,11 +433,11 @@ def _lm_state(lm: Any) -> dict[str, Any]:
         if name not in _UNREAD_OF_LMS:
             state[name] = own[name]
     settings = own.get("kwargs") or {}
-    state["kwargs"] = {
-        name: settings[name]
-        for name in sorted(settings)
-        if name not in _UNREAD_SETTINGS and settings[name] is not None
-    }
+    kwargs = {}
+    for name in sorted(settings):
+        if name not in _UNREAD_SETTINGS and settings[name] is not None:
+            kwargs[name] = settings[name]
+    state["kwargs"] = kwargs
     return state
 
 

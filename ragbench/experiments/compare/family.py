@@ -156,7 +156,11 @@ def _pooled(arm: Arm, metric: str, qids: Sequence[str]) -> dict[str, float]:
     columns = [run.records.only(qids).column(get_metric(metric).score) for run in arm]
     pooled = {}
     for qid in qids:
-        scores = [score for column in columns if (score := column[qid]) is not None]
+        scores = []
+        for column in columns:
+            score = column[qid]
+            if score is not None:
+                scores.append(score)
         if len(scores) == len(arm):
             pooled[qid] = float(np.mean(scores))
     return pooled

@@ -96,7 +96,11 @@ def _have(metric: str, runs: Iterable[Evaluation], qids: Sequence[str]) -> bool:
     scored = set(qids)
     for run in runs:
         column = run.records.only(qids).column(get_metric(metric).score)
-        scored &= {qid for qid, score in column.items() if score is not None}
+        scored_here = set()
+        for qid, score in column.items():
+            if score is not None:
+                scored_here.add(qid)
+        scored &= scored_here
     return bool(scored)
 
 
@@ -109,17 +113,21 @@ def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
 def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, Column]:
     """The scores of both arms over those of `qids` that have one in every run."""
     runs = [*a, *b]
-    judges = {judge for run in runs if (judge := judge_of(run.folder, metric))}
+    judges = set()
+    for run in runs:
+        judge = judge_of(run.folder, metric)
+        if judge:
+            judges.add(judge)
     if len(judges) > 1:
         raise CompareError(
             f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
         )
     sides = [run.records.only(qids).column(get_metric(metric).score) for run in runs]
-    rows = {q: [s for side in sides if (s := side[q]) is not None] for q in qids}
     complete = {}
-    for q, row in rows.items():
+    for qid in qids:
+        row = _known_scores(sides, qid)
         if len(row) == len(runs):
-            complete[q] = row
+            complete[qid] = row
     if all(all(run.records.only(complete).column(failed).values()) for run in runs):
         raise CompareError(
             f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
@@ -127,6 +135,16 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
         )
     n = len(a)
     return {q: row[:n] for q, row in complete.items()}, {q: row[n:] for q, row in complete.items()}
+
+
+def _known_scores(sides: Iterable[Mapping[str, float | None]], qid: str) -> list[float]:
+    """The scores of one question in those runs that have one."""
+    scores = []
+    for side in sides:
+        score = side[qid]
+        if score is not None:
+            scores.append(score)
+    return scores
 
 
 def cost_difference(
@@ -303,7 +321,10 @@ def compare_all(
         for run in arm:
             read_for(run, metrics)
     pairs = [_compared(arms[0], arm, metrics, common, method) for arm in arms[1:]]
-    family = iter(correct([c for pair in pairs for c in pair.scores.values()]))
+    comparisons: list[Comparison] = []
+    for pair in pairs:
+        comparisons.extend(pair.scores.values())
+    family = iter(correct(comparisons))
     return [replace(pair, scores={name: next(family) for name in pair.scores}) for pair in pairs]
 
 
@@ -351,7 +372,7 @@ def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], NDArr
     scored = []
     rows = []
     for qid in qids:
-        row = [score for side in sides if (score := side[qid]) is not None]
+        row = _known_scores(sides, qid)
         if len(row) == len(sides):
             scored.append(qid)
             rows.append(row)
@@ -368,11 +389,11 @@ def _noise(a: Arm, b: Arm, metric: str, qids: Sequence[str], c: Comparison) -> N
     """What repeats tell of a difference; None without any, and where no interval can be given."""
     before, after = columns(a, b, metric, qids)
     before_rows = np.array(list(before.values())).T
-    right = np.array(list(after.values())).T
+    after_rows = np.array(list(after.values())).T
     if c.estimate is None:
         return None
-    split = shares(before_rows, right, c.estimate)
+    split = shares(before_rows, after_rows, c.estimate)
     if split is None:
         return None
-    again = [spread_again(side) if len(side) > 1 else None for side in (before_rows, right)]
+    again = [spread_again(side) if len(side) > 1 else None for side in (before_rows, after_rows)]
     return Noise(again[0], again[1], split)

@@ -205,4 +205,7 @@ def estimate_verdict(
     seeds = [compiling, zero_shot, form] * request.seeds
     total = in_all("in all", [zero_shot, form, *seeds], notes)
     named = {f"arm {ZERO_SHOT}": zero_shot, f"arm {FORM}": form, "compile": compiling, "": total}
-    return [line for name, estimate in named.items() for line in (name, *estimate.lines()) if line]
+    lines: list[str] = []
+    for name, estimate in named.items():
+        lines += filter(None, (name, *estimate.lines()))
+    return lines

@@ -67,7 +67,10 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
         yield from noise_lines(result)
     several = (Column("run", "B"),) if len(results) > 1 else ()
     yield _scores(named, several)
-    yield from cluster_line([c for result in results for c in result.scores.values()])
+    comparisons: list[Comparison] = []
+    for result in results:
+        comparisons.extend(result.scores.values())
+    yield from cluster_line(comparisons)
     yield from (f"A, {line}" for line in evidence_lines(base))
     for name, result in named:
         yield from (f"{name}, {line}" for line in evidence_lines(result.b))
@@ -164,15 +167,16 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
         Column("difference", "B - A", "number", interval=True),
         Column("ratio", "B / A", "number"),
     )
-    rows = [
-        {"run": name, "measure": measure, "a": None}
-        if c is None
-        else {"run": name, "measure": measure, "a": c.mean_a, "b": c.mean_b,
-              **with_interval("difference", c.difference, c.interval),
-              "ratio": c.mean_b / c.mean_a if c.mean_a else None}
-        for name, result in named
-        for measure, c in result.costs.items()
-    ]  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    for name, result in named:
+        for measure, c in result.costs.items():
+            row: dict[str, Any] = {"run": name, "measure": measure, "a": None}
+            if c is not None:
+                row["a"] = c.mean_a
+                row["b"] = c.mean_b
+                row |= with_interval("difference", c.difference, c.interval)
+                row["ratio"] = c.mean_b / c.mean_a if c.mean_a else None
+            rows.append(row)
     return Table("costs", columns, rows)
 
 
@@ -245,18 +249,17 @@ def verdict_report(verdict: Verdict) -> Report:
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
             yield from (f"{run.folder.name}, {line}" for line in evidence_lines(run))
-    rows = [
-        {"contrast": f"{b} - {a}", "metric": metric, **compared(c)}
-        for (a, b), by_metric in verdict.contrasts.items()
-        for metric, c in by_metric.items()
-    ]
+    rows = []
+    every = []
+    for (a, b), by_metric in verdict.contrasts.items():
+        for metric, c in by_metric.items():
+            rows.append({"contrast": f"{b} - {a}", "metric": metric, **compared(c)})
+            every.append(c)
     identifying = (Column("contrast", "contrast (B - A)"), Column("metric"))
     yield Table("contrasts", (*identifying, *COMPARED, *FOR_MACHINES), rows)
-    every = []
-    for by_metric in verdict.contrasts.values():
-        for c in by_metric.values():
-            every.append(c)
-    runs = [run for arm in verdict.arms.values() for run in arm]
+    runs: list[Evaluation] = []
+    for arm in verdict.arms.values():
+        runs.extend(arm)
     tokens = per_question(runs, "prompt_tokens", "completion_tokens")
     n = len(runs)
     usd = per_question(runs, "cost_usd")
@@ -377,7 +380,9 @@ def summary_lines(verdict: Verdict) -> list[str]:
         lines.append(f"{metric}: {verdict.conclusion(metric)}")
         for (a, b), by_metric in verdict.contrasts.items():
             lines.append(f"  {b} (B) against {a}: {sentence(by_metric[metric])}")
-    failed = {name: sum(run.summary.failed for run in runs) for name, runs in verdict.arms.items()}
+    failed = {}
+    for name, runs in verdict.arms.items():
+        failed[name] = sum(run.summary.failed for run in runs)
     if any(failed.values()):
         counted = ", ".join(f"{name} {n}" for name, n in failed.items())
         lines.append(
@@ -428,7 +433,11 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
     for metric, c in by_metric.items():
         mean, ends = (c.mean_a, c.interval_a) if pair[0] == name else (c.mean_b, c.interval_b)
         row |= with_interval(metric, mean, ends)
-    shares = [share for run in runs if (share := _mean(run, EVIDENCE)) is not None]
+    shares = []
+    for run in runs:
+        share = _mean(run, EVIDENCE)
+        if share is not None:
+            shares.append(share)
     if name.startswith("votes"):
         votes = f" ({runs[0].folder.name.rpartition('-')[2]})"
     else:

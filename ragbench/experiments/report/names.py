@@ -55,7 +55,10 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
 
 def usual_value(settings: Sequence[Mapping[str, Any]], key: str) -> Any:
     """The value of `key` that more than half of the runs have; None where there is none."""
-    counts = Counter(str(row[key]) for row in settings if key in row)
+    counts: Counter[str] = Counter()
+    for row in settings:
+        if key in row:
+            counts[str(row[key])] += 1
     for value, n in counts.most_common(1):
         if 2 * n > len(settings):
             return value

@@ -70,7 +70,11 @@ def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, flo
     sides = [run.records.column(kind.score) for run in runs]
     scores = {}
     for qid in sorted(base.records):
-        values_of_question = [score for side in sides if (score := side[qid]) is not None]
+        values_of_question = []
+        for side in sides:
+            score = side[qid]
+            if score is not None:
+                values_of_question.append(score)
         if values_of_question:
             scores[qid] = fmean(values_of_question)
     if not scores:

@@ -135,7 +135,10 @@ def errors_report(runs: Sequence[Errors], *, show: int = 0, cause: str | None = 
 
     `cause` is a level (`reading`) or a level and a kind (`reading/partial`).
     """
-    causes = {name for run in runs for _, c in run.wrong for name in (c.level, c.name)}
+    causes: set[str] = set()
+    for run in runs:
+        for _, cause_of_answer in run.wrong:
+            causes.update((cause_of_answer.level, cause_of_answer.name))
     if cause is not None and cause not in causes:
         raise UnknownNameError("cause", cause, causes)
     for run in runs:

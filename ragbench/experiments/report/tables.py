@@ -201,12 +201,11 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 
 def group_table(evaluations: Sequence[Evaluation]) -> Table:
     """A row per run and group of questions, with the columns of `run_table`."""
-    rows = [
-        {"run": evaluation.folder.name, "by": name, "group": group,
-         **run_row(summarize(records), records)}
-        for evaluation in evaluations
-        for name, group, records in members(evaluation.records)
-    ]  # fmt: skip
+    rows = []
+    for evaluation in evaluations:
+        for name, group, records in members(evaluation.records):
+            row = {"run": evaluation.folder.name, "by": name, "group": group}
+            rows.append(row | run_row(summarize(records), records))
     identifying = [Column("run")] if len(evaluations) > 1 else []
     return Table("groups", [*identifying, Column("by"), Column("group"), *_known(rows)], rows)
 

@@ -53,7 +53,10 @@ class Board:
 
     @property
     def qids(self) -> list[str]:
-        return sorted({qid for run in self.runs for qid in run.records})
+        qids: set[str] = set()
+        for run in self.runs:
+            qids.update(run.records)
+        return sorted(qids)
 
     @property
     def groups(self) -> list[list[int]]:

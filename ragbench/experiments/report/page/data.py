@@ -32,30 +32,38 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     """All that the page shows but for the traces of its questions."""
     qids = board.qids
     cells = [run.records.column(cell) for run in board.runs]
-    causes = sorted({outcome["cause"] for column in cells for outcome in column.values()} - {""})
+    names_of_causes: set[str] = set()
+    for column in cells:
+        names_of_causes.update(outcome["cause"] for outcome in column.values())
+    causes = sorted(names_of_causes - {""})
     number = {cause: at for at, cause in enumerate(causes)}
     questions = []
     answers: list[list[Any]] = [[] for _ in cells]
-    indices: list[list[int]] = [[] for _ in cells]
+    recorded: list[list[int]] = [[] for _ in cells]
     why: list[list[int]] = [[] for _ in cells]
     for qid in qids:
         titles = set[str]()
         question: Json = {}
         for at, column in enumerate(cells):
-            outcomes = column.get(qid, {})
-            answers[at].append(outcomes.get("answer"))
-            indices[at].append(int(bool(outcomes)))
-            why[at].append(number.get(outcomes.get("cause"), -1))
-            titles |= outcomes.get("titles", set())
-            question = question or outcomes.get("question", {})
+            answered = column.get(qid, {})
+            answers[at].append(answered.get("answer"))
+            recorded[at].append(int(bool(answered)))
+            why[at].append(number.get(answered.get("cause", ""), -1))
+            titles |= answered.get("titles", set())
+            question = question or answered.get("question", {})
         questions.append({**question, "qid": qid, "titles": sorted(titles)})
     scores = {}
     for name in board.metrics:
         scores[name] = [list(map(scores_of(run, name).get, qids)) for run in board.runs]
     groups = []
     for places in board.groups:
-        runs = [board.runs[at] for place in places for at in board.programs[place].runs]
-        groups.append({"about": in_common(runs, len({qid for run in runs for qid in run.records}))})
+        runs: list[Evaluation] = []
+        qids_of_group: set[str] = set()
+        for place in places:
+            runs += [board.runs[at] for at in board.programs[place].runs]
+        for run in runs:
+            qids_of_group.update(run.records)
+        groups.append({"about": in_common(runs, len(qids_of_group))})
     return {
         "title": title,
         "live": live,
@@ -69,7 +77,7 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         "causes": causes,
         "questions": questions,
         "answers": answers,
-        "asked": indices,
+        "asked": recorded,
         "why": why,
         "scores": scores,
         "families": {name: [_family(board, name, places) for places in board.groups]
@@ -117,7 +125,7 @@ def _program(board: Board, program: Program) -> Json:
         right += correct_answers
     causes: Counter[str] = Counter()
     for run in runs:
-        causes.update(figures["cause"] for figures in run.records.column(cell).values())
+        causes.update(outcome["cause"] for outcome in run.records.column(cell).values())
     del causes[""]
     settings = plain_settings(base.card)
     return {
