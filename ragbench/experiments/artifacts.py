@@ -109,11 +109,12 @@ class Sidecar(Part):
 
 def fields_of(program: RAGProgram) -> dict[str, str]:
     """The fields of each predictor of `program`, in DSPy's order."""
-    signatures = {name: p.signature for name, p in program.named_predictors()}
-    return {
-        name: f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
-        for name, signature in signatures.items()
-    }
+    fields = {}
+    for name, predictor in program.named_predictors():
+        inputs = ", ".join(predictor.signature.input_fields)
+        outputs = ", ".join(predictor.signature.output_fields)
+        fields[name] = f"{inputs} -> {outputs}"
+    return fields
 
 
 def versions() -> dict[str, str]:
@@ -298,19 +299,18 @@ def assert_held_out(
 def _shared(
     sides: Sequence[Questions], examples: Sequence[dspy.Example], *, by_id: bool
 ) -> list[str]:
-    if by_id:
-        ids = {qid for side in sides for qid in side.ids}
-    else:
-        ids = set()
-    hashes = set()
+    ids: set[str] = set()
+    hashes: set[str] = set()
     for side in sides:
-        for text in side.hashes:
-            hashes.add(text)
-    return [
-        str(example.qid)
-        for example in examples
-        if str(example.qid) in ids or question_hash(example.question) in hashes
-    ]
+        if by_id:
+            ids.update(side.ids)
+        hashes.update(side.hashes)
+    shared = []
+    for example in examples:
+        qid = str(example.qid)
+        if qid in ids or question_hash(example.question) in hashes:
+            shared.append(qid)
+    return shared
 
 
 def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) -> None:

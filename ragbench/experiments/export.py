@@ -136,7 +136,9 @@ COLUMNS = (
 
 def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
     """Name and kind of every column of a table of `runs`, those of their scores included."""
-    scores: dict[str, Kind] = {name: "number" for run in runs for name in run.scores}
+    scores: dict[str, Kind] = {}
+    for run in runs:
+        scores.update(dict.fromkeys(run.scores, "number"))
     for column in COLUMNS:
         if column.name in scores:
             raise ConfigError(f"the table has a column {column.name} already; leave it out")

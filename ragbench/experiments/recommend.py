@@ -10,6 +10,7 @@ of the runs or of their records.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,7 +205,12 @@ def advise(
         raise ConfigError(f"{metric} is no measure of accuracy; give --metric f1 or em")
     if not 0 < worth < kind.score_range[1] - kind.score_range[0]:
         raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
-    groups = [[run] if isinstance(run, Evaluation) else list(run) for run in runs]
+    groups: list[list[Evaluation]] = []
+    for entry in runs:
+        if isinstance(entry, Evaluation):
+            groups.append([entry])
+        else:
+            groups.append(list(entry))
     labels_all = list(labels or [group[0].folder.name for group in groups])
     for group in groups:
         for run in group:
@@ -217,15 +223,20 @@ def advise(
     large_enough.sort(key=lambda at: (labels_all[at], str(groups[at][0].folder)))
     labels_all = [labels_all[at] for at in large_enough]
     groups = [groups[at] for at in large_enough]
-    every = [run for group in groups for run in group]
+    every = list(chain.from_iterable(groups))
     qids = set(every[0].records)
     for run in every[1:]:
         qids &= set(shared_questions(every[0], run, common=common))
     before, after = columns(every[:1], every[1:], metric, sorted(qids))
-    spending = [{name: _spent(group, list(before), name) for name in SPENDING} for group in groups]
+    spending = []
+    for group in groups:
+        spending.append({name: _spent(group, list(before), name) for name in SPENDING})
     cost = _measure_of_cost(spending)
     evidence = [_without_evidence(group, list(before)) for group in groups]
-    barred = [at for at, (without, right) in enumerate(evidence) if _mostly(without, right)]
+    barred = []
+    for at, (without, right) in enumerate(evidence):
+        if _mostly(without, right):
+            barred.append(at)
     firsts = [group[0] for group in groups]
     family = make_family(
         groups,

@@ -187,12 +187,10 @@ def make_policy(advice: Advice, router: RouterAdvice) -> routing.Policy:
     """The policy that runs the router."""
     cards = [arm.run.card for arm in advice.arms]
     _check_runnable(cards)
-    programs = [
-        routing.Candidate(
-            label=arm.label, program=card.program, set=dict(card.identity.get("set") or {})
-        )
-        for arm, card in zip(advice.arms, cards, strict=True)
-    ]  # fmt: skip
+    programs = []
+    for arm, card in zip(advice.arms, cards, strict=True):
+        knobs = dict(card.identity.get("set") or {})
+        programs.append(routing.Candidate(label=arm.label, program=card.program, set=knobs))
     learned_from = routing.LearnedFrom(
         dataset=cards[0].data.name,
         ids=list(advice.questions),

@@ -266,7 +266,11 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple
     """Name, value `before` and value `after` of all in which two identities differ."""
     old = leaves_of(before)
     new = leaves_of(after)
-    return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
+    differences = []
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            differences.append((name, old.get(name), new.get(name)))
+    return differences
 
 
 def leaves_of(fields: Mapping[str, Any]) -> dict[str, Any]:

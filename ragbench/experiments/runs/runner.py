@@ -322,7 +322,11 @@ def ask_all(
     workers = [pool.submit(copy_context().run, work) for _ in range(threads)]
     try:
         wait(workers)
-        errors = [error for worker in workers if (error := worker.exception()) is not None]
+        errors = []
+        for worker in workers:
+            error = worker.exception()
+            if error is not None:
+                errors.append(error)
         # A limit is the last that is told: what else went wrong would be lost.
         for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
             raise error

@@ -127,13 +127,13 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
     """
     records.compute(COLUMNS)
     taken = _sorted(records, spending)
-    paid = [one_record.billed for one_record in taken]
+    paid = [spent.billed for spent in taken]
     if whole:
         for record in chain(records.replaced(), records.cut_off()):
             paid.append(record.ledger.billed)
     counts: Counter[str] = Counter()
-    for one_record in taken:
-        counts.update(one_record.counts)
+    for spent in taken:
+        counts.update(spent.counts)
     failures = []
     for failure in _sorted(records, failure_of):
         if failure:
@@ -149,10 +149,10 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
         stop_reasons=_counted(_sorted(records, stop_reason)),
         counts=dict(sorted(counts.items())),
         billed=add_up(paid),
-        as_if=add_up(one_record.as_if for one_record in taken),
-        critical_path_calls=sum(one_record.critical_path_calls for one_record in taken),
-        retrievals=sum(one_record.searches for one_record in taken),
-        latency_s=_latency([one_record.latency_s for one_record in taken]),
+        as_if=add_up(spent.as_if for spent in taken),
+        critical_path_calls=sum(spent.critical_path_calls for spent in taken),
+        retrievals=sum(spent.searches for spent in taken),
+        latency_s=_latency([spent.latency_s for spent in taken]),
     )
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 import dspy
@@ -166,7 +167,7 @@ def annotate(
     for qid, group in units.items():
         keyed[qid] = [(unit, key_of(name, lm.model, *unit.parts)) for unit in group]
     tasks = {}
-    for unit, key in (pair for group in keyed.values() for pair in group):
+    for unit, key in chain.from_iterable(keyed.values()):
         tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, lm))
     replies = _asked(run, tasks, asking)
     by_key = replies.by_key
@@ -174,9 +175,12 @@ def annotate(
     for reply in by_key.values():
         for call in reply.calls:
             calls.append(call)
+    replied = {}
+    for qid, pairs in keyed.items():
+        replied[qid] = [(unit, by_key.get(key)) for unit, key in pairs]
     return Annotated(
         lm.model,
-        {qid: [(unit, by_key.get(key)) for unit, key in group] for qid, group in keyed.items()},
+        replied,
         as_if=total(calls),
         billed=billed([*replies.earlier, *calls]),
     )

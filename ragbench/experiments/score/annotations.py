@@ -202,9 +202,12 @@ class Grounding(Annotation):
                 for label in claim_labels:
                     labels.append(label)
         filled = [self.scores(record, values) for record, values in answered]
-        scores = {
-            name: [v for row in filled if (v := row[name]) is not None] for name in metrics.GROUNDED
-        }
+        scores: dict[str, list[float]] = {name: [] for name in metrics.GROUNDED}
+        for row in filled:
+            for name, values_of_name in scores.items():
+                score = row[name]
+                if score is not None:
+                    values_of_name.append(score)
         return {
             **annotated.counts(),
             "claims": len(labels),
@@ -250,10 +253,13 @@ def _parts(claims: Sequence[str]) -> Iterator[list[str]]:
 def _labels(record: Record, values: Sequence[Any]) -> list[list[Label]]:
     """The label of each claim of the thoughts, and of the answer, from the `values` of units."""
     every = iter(values)
-    return [
-        [label for batch in _parts(claims) for label in _labels_of(record, batch, every)]
-        for claims in _claims(record)
-    ]
+    rows = []
+    for claims in _claims(record):
+        labels: list[Label] = []
+        for batch in _parts(claims):
+            labels += _labels_of(record, batch, every)
+        rows.append(labels)
+    return rows
 
 
 def _labels_of(record: Record, batch: Sequence[str], values: Iterator[Any]) -> Sequence[Label]:

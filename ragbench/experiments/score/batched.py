@@ -46,7 +46,10 @@ def open_batches(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
 
 def under_way(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """Keys of the tasks whose replies come with a batch that has not been fetched."""
-    return {key for batch in open_batches(rows) for key in batch["tasks"]}
+    keys: set[str] = set()
+    for batch in open_batches(rows):
+        keys.update(batch["tasks"])
+    return keys
 
 
 class BatchRunner:

@@ -68,14 +68,16 @@ class Judging(Annotation):
         for record in records:
             if not record.failed:
                 answered.append(record)
-        verdicts = {
-            qid: self.scores(records[0], [reply.value])[self.name]
-            for qid, [(_, reply)] in annotated.units.items() if reply
-        }  # fmt: skip
-        golds = {r.qid: r.answers if self.ours else r.answers[:1] for r in answered}
+        verdicts = {}
+        for qid, [(_, reply)] in annotated.units.items():
+            if reply:
+                verdicts[qid] = self.scores(records[0], [reply.value])[self.name]
         exact = []
         for record in answered:
-            if best(exact_match, record.answer_text, golds[record.qid]):
+            golds = record.answers
+            if not self.ours:
+                golds = golds[:1]
+            if best(exact_match, record.answer_text, golds):
                 exact.append(verdicts.get(record.qid))
         values = list(verdicts.values())
         return {

@@ -90,7 +90,7 @@ def corrected(annotated: Annotated, scores: Mapping[str, Sequence[float]]) -> di
     `scores` are the judged ones, by question. Empty where nothing labelled was to be asked.
     """
     labelled = Counter[tuple[str, bool | None]]()  # how often claims of a kind got a label
-    for unit, reply in (pair for group in annotated.units.values() for pair in group):
+    for unit, reply in chain.from_iterable(annotated.units.values()):
         if reply and reply.value:
             labels = reply.value
         else:

@@ -130,13 +130,12 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
     """The mean of a measure with both ends of its 95 % interval; None where it scores no answer."""
     metric = metrics.get_metric(measure.metric)
     chosen = []
-    for r in records:
-        if not measure.qtypes or r.qtype in measure.qtypes:
-            chosen.append(r)
-    if measure.over == "not_blank":
-        chosen = [
-            r for r in chosen if r.failure is not None or not metrics.is_blank_answer(r.answer)
-        ]
+    for record in records:
+        if measure.qtypes and record.qtype not in measure.qtypes:
+            continue
+        is_blank = record.failure is None and metrics.is_blank_answer(record.answer)
+        if measure.over != "not_blank" or not is_blank:
+            chosen.append(record)
     pairs = [(record, metric.score(record)) for record in chosen]
     numbers = []
     for pair in pairs:

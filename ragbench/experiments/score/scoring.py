@@ -182,12 +182,11 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
         protocol = get_protocol(request.protocol)
     else:
         protocol = None
-    units = [
-        (asking.lm, annotation, unit)
-        for asking, annotation in _annotations(request, protocol, records)
-        for run_units in annotation.all_units(records).values()
-        for unit in run_units
-    ]
+    units = []
+    for asking, annotation in _annotations(request, protocol, records):
+        for run_units in annotation.all_units(records).values():
+            for unit in run_units:
+                units.append((asking.lm, annotation, unit))
     calls = []
     for lm, annotation, unit in units:
         key = key_of(annotation.name, lm.model, *unit.parts)

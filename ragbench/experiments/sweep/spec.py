@@ -123,7 +123,9 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     data = [cell.config.data_spec() for cell in cells.values()]
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_spec()))
     named = _labelled(every)
-    axes = {leaf for block in blocks for leaf in leaves_of(with_k(block))}
+    axes: set[str] = set()
+    for block in blocks:
+        axes.update(leaves_of(with_k(block)))
     return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
 
 
