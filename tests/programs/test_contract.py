@@ -262,7 +262,7 @@ def test_calls_on_the_happy_path(of: str) -> None:
 MOST = {
     "a_rag:full": (16, 15), "a_rag:naive": (16, 15), "a_rag:no_read": (16, 15),
     "adaptive_rag:gpt": (12, 10), "flare:verbal": (21, 11), "flare:never": (11, 1),
-    "ircot:spec": (6, 6), "ircot:paper": (11, 10), "ircot:flash": (6, 6),
+    "ircot:spec": (6, 6), "ircot:paper": (11, 10), "ircot:flash": (6, 5),
     "lookahead:bound": (5, 6), "lookahead:engine": (2, 7), "lookahead:rewrite": (2, 2),
     "ma_rag:batched": (13, 4), "rag_enta:arag": (13, 4), "react:spec": (8, 7),
     "react:page": (8, 7), "react:tree_search": (19, 11), "reap:spec": (11, 10),
