@@ -100,7 +100,7 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
     from ragbench.errors import ConfigError
     from ragbench.programs import PROGRAMS
 
-    programs_listed = [name.strip() for name in programs.split(",") if name.strip()]
+    programs_listed = list(filter(None, map(str.strip, programs.split(","))))
     if programs_listed == ["all"]:
         programs_listed = PROGRAMS.names()
     chosen_by_name: dict[str, dict[str, Any]] = {}

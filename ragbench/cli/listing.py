@@ -262,11 +262,15 @@ def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
     from ragbench.lms.local import CATALOGUE, cache_root, is_installed
 
-    rows = [
-        {"model": name, "mb": sum(file.size for file in model.files) / 1e6, "about": model.about,
-         "installed": "yes" if is_installed(name) else "no"}
-        for name, model in CATALOGUE.items()
-    ]  # fmt: skip
+    rows = []
+    for name, model in CATALOGUE.items():
+        row: dict[str, Any] = {
+            "model": name,
+            "mb": sum(file.size for file in model.files) / 1e6,
+            "about": model.about,
+            "installed": "yes" if is_installed(name) else "no",
+        }
+        rows.append(row)
     columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"), Column("about"))
     print_table(Table("models", columns, rows))
     say(f"all under Apache-2.0; stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
@@ -305,7 +309,9 @@ def get_data(names: tuple[str, ...], hub_config: str | None) -> None:
     """
     from ragbench.data import DATASETS, DataSpec, hub
 
-    nicknames = {nickname: name for name, spec in DATASETS for nickname in spec.nicknames}
+    nicknames = {}
+    for name, spec in DATASETS:
+        nicknames.update(dict.fromkeys(spec.nicknames, name))
     for name in (nicknames.get(name, name) for name in names):
         DATASETS.get(name)
         for path in hub.fetched(DataSpec(name, hub=True, hub_config=hub_config)):

@@ -131,7 +131,7 @@ def compare_command(
     )
     show(comparison_report(results))
     if gate:
-        refused = [line for result in results if (line := result.refused(gate))]
+        refused = list(filter(None, (result.refused(gate) for result in results)))
         say(*(refused or [f"gate {gate}: passed"]), err=True)
         if refused:
             raise click.exceptions.Exit(REFUSED)

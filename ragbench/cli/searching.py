@@ -57,11 +57,16 @@ def index_list(check: bool) -> None:
     store = IndexStore()
     columns = [Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
                Column("build_s", "built in s", "seconds"), Column("created")]  # fmt: skip
-    rows = [
-        {"index": entry.key, "passages": entry.passages, "mb": entry.size / 1e6,
-         "build_s": entry.build_s, "created": entry.created}
-        for entry in store.entries()
-    ]  # fmt: skip
+    rows = []
+    for entry in store.entries():
+        row: dict[str, Any] = {
+            "index": entry.key,
+            "passages": entry.passages,
+            "mb": entry.size / 1e6,
+            "build_s": entry.build_s,
+            "created": entry.created,
+        }
+        rows.append(row)
     if check:
         columns.append(Column("state"))
         rows = [{**row, "state": store.damage(str(row["index"])) or "whole"} for row in rows]
@@ -199,11 +204,10 @@ def retrieve_command(
     write_json(path, {**card, "gold": gold, "retrievers": measured})
     headings = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
     headings |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
-    rows = [
-        {**row, **row["scores"],
-         "mb": None if row["index_bytes"] is None else row["index_bytes"] / 1e6}
-        for row in measured
-    ]  # fmt: skip
+    rows = []
+    for row in measured:
+        size = row["index_bytes"]
+        rows.append({**row, **row["scores"], "mb": None if size is None else size / 1e6})
     columns = [
         Column("retriever"),
         *(Column(name, head, "score", drop=head == "MRR") for name, head in headings.items()),

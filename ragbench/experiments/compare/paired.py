@@ -350,14 +350,14 @@ def _compared(
         noise_of_metric = _noise(a, b, name, qids, scores[name])
         if noise_of_metric is not None:
             noise[name] = noise_of_metric
+    costs = {}
+    for name, measure in MEASURES.items():
+        costs[name] = cost_difference(a, b, qids, measure, clusters)
     return RunComparison(
         a[0],
         b[0],
         scores=scores,
-        costs={
-            name: cost_difference(a, b, qids, measure, clusters)
-            for name, measure in MEASURES.items()
-        },
+        costs=costs,
         fixed=tuple(q for q in qids if q in right_b - right_a),
         broken=tuple(q for q in qids if q in right_a - right_b),
         evidence=compare_arms(a, b, EVIDENCE, qids, method) if with_evidence else None,

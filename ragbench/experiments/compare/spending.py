@@ -179,7 +179,8 @@ def index_lines(evaluation: Evaluation) -> list[str]:
     if index is None or not n:
         return []
     total = whole_cost(evaluation)
-    usd, in_all = ("unknown" if x is None else f"{x:.4f}" for x in (index.usd, total))
+    usd = "unknown" if index.usd is None else f"{index.usd:.4f}"
+    in_all = "unknown" if total is None else f"{total:.4f}"
     facts = evaluation.card.index
     amounts = []
     for unit, taken in (("calls", index.calls), ("tokens", index.tokens)):

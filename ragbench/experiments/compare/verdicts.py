@@ -71,7 +71,8 @@ class Design:
 
     def folders(self) -> dict[str, list[str]]:
         arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
-        arms |= {arm: [f"{arm}-{seed}" for seed in self.seeds] for arm in (COMPILED, COMPILED_FORM)}
+        for arm in (COMPILED, COMPILED_FORM):
+            arms[arm] = [f"{arm}-{seed}" for seed in self.seeds]
         return arms | ({VOTES: [f"{VOTES}-{self.votes}"]} if self.votes else {})
 
     def contrasts(self) -> list[Pair]:
@@ -387,4 +388,7 @@ def _contrasts(
         for m in metrics:
             comparisons.append(paired.compare_arms(arms[a], arms[b], m, qids, method))
     family = iter(correct(comparisons))
-    return {pair: {metric: next(family) for metric in metrics} for pair in pairs}
+    contrasts: dict[Pair, dict[str, Comparison]] = {}
+    for pair in pairs:
+        contrasts[pair] = {metric: next(family) for metric in metrics}
+    return contrasts

@@ -89,4 +89,7 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
         **with_interval("f1", scores.get("f1"), intervals.get("f1")),
         "cost_usd": cost / n if cost is not None and n else None,
     }
-    return row | {name: None for name in card.get("unknown") or () if name in row}
+    for name in card.get("unknown") or ():
+        if name in row:
+            row[name] = None
+    return row

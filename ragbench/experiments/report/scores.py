@@ -42,12 +42,14 @@ def metric_table(runs: Sequence[Scored]) -> Table:
     labels = labels if len(runs) > 1 else ["mean"]
     scores = [run.summary["scores"] for run in runs]
     rows = []
+    row: dict[str, Any]
     for words, key in (("questions", "n"), ("failed", "n_failed")):
-        rows.append(
-            {"metric": words} | dict(zip(labels, (r.summary[key] for r in runs), strict=True))
-        )
+        row = {"metric": words}
+        for label, run in zip(labels, runs, strict=True):
+            row[label] = run.summary[key]
+        rows.append(row)
     for metric in dict.fromkeys(metric for by_metric in scores for metric in by_metric):
-        row: dict[str, Any] = {"metric": metric}
+        row = {"metric": metric}
         for name, by_metric in zip(labels, scores, strict=True):
             score = by_metric.get(metric, {})
             row |= with_interval(name, score.get("mean"), score.get("interval"))
@@ -115,16 +117,24 @@ def errors_of(
     records = list(run.records.values())
     score = get_metric(metric).score
     rejected = Cause("data", "metrics_disagree", f"{metric} alone calls it wrong")
-    kind = Causes({r.qid: cause_of(r) or rejected for r in records if (score(r) or 0.0) < 1})
+    rules = {}
+    for record in records:
+        if (score(record) or 0.0) < 1:
+            rules[record.qid] = cause_of(record) or rejected
+    kind = Causes(rules)
     annotated = None
     if asking is not None:
         check_judge(records, asking.lm, allow_self=allow_self)
         with locked(folder):
             annotated = annotate(opened, records, kind, asking)
+    wrong = []
+    for record in records:
+        if record.qid in kind.rules:
+            wrong.append((record, kind.cause(record, annotated)))
     return Errors(
         folder,
         len(records),
-        [(record, kind.cause(record, annotated)) for record in records if record.qid in kind.rules],
+        wrong,
         kind.summarize(records, annotated) if annotated else None,
         [*stop_lines("", run.progress), *unread_lines(run.records.damaged)],
     )
@@ -158,7 +168,9 @@ def _cause_table(runs: Sequence[Errors]) -> Table:
         counts = {"questions": run.n, "wrong": len(run.wrong)}
         for level in LEVELS:
             counts |= {level: levels[level]}
-            counts |= {k: kinds[k] for k in sorted(kinds) if k.startswith(f"{level}/")}
+            for kind in sorted(kinds):
+                if kind.startswith(f"{level}/"):
+                    counts[kind] = kinds[kind]
         for name, n in counts.items():
             share = n / run.n if run.n else None
             rows.append({"run": run.folder.name, "cause": name, "n": n, "share": share})

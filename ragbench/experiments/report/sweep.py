@@ -185,10 +185,18 @@ def tuned_report(tuned: Tuned) -> Report:
     rows = []
     for point in (*tuned.front, tuned.default):
         tried = point is not tuned.default
-        values = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in point.knobs.items()}
-        row = {"point": f"front/{point.folder.name}" if tried else "as given", "n": point.n,
-               "failed": point.failed, "knobs": ", ".join(f"{k}={v}" for k, v in values.items()),
-               **(validated(read_sidecar(point.folder)) if tried else {})}  # fmt: skip
+        settings = []
+        for knob, value in point.knobs.items():
+            text = f"{value:.3g}" if isinstance(value, float) else value
+            settings.append(f"{knob}={text}")
+        row: dict[str, Any] = {
+            "point": f"front/{point.folder.name}" if tried else "as given",
+            "n": point.n,
+            "failed": point.failed,
+            "knobs": ", ".join(settings),
+        }
+        if tried:
+            row |= validated(read_sidecar(point.folder))
         for name, value in point.values.items():
             row |= with_interval(name, value, point.interval(name))
         rows.append(row)

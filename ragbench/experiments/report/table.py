@@ -299,10 +299,9 @@ def _aligned(
 
 
 def _padded(row: Sequence[str], widths: Sequence[int], flush_left: Sequence[bool]) -> str:
-    cells = (
-        f"{text:<{width}}" if words else f"{text:>{width}}"
-        for text, width, words in zip(row, widths, flush_left, strict=True)
-    )
+    cells = []
+    for text, width, left_side in zip(row, widths, flush_left, strict=True):
+        cells.append(text.ljust(width) if left_side else text.rjust(width))
     return f"| {' | '.join(cells)} |"
 
 

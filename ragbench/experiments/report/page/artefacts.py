@@ -53,9 +53,14 @@ def _verdict(verdict: Verdict) -> Json:
     for (a, b), by_metric in verdict.contrasts.items():
         for metric, comparison in by_metric.items():
             contrasts.append({"name": f"{b} - {a}", "metric": metric, **compared(comparison)})
+    headlines = {}
+    controls = {}
+    for metric in verdict.design.metrics:
+        headlines[metric] = headline_of(verdict, metric)
+        controls[metric] = control_lines(verdict, metric)
     return {
-        "headlines": {metric: headline_of(verdict, metric) for metric in verdict.design.metrics},
-        "controls": {metric: control_lines(verdict, metric) for metric in verdict.design.metrics},
+        "headlines": headlines,
+        "controls": controls,
         "price": price_line(verdict),
         "contrasts": contrasts,
         "table": _cells(arms_table(verdict)),

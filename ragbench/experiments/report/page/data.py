@@ -155,7 +155,11 @@ def _program(board: Board, program: Program) -> Json:
 def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
     """The mean of all questions of the runs; its interval where there is one run."""
     rows = [tables.measured(run.records, metric) for run in runs]
-    values = [value for row in rows if (value := row[metric]) is not None]
+    values = []
+    for row in rows:
+        value = row[metric]
+        if value is not None:
+            values.append(value)
     n = len(scores_of(runs[0], metric))
     if len(rows) == 1:
         return {**rows[0], "n": n}
