@@ -45,8 +45,14 @@ class ExportedRun:
     @cached_property
     def scores(self) -> dict[str, list[float | None]]:
         """Scores of all records by metric, in their order; those of failed ones are the worst."""
-        metric_names = dict.fromkeys([*(n for r in self.records for n in r.scores), *self.metrics])
-        return {name: [_score(name, record) for record in self.records] for name in metric_names}
+        metric_names: dict[str, None] = {}
+        for record in self.records:
+            metric_names.update(dict.fromkeys(record.scores))
+        metric_names.update(dict.fromkeys(self.metrics))
+        columns = {}
+        for name in metric_names:
+            columns[name] = [_score(name, record) for record in self.records]
+        return columns
 
 
 def _score(name: str, record: Record) -> float | None:
@@ -162,10 +168,12 @@ def to_csv(runs: Sequence[ExportedRun], path: Path) -> str:
     writer.writerow(columns_of(runs))
     rows = list(rows_of(runs))
     for row in rows:
-        writer.writerow(
-            safe_cell(json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value)
-            for value in row.values()
-        )
+        cells = []
+        for value in row.values():
+            if isinstance(value, list):
+                value = json.dumps(value, ensure_ascii=False)
+            cells.append(safe_cell(value))
+        writer.writerow(cells)
     write_whole(path, out.getvalue().encode("utf-8", "replace"))
     return f"{path}: {len(rows)} questions"
 

@@ -12,6 +12,7 @@ failed, as in the official scripts.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -145,7 +146,7 @@ def import_run(
     dataset = load_dataset(config.data_spec())
     examples = dataset.select(config.split, config.limit)
     predictions = read_predictions(file, fields, config.encoding or "")
-    all_records = [record for records in predictions.values() for record in records]
+    all_records = list(chain.from_iterable(predictions.values()))
     # Questions of MuSiQue's Full set share an id: the file has them in the order of the data.
     uses: Counter[str] = Counter()
     numbers: dict[str, int] = {}

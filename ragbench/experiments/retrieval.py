@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,9 @@ def measure_run(
             f"ids, such as {next(iter(by_qid), '')[:60]!r}, must be theirs, such as "
             f"{next(iter(gold))!r}"
         )
-    if not any(pid in corpus.positions for pids in ranked.values() for pid in pids):
-        example_pid = next(pid for pids in ranked.values() for pid in pids)
+    pids_ranked = list(chain.from_iterable(ranked.values()))
+    if not any(pid in corpus.positions for pid in pids_ranked):
+        example_pid = pids_ranked[0]
         raise DataError(
             f"{path}: ranks no passage of the corpus; its ids, such as {example_pid[:60]!r}, "
             f"must be the corpus's, such as {corpus[0].pid!r}"

@@ -217,7 +217,10 @@ def _check_runnable(cards: Sequence[RunCard]) -> None:
                     f"{card.program} has {name}={card.identity[name]!r}; a router runs programs as "
                     "they are, so leave that run out"
                 )
-    for name in sorted({name for card in cards for name in card.identity.keys() - _OWN}):
+    shared_fields: set[str] = set()
+    for card in cards:
+        shared_fields.update(card.identity.keys() - _OWN)
+    for name in sorted(shared_fields):
         if any(card.identity.get(name) != cards[0].identity.get(name) for card in cards):
             raise ConfigError(
                 f"the runs differ in {name}, and a router runs its programs with one; "

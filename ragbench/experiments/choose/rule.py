@@ -19,7 +19,7 @@ questions do, and no document can decide by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -186,10 +186,10 @@ class Race:
 
 def _by_cluster(block: Block) -> tuple[Floats, Floats]:
     """Returns the sums of scores over clusters (programs, clusters), and the clusters' sizes."""
-    numbers: Mapping[Hashable, int] = {
-        cluster: number for number, cluster in enumerate(dict.fromkeys(block.clusters))
-    }
-    columns = np.array([numbers[cluster] for cluster in block.clusters], dtype=np.int64)
+    numbers: dict[Hashable, int] = {}
+    columns = np.empty(len(block.clusters), dtype=np.int64)
+    for at, cluster in enumerate(block.clusters):
+        columns[at] = numbers.setdefault(cluster, len(numbers))
     sizes = np.bincount(columns, minlength=len(numbers)).astype(np.float64)
     totals = np.zeros((block.scores.shape[0], len(numbers)))
     np.add.at(totals.T, columns, block.scores.T)

@@ -332,13 +332,13 @@ def card_for(folder: Path, run_context: RunContext) -> RunCard:
     if not is_run(folder):
         return card_now
     card_before = read_card(folder)
-    was, is_now = (
-        {**card.identity, "data": card.data.model_dump(), "compiled": card.compiled}
-        for card in (card_before, card_now)
-    )
-    check_same(folder, "a run", was, is_now)
+    check_same(folder, "a run", _run_fields(card_before), _run_fields(card_now))
     lasting = {"run": card_before.run, "index": card_now.index or card_before.index}
     return card_now.model_copy(update={**lasting, "price": card_now.price or card_before.price})
+
+
+def _run_fields(card: RunCard) -> dict[str, Any]:
+    return {**card.identity, "data": card.data.model_dump(), "compiled": card.compiled}
 
 
 def _git_revision() -> str | None:

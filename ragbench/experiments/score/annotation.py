@@ -36,7 +36,7 @@ from ragbench.lms.batch import client_of
 from ragbench.lms.lm import RagbenchLM
 from ragbench.passages import Passage
 from ragbench.programs.core import render
-from ragbench.record import Record, ShownPassage, Totals, billed, total
+from ragbench.record import Call, Record, ShownPassage, Totals, billed, total
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,13 @@ def _asked(run: RunFolder, tasks: Mapping[str, Task], asking: Asking) -> Replies
         if row.get("key") in tasks:
             rows.append((row["key"], reply_of(row)))
     by_key = {}
+    failed_calls: list[Call] = []
     for key, reply in rows:
-        if not reply.failed:
+        if reply.failed:
+            failed_calls += reply.calls
+        else:
             by_key[key] = reply
-    failed = tuple(call for _, reply in rows if reply.failed for call in reply.calls)
-    replies = Replies(Store(run.path), by_key, failed)
+    replies = Replies(Store(run.path), by_key, tuple(failed_calls))
     todo = []
     for key, task in tasks.items():
         if key not in by_key:
@@ -233,15 +235,19 @@ def shown(passages: Sequence[ShownPassage | Passage], *, max_tokens: int) -> tup
     return lines, lines != render(rows, max_tokens=10**9)
 
 
+def _usd(cost: float | None) -> str:
+    if cost is None:
+        return "unknown"
+    return f"{cost:.4f}"
+
+
 def spending(summary: Mapping[str, Any]) -> str:
     """What is missing of an annotation, and what its calls took and cost."""
     because = "; ".join(f"{why} ({n})" for why, n in summary["unscored_because"].items())
     as_if = summary["as_if"]
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
-    cost, paid = (
-        "unknown" if (usd := summary[name]["cost_usd"]) is None else f"{usd:.4f}"
-        for name in ("as_if", "billed")
-    )
+    cost = _usd(as_if["cost_usd"])
+    paid = _usd(summary["billed"]["cost_usd"])
     return (
         f"{summary['unscored']} unscored{f' ({because})' if because else ''}, "
         f"{summary['not_asked']} not asked, {summary['cut']} cut; took {as_if['calls']} calls, "

@@ -170,8 +170,11 @@ class Grounding(Annotation):
         if not record.passages:
             return []
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
-        batches = (batch for claims in _claims(record) for batch in _parts(claims))
-        return [_unit(record.qid, context, batch, cut) for batch in batches]
+        units = []
+        for claims in _claims(record):
+            for batch in _parts(claims):
+                units.append(_unit(record.qid, context, batch, cut))
+        return units
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
         if len(reply.verdicts) != len(unit.inputs["claims"]):
@@ -180,10 +183,7 @@ class Grounding(Annotation):
 
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
         """Both metrics; None where a claim has no label, or there is no claim."""
-        chain, answer = (
-            None if None in labels else metrics.share(labels.count(True), len(labels))
-            for labels in _labels(record, values)
-        )
+        chain, answer = map(_supported_share, _labels(record, values))
         return {
             "chain_fidelity_judged": chain,
             "hallucination_rate_judged": None if answer is None else 1 - answer,
@@ -260,6 +260,12 @@ def _labels(record: Record, values: Sequence[Any]) -> list[list[Label]]:
             labels += _labels_of(record, batch, every)
         rows.append(labels)
     return rows
+
+
+def _supported_share(labels: Sequence[Label]) -> float | None:
+    if None in labels:
+        return None
+    return metrics.share(labels.count(True), len(labels))
 
 
 def _labels_of(record: Record, batch: Sequence[str], values: Iterator[Any]) -> Sequence[Label]:

@@ -162,11 +162,12 @@ def ask_once(task: Task, lm: RagbenchLM) -> Reply:
         batch = {"batch": True, "latency_s": 0.0}
     else:
         batch = {}
-    calls = tuple(
-        replace(call, kind="judge", **batch) if call.kind == "lm" else call  # type: ignore[arg-type]
-        for call in ledger.calls
-    )
-    return Reply(value, why, calls, failed, refused)
+    calls = []
+    for call in ledger.calls:
+        if call.kind == "lm":
+            call = replace(call, kind="judge", **batch)  # type: ignore[arg-type]
+        calls.append(call)
+    return Reply(value, why, tuple(calls), failed, refused)
 
 
 def ask_strictly(

@@ -102,7 +102,10 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         records, void = _asked(
             run, [stored[qid] for qid in sorted(stored)], request, protocol, notes
         )
-        judged = [name for name in _KEPT if any(name in r.scores for r in records)]
+        judged = []
+        for name in _KEPT:
+            if any(name in record.scores for record in records):
+                judged.append(name)
         metric_names = dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *judged])
         if protocol:
             metric_names |= dict.fromkeys(measure.metric for measure in protocol.measures)

@@ -121,12 +121,17 @@ class Store:
         with self._writing:
             if not done.done():  # another thread may have committed it with its own
                 waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
-                error = self._commit(
-                    [statement for statements, _, _ in waiting for statement in statements],
-                    durable=any(durable for _, durable, _ in waiting),
-                )
+                group: list[_Statement] = []
+                is_durable = False
+                for waiting_statements, waiting_durable, _ in waiting:
+                    group += waiting_statements
+                    is_durable = is_durable or waiting_durable
+                error = self._commit(group, durable=is_durable)
                 for *_, outcome in waiting:
-                    outcome.set_exception(error) if error else outcome.set_result(None)
+                    if error:
+                        outcome.set_exception(error)
+                    else:
+                        outcome.set_result(None)
         done.result()
 
     def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:

@@ -10,6 +10,7 @@ sweep: finished questions and compiles are not asked again, cells that failed ar
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -207,15 +208,23 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
         why = "".join(undone[:1])
         if not why:
             try:
-                both = [side.run for side in sides if side.run]
+                both = []
+                for side in sides:
+                    if side.run:
+                        both.append(side.run)
                 method = Method(margin=sweep.margin)
                 [result] = compare_all(both, metrics=sweep.metrics, method=method)
                 scores = dict(result.scores)
             except CompareError as error:
                 why = str(error)
         contrasts.append(Contrast(cell, baseline, scores, why))
-    family = iter(correct([c for contrast in contrasts for c in contrast.scores.values()]))
-    return [replace(c, scores={metric: next(family) for metric in c.scores}) for c in contrasts]
+    comparisons = chain.from_iterable(contrast.scores.values() for contrast in contrasts)
+    family = iter(correct(list(comparisons)))
+    corrected = []
+    for contrast in contrasts:
+        scores = {metric: next(family) for metric in contrast.scores}
+        corrected.append(replace(contrast, scores=scores))
+    return corrected
 
 
 def _write(swept: Swept) -> None:
