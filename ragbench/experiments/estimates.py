@@ -216,7 +216,10 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
     with run_context.active():
         ahead = index_ahead(run_context.program, questions)
     estimates = []
+    notes = []
     for cost in ahead:
+        if cost.kept:
+            notes.append(f"{cost.kept:,} replies are kept from before")
         pricing = run_context.role_lms.get(cost.role, run_context.lm).pricing
         calls = cost.calls
         prompt = cost.prompt_tokens
@@ -228,7 +231,6 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
         )
         low, likely, high = (_spend(pricing, *end) for end in ends)
         estimates.append(Estimate("", low, likely, high))
-    notes = [f"{cost.kept:,} replies are kept from before" for cost in ahead if cost.kept]
     if estimates:
         return in_all("the index, in addition", estimates, notes)
     return None

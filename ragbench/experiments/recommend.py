@@ -306,7 +306,10 @@ def _large_enough(runs: Sequence[Evaluation], labels: Sequence[str]) -> tuple[li
     questions = runs[largest].records
     indices = []
     left_out = []
-    telling = {at for at, run in enumerate(runs) if shows_method(run.summary)}
+    telling = set()
+    for at, run in enumerate(runs):
+        if shows_method(run.summary):
+            telling.add(at)
     for at, run in enumerate(runs):
         n = sum(qid in questions for qid in run.records)
         other_data = run.card.data.digest != runs[largest].card.data.digest
@@ -339,14 +342,20 @@ def _with_worth(arms: Sequence[Arm], best: Arm, worth: float, cost: str) -> list
         if c is not None and not arm.lacks_evidence and arm.is_cheaper(best, cost):
             p_values[at] = c.p_behind(worth)
     adjusted = dict(zip(p_values, metrics.holm(list(p_values.values())), strict=True))
-    return [replace(arm, p_worth=adjusted.get(at)) for at, arm in enumerate(arms)]
+    judged = []
+    for at, arm in enumerate(arms):
+        judged.append(replace(arm, p_worth=adjusted.get(at)))
+    return judged
 
 
 def _chosen(arms: Sequence[Arm], best: Arm, cost: str, n: int) -> tuple[Arm | None, Arm | None]:
     """The program to use, and the one that it cannot be told from where there is none to use."""
     if best.lacks_evidence:
         return None, None
-    cheaper = [arm for arm in arms if arm.p_worth is not None]
+    cheaper = []
+    for arm in arms:
+        if arm.p_worth is not None:
+            cheaper.append(arm)
     cheaper.sort(key=lambda arm: (arm.cost(cost), -arm.mean, arm.label))
     undecided = None
     for arm in cheaper:

@@ -159,7 +159,8 @@ class Race:
         standing = list(self.running)
         exits = []
         for program in standing:
-            rivals = [rival for rival in standing if rival != program]
+            rivals = list(standing)
+            rivals.remove(program)
             if not rivals:
                 break
             winner = max(rivals, key=lambda rival: capital[rival, program])

@@ -75,8 +75,11 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("votes", "repeat"):
         if identity[name] == 1:
             del identity[name]
-    used = (item for item in identity.items() if item[1] is not None and item[1] is not False)
-    return {name: value for name, value in used if value not in ("", {}, [])}
+    used = {}
+    for name, value in identity.items():
+        if value is not None and value is not False and value not in ("", {}, []):
+            used[name] = value
+    return used
 
 
 def run_name(identity: Mapping[str, Any], data: str, *also: Mapping[str, Any]) -> str:

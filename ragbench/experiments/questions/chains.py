@@ -73,7 +73,11 @@ def _holders(names_of_passages: Sequence[Mapping[str, str]]) -> dict[str, list[i
     for place, held in enumerate(names_of_passages):
         for name in held:
             holders.setdefault(name, []).append(place)
-    return {name: places for name, places in holders.items() if 2 <= len(places) <= MOST_HOLDERS}
+    linking = {}
+    for name, places in holders.items():
+        if 2 <= len(places) <= MOST_HOLDERS:
+            linking[name] = places
+    return linking
 
 
 def _walk(

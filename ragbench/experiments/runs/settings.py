@@ -31,7 +31,9 @@ def settings_of(card: RunCard) -> dict[str, Any]:
 def plain_settings(card: RunCard) -> dict[str, Any]:
     """`settings_of` but for what compiling made of them."""
     settings = settings_of(card)
-    return {name: value for name, value in settings.items() if name not in _OF_COMPILING}
+    for name in _OF_COMPILING:
+        settings.pop(name, None)
+    return settings
 
 
 def compiled_from(runs: Sequence[Evaluation]) -> dict[int, int]:

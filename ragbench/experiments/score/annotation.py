@@ -69,8 +69,14 @@ class Annotation(ABC):
 
     def all_units(self, records: Iterable[Record]) -> dict[str, Sequence[Unit]]:
         """What is asked about the answered ones of `records`, by question id."""
-        answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
-        return {record.qid: units for record in answered if (units := self.units(record))}
+        by_qid = {}
+        for record in sorted(records, key=lambda record: record.qid):
+            if record.failed:
+                continue
+            units = self.units(record)
+            if units:
+                by_qid[record.qid] = units
+        return by_qid
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
         """The value of a reply, JSON-ready; that of its only field unless a kind does otherwise.

@@ -99,7 +99,10 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         RunError: another process holds it, or it cannot be made.
     """
-    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    created = []
+    for path in (folder, *folder.parents):
+        if not path.exists():
+            created.append(path)
     with contextlib.ExitStack() as stack:
         try:
             make_folder(folder)

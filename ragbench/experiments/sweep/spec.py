@@ -249,7 +249,11 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
 
 
 def _of_run(fields: Fields) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in _COMPILE_FIELDS}
+    run_fields = {}
+    for name, value in fields.items():
+        if name not in _COMPILE_FIELDS:
+            run_fields[name] = value
+    return run_fields
 
 
 def _compile_settings(fields: Fields) -> CompileConfig | None:

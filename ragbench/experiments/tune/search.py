@@ -117,12 +117,20 @@ class Search:
 
     def _records(self, knobs: Mapping[str, Any], n: int | None) -> list[Record]:
         stored = read_records(self.made(knobs).config.folder())
-        return [stored[e.qid] for e in self.run_context.examples[:n] if e.qid in stored]
+        records = []
+        for example in self.run_context.examples[:n]:
+            if example.qid in stored:
+                records.append(stored[example.qid])
+        return records
 
 
 def _each(name: str, records: Sequence[Record]) -> list[float]:
     measure = COSTS.get(name) or get_metric(name).score
-    values = [value for record in records if (value := measure(record)) is not None]
+    values = []
+    for record in records:
+        value = measure(record)
+        if value is not None:
+            values.append(value)
     if len(values) < len(records):
         raise RunError(
             f"objective {name} is unknown for {len(records) - len(values)} of {len(records)} "
