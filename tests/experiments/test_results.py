@@ -139,9 +139,10 @@ def test_a_run_that_does_not_show_its_method_is_marked_with_a_legend(ran: Ran, e
         return run_table([ran(*rows)])
 
     most, half = table(3), table(2)
-    assert most.rows[0]["program"].endswith(" \u2020")
+    assert most.rows[0]["mark"] == "\u2020"
     assert any(note.startswith("\u2020: ") for note in most.notes)
-    assert "\u2020" not in half.rows[0]["program"] + " ".join(half.notes)
+    assert "mark" not in half.rows[0]
+    assert "\u2020" not in " ".join(half.notes)
 
 
 # -- prices of a run over HTTP ---------------------------------------------------------------------

@@ -112,6 +112,8 @@ def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Ite
         for passage in filter(pool.is_other, passages):
             fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
         if not record.answer and not record.answers:
+            if not {"answer", "answers", "golden_answers"} & row.data.keys():
+                fail(row, "answer", missing(CustomRecord, row, "answer"))
             why = missing(CustomRecord, row, "answers")
             fail(row, "answers", why.replace("is missing", "is missing or empty", 1))
         if not all({"question", "answer"} <= step.keys() for step in record.decomposition):

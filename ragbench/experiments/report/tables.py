@@ -118,11 +118,14 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     rows = []
     notes = []
     for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True):
-        mark = "" if shows_method(run.summary) else " \u2020"
-        if mark:
+        row = {"program": label, **row_of_run(run)}
+        if not shows_method(run.summary):
             notes = [LEGEND_OF_MARK]
-        rows.append({"program": label + mark, **row_of_run(run)})
+            row["mark"] = "\u2020"
+        rows.append(row)
     columns = [Column("program"), *_known(rows)]
+    if notes:
+        columns.append(Column("mark", "\u2020"))
     evidence = any(column.name == EVIDENCE for column in columns)
     notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
     return Table("runs", columns, rows, notes=notes)
