@@ -229,7 +229,7 @@ def test_relevance_judgements_of_beir_and_of_trec(content: str, tmp_path: Path) 
     ("rows", "corpus", "says"),
     [
         ([{"query": "Who?", "answer": "x"}], None, "--field question=NAME"),
-        ([{"question": "Who?", "reply": "x"}], None, "--field answers=NAME"),
+        ([{"question": "Who?", "reply": "x"}], None, "--field answer=NAME"),
         ([{"question": "Who?", "answer": "x"}], [{"body": "x"}], "--corpus-field text=NAME"),
         (
             [{"question": "Who?", "answers": {"text": ["x"]}}],
