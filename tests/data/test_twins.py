@@ -123,3 +123,14 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     assert code == 0, err
     assert "memory was worth +1.000 f1" in out
     assert "plain less renamed" in out
+    code, out, err = command("summarize", "plain", "renamed", "--format", "json")
+    assert code == 0, err
+    rows = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
+    assert [row["memory"] for row in rows] == [1.0, None]
+    code, _, err = command("eval", *common, "--out", "silent", "--unanswerable", "0.5")
+    assert code == 0, err
+    code, out, err = command("summarize", "silent", "--format", "json")
+    assert code == 0, err
+    [row] = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
+    assert (row["answered"], row["refused_rightly"]) == (1.0, 0.0)
+    assert 0.3 < row["right_of_answered"] < 0.7

@@ -39,6 +39,10 @@ _COLUMNS = (
     Column("f1", "F1", "score", interval=True),
     Column(EVIDENCE, "evidence", "score", drop=1),
     Column(FOUND, "found", "score", drop=7),
+    Column("answered", kind="score", interval=True, drop=6),
+    Column("right_of_answered", "right of them", "score", interval=True, drop=6),
+    Column("refused_rightly", "refused rightly", "score", interval=True, drop=6),
+    Column("memory", "memory", "gain", interval=True, drop=6),
     Column("failed", kind="count"),
     Column("calls", kind="amount", drop=3),
     Column("path", kind="amount", drop=9),
@@ -58,6 +62,8 @@ _QUESTION = (
     Column("calls", kind="count", drop=2),
     Column("ended_by", "ended by"),
 )
+#: Columns of data with questions that have no answer.
+_SILENCE = ("answered", "right_of_answered", "refused_rightly")
 #: What stands below a table of runs.
 LEGEND = (
     "calls, path (longest chain of calls), searches and tokens are per question, $ for 1,000, as "
@@ -118,7 +124,7 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     rows = []
     notes = []
     for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True):
-        row = {"program": label, **row_of_run(run)}
+        row = {"program": label, **row_of_run(run), **_memory(run, evaluations)}
         if not shows_method(run.summary):
             notes = [LEGEND_OF_MARK]
             row["mark"] = "\u2020"
@@ -135,7 +141,40 @@ def row_of_run(run: Evaluation) -> dict[str, Any]:
     """The values of a whole run, with its index where it has one."""
     index = index_cost(run.card)
     row = run_row(run.summary, run.records) | ({"index_usd": index.usd} if index else {})
+    if run.card.data_card.get("unanswerable"):
+        for name in _SILENCE:
+            row |= measured(run.records, name)
     return row | dict.fromkeys(run.card.unknown)
+
+
+def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
+    """The F1 that knowing the names by heart was worth, where the renamed twin of `run` is there.
+
+    It is the mean of the plain score less the renamed one, over the questions that both have.
+    """
+    metric = get_metric("f1")
+    for twin in evaluations:
+        if twin.card.data_card.get("twin_of") != run.card.data.digest:
+            continue
+        renamed = {name: value for name, value in twin.card.identity.items() if name != "renamed"}
+        if renamed != run.card.identity or "renamed" not in twin.card.identity:
+            continue
+        plain_scores = run.records.column(metric.score)
+        twin_scores = twin.records.column(metric.score)
+        gains = {}
+        for qid, score in sorted(plain_scores.items()):
+            twin_score = twin_scores.get(qid)
+            if score is not None and twin_score is not None:
+                gains[qid] = score - twin_score
+        if not gains:
+            return {}
+        of_question = clusters_of(run.records)
+        clusters = None
+        if of_question:
+            clusters = [of_question[qid] for qid in gains]
+        interval = mean_interval(list(gains.values()), (-1.0, 1.0), clusters)
+        return with_interval("memory", sum(gains.values()) / len(gains), interval)
+    return {}
 
 
 def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
@@ -199,6 +238,9 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
         left_out |= {EVIDENCE, FOUND}
     if not index:
         left_out.add("index_usd")
+    for name in (*_SILENCE, "memory"):
+        if not any(name in row for row in rows):
+            left_out.add(name)
     return [column for column in _COLUMNS if column.name not in left_out]
 
 
