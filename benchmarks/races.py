@@ -109,8 +109,7 @@ def run(scores: Floats, clusters: Sequence[int], costs: Floats, rule: Rule) -> t
         out = [program for program in range(count) if program not in race.running]
         block[out] = np.nan
         asked += len(race.running) * (end - start)
-        price = np.repeat(costs[:, None], end - start, axis=1)
-        race.look(Block(block, price, np.zeros_like(block), clusters[start:end]))
+        race.look(Block(block, costs, np.zeros_like(block), clusters[start:end]))
         start = end
     return race, asked / (count * questions)
 

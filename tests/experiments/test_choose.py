@@ -148,10 +148,9 @@ def _race(scores: np.ndarray[Any, Any], costs: list[float], rule: Rule, seconds:
         block = scores[:, start : start + 20].copy()
         out = [number for number in range(programs) if number not in race.running]
         block[out] = np.nan
-        price = np.repeat(np.array(costs)[:, None], block.shape[1], axis=1)
         late = np.full_like(block, seconds)
         late[0] = 0.0
-        race.look(Block(block, price, late, range(start, start + block.shape[1])))
+        race.look(Block(block, np.array(costs), late, range(start, start + block.shape[1])))
     return race
 
 

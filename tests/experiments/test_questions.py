@@ -11,7 +11,7 @@ from ragbench.data import DataSpec, load_dataset
 from ragbench.experiments.questions.certificate import Draft, certify
 from ragbench.experiments.questions.chains import Chain, find_chains
 from ragbench.passages import Passage
-from tests.fake_server import FakeServer, Hit
+from tests.fake_server import FakeServer, Fault, Hit
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -116,6 +116,34 @@ def test_what_is_kept_is_right_and_needs_every_hop(
 
     data = load_dataset(DataSpec(dataset="jsonl", data_file=tmp_path / "q.jsonl", corpus_file=docs))
     assert data.card["questions_with_gold"] == 12
+
+
+@pytest.mark.parametrize(
+    ("limit", "fault", "ends"),
+    [(("--max-calls", "7"), None, (3, "--max-calls")), ((), Fault("401"), (2, ""))],
+)
+def test_a_limit_or_a_refused_key_is_one_line_and_the_command_continues(
+    limit: tuple[str, ...],
+    fault: Fault | None,
+    ends: tuple[int, str],
+    docs: Path,
+    command: Command,
+    server: FakeServer,
+) -> None:
+    model = Model()
+    server.script = lambda hit: fault or model(hit)
+    words = (
+        "questions", docs, "-n", "6", "--hops", "2,1", "--lm", f"openai/m@{server.url}",
+        "--adapter", "json", "--workers", "2", "-o", "q.jsonl",
+    )  # fmt: skip
+    code, _, err = command(*words, *limit)
+    assert code == ends[0], err
+    assert ends[1] in err
+    assert "Traceback" not in err
+    assert not Path("q.jsonl").exists()
+    server.script = model
+    code, _, err = command(*words)
+    assert code == 0, err
 
 
 A = Passage("a", "Aldor", "Aldor was founded by Ann Bo.")

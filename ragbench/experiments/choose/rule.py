@@ -51,11 +51,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Block:
-    """What the programs did on some questions; arrays are (programs, questions).
+    """What the programs did on some questions; `scores` and `seconds` are (programs, questions).
 
-    `scores` are in [0, 1], and NaN for programs that are out. `costs` are dollars or tokens, and
-    NaN where unknown. `clusters` has the cluster of each question: all questions of a cluster have
-    to be in one block.
+    `scores` are in [0, 1], and NaN for programs that are out. `costs` (programs,) are the mean cost
+    of a question so far, in one unit, and NaN for programs that are out. `clusters` has the cluster
+    of each question: all questions of a cluster have to be in one block.
     """
 
     scores: Floats
@@ -77,18 +77,10 @@ class Exit:
 class Race:
     """The state of a race between `programs`, by their number.
 
-    `largest` is the size of the largest cluster of all questions that may be asked. `index_costs`
-    has what the index of each program cost before the first question.
+    `largest` is the size of the largest cluster of all questions that may be asked.
     """
 
-    def __init__(
-        self,
-        programs: int,
-        rule: Rule,
-        *,
-        largest: int = 1,
-        index_costs: Sequence[float] = (),
-    ) -> None:
+    def __init__(self, programs: int, rule: Rule, *, largest: int = 1) -> None:
         if programs < 2:
             raise ValueError("a race needs at least two programs")
         if not 0 <= rule.worth < 1:
@@ -99,7 +91,7 @@ class Race:
         self.questions = 0
         self._largest = largest
         self._scores = np.zeros(programs)
-        self._costs = np.array(index_costs or [0.0] * programs)
+        self._costs = np.zeros(programs)
         self._slow = np.zeros((len(_STAKES), programs))
         pairs = (len(_STAKES), programs, programs)
         self._better = np.zeros(pairs)
@@ -114,7 +106,7 @@ class Race:
         """Takes the next block in, and returns the programs that leave by it."""
         self.questions += block.scores.shape[1]
         self._scores += np.nan_to_num(block.scores).sum(axis=1)
-        self._costs += block.costs.sum(axis=1)
+        self._costs = block.costs
         totals, sizes = _by_cluster(block)
         difference = totals[:, None, :] - totals[None, :, :]
         self._better += _winnings(difference / self._largest)

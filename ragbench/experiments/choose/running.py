@@ -10,7 +10,6 @@ records, so that the same command continues a race, and recorded runs can be rac
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import dspy
 import numpy as np
+from numpy.typing import NDArray
 
 from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.choose.rule import Block, Exit, Race, Rule
@@ -29,7 +29,6 @@ from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked, write_json
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics import Metric, get_metric
-from ragbench.record import Record
 
 FILE = "choose.json"
 #: Questions between two looks. Looking costs nothing, so it is what a table of runs can show.
@@ -258,7 +257,6 @@ def _take_in(
 ) -> None:
     shape = (len(programs), len(qids))
     scores = np.full(shape, np.nan)
-    costs = np.full(shape, np.nan)
     seconds = np.full(shape, np.nan)
     assert measure.score_range is not None
     low, high = measure.score_range
@@ -270,20 +268,28 @@ def _take_in(
             if score is None:
                 score = measure.worst
             scores[number, column] = (score - low) / (high - low)
-            costs[number, column] = _price(record)
             seconds[number, column] = record.latency_s
-    if np.isnan(costs[race.running]).any():  # tokens are known of every call
-        for number in race.running:
-            records = runs[programs[number]].records
-            costs[number] = [records[qid].ledger.as_if.tokens for qid in qids]
-    race.look(Block(scores, costs, seconds, clusters))
+    race.look(Block(scores, _costs(race, programs, runs), seconds, clusters))
 
 
-def _price(record: Record) -> float:
-    usd = record.ledger.as_if.cost_usd
-    if usd is None:
-        return math.nan
-    return usd
+def _costs(
+    race: Race, programs: Sequence[str], runs: Mapping[str, Evaluation]
+) -> NDArray[np.float64]:
+    """Returns the mean cost of a question of each program that is in, its index included.
+
+    Dollars where those of all are known, else tokens, which are known of every call.
+    """
+    dollars = np.full(len(programs), np.nan)
+    tokens = np.full(len(programs), np.nan)
+    for number in race.running:
+        run = runs[programs[number]]
+        spent = run.summary.as_if + run.prepared
+        tokens[number] = spent.tokens / run.summary.n
+        if spent.cost_usd is not None:
+            dollars[number] = spent.cost_usd / run.summary.n
+    if np.isnan(dollars[race.running]).any():
+        return tokens
+    return dollars
 
 
 def _choice(

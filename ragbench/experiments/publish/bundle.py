@@ -41,10 +41,10 @@ def publish(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     run_names = names_of(runs)
     files: dict[str, bytes] = {}
     claims: dict[str, Any] = {}
-    for name, run in zip(run_names, runs, strict=True):
+    for name, label, run in zip(run_names, label_runs(runs), runs, strict=True):
         files[f"runs/{name}/{DATABASE}"] = _database(run.folder / DATABASE)
         files[f"runs/{name}/{CARD}"] = run.card.model_dump_json(indent=1).encode()
-        claims[name] = {"label": label_runs(runs)[run_names.index(name)], "figures": figures(run)}
+        claims[name] = {"label": label, "figures": figures(run)}
     stated = {"runs": claims, "ragbench": ragbench.__version__}
     write_whole(out, pack(files, stated))
     return stated

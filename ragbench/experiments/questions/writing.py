@@ -17,18 +17,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dspy import AdapterParseError
+from dspy import AdapterParseError, LMError
 
 from ragbench.context import current, use
-from ragbench.errors import DataError
+from ragbench.errors import DataError, LMUnavailableError
 from ragbench.experiments.questions.certificate import Certificate, Draft, certify, text_reason
 from ragbench.experiments.questions.chains import Chain, find_chains
 from ragbench.experiments.store import CALLS, CallJournal, locked, write_whole
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.adapters import make_adapter
+from ragbench.lms.calls import LimitReachedError, check_limits
 from ragbench.lms.lm import RagbenchLM
 from ragbench.passages import Passage
 from ragbench.programs.core import predict
+from ragbench.redact import redact
 from ragbench.signatures import AnswerIfStated, DirectAnswer
 from ragbench.signatures.writing import WriteQuestion
 
@@ -161,7 +163,16 @@ def _certify_all(
     with ThreadPoolExecutor(request.workers) as pool:
         begun = [pool.submit(copy_context().run, _certified, chain, writer) for chain in todo]
         for chain, future in zip(todo, begun, strict=True):
-            row = future.result()
+            try:
+                row = future.result()
+            except LimitReachedError:
+                check_limits()
+                raise
+            except LMError as error:
+                raise LMUnavailableError(
+                    f"the LM failed: {redact(str(error))}; what is finished is kept, and the same "
+                    "command continues"
+                ) from error
             earlier[chain.key] = row
             with drafts.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"chain": chain.key, **row}, ensure_ascii=False) + "\n")

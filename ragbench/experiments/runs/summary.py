@@ -169,15 +169,16 @@ def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     """The 95 % interval of each headline mean, by clusters of questions that vary together."""
     records.compute(COLUMNS)
     of_question = clusters_of(records)
-    if of_question:
-        clusters = [of_question[qid] for qid in records]
-    else:
-        clusters = None
     intervals = {}
     for name in HEADLINE:
         metric = get_metric(name)
-        scores = [score or 0.0 for score in records.column(metric.score).values()]
-        if interval := mean_interval(scores, metric.score_range, clusters):
+        scores = {}
+        for qid, score in records.column(metric.score).items():
+            if score is not None:  # a question without an answer has none
+                scores[qid] = score
+        clusters = [of_question[qid] for qid in scores] if of_question else None
+        interval = mean_interval(list(scores.values()), metric.score_range, clusters)
+        if interval:
             intervals[name] = interval
     return intervals
 
