@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import gc
+import logging
 import os
 import signal
 
@@ -34,6 +35,16 @@ def pytest_collection_finish() -> None:
     """What was imported lives on: no collection of garbage is to look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def fresh_terminal() -> Iterator[None]:
+    """Warnings are shown a few times in a process; what one test showed keeps no other quiet."""
+    logger = logging.getLogger("ragbench")
+    handlers = list(logger.handlers)
+    logger.handlers.clear()
+    yield
+    logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
