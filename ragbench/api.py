@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import dspy
 
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from ragbench.experiments.compare.paired import RunComparison
     from ragbench.experiments.compare.verdicts import Verdict
+    from ragbench.experiments.probe.judging import Judgement
     from ragbench.experiments.recommend import Advice
     from ragbench.experiments.report.table import Table
 
@@ -289,6 +290,18 @@ class _Lines(Watch):
         sys.stderr.write(f"{line}\n")
 
 
+@overload
+def compile(
+    program: Program, data: Data | None = None, *, probe: Literal[True], **options: Any
+) -> Judgement | None: ...
+
+
+@overload
+def compile(
+    program: Program, data: Data | None = None, *, probe: Literal[False] = False, **options: Any
+) -> Path: ...
+
+
 def compile(
     program: Program,
     data: Data | None = None,
@@ -301,17 +314,20 @@ def compile(
     valset: Sequence[dspy.Example] | None = None,
     metric: str | Metric | None = None,
     settings: Mapping[str, Any] | None = None,
+    probe: bool = False,
     **options: Any,
-) -> Path:
+) -> Path | Judgement | None:
     """Compile `program` on training and validation questions; the folder of the compiled program.
 
     Give it to `evaluate(..., compiled=folder)`. `optimizer` is a name, or any optimizer of DSPy's
     kind: a `dspy.teleprompt.Teleprompter`, or its class. `settings` are those of the compile, such
     as `train_limit` or `optimizer_seed`; `metric` is a name, FILE.py:function or a function;
-    `options` are as for `evaluate`.
+    `options` are as for `evaluate`. With `probe` nothing is compiled, as by `compile --probe`: the
+    chance that compiling helps, and sentences why; None where too few questions could be asked.
     """
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder
+    from ragbench.experiments.probe import probe_program
     from ragbench.optimizers.external import keep_optimizer
 
     _check_options("compile", compile, options)
@@ -328,6 +344,8 @@ def compile(
     compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, metric, settings))
     folder = compile_folder(config, compile_config)
     with limited(limits, folder):
+        if probe:
+            return probe_program(config, compile_config)
         compile_program(config, compile_config)
     return folder
 

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from dspy import lm15
 
+import ragbench as rb
 from benchmarks.probe_chances import Gaps, chance, config_of, simulated
 from ragbench.cli.main import cli
 from ragbench.errors import RagbenchError, RunError
@@ -161,6 +162,29 @@ def test_the_dry_run_says_its_size(tmp_path: Path) -> None:
     assert result.output.startswith("probe: "), result.output
     assert lm.asked == []
     assert not (tmp_path / "out").exists()
+
+
+def test_python_asks_the_same_and_gives_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gaps = Gaps(wordy=0.8)
+    config = config_of(tmp_path, gaps)
+    settings = how(tmp_path, opt_set={"breadth": 6})
+    said: list[str] = []
+    with simulated(gaps, "command"):
+        right = probe_program(config, settings, on_message=said.append)
+    words: dict[str, Any] = {"data_file": config.data_file, "lm": "scripted", "k": 1}
+    words |= {"adapter": "chat", "workers": 1, "cache": False, "limit": None}
+    sizes = {"train_limit": 40, "val_limit": 40, "opt_set": {"breadth": 6}}
+    with simulated(gaps, "python"):
+        found = rb.compile(
+            "vanilla", "hotpotqa", optimizer="copro", probe=True,
+            settings={**sizes, "out": tmp_path / "python"}, **words,
+        )  # fmt: skip
+    assert found == right
+    assert capsys.readouterr().out.splitlines() == said
+    assert (tmp_path / "python" / "probe" / "probe.json").is_file()
+    assert not (tmp_path / "python" / "compile.json").exists()
 
 
 N = 20
