@@ -57,7 +57,7 @@ from ragbench.user_code import allow
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ragbench.experiments.compare.paired import RunComparison
+    from ragbench.experiments.compare.against import RunComparison
     from ragbench.experiments.compare.verdicts import Verdict
     from ragbench.experiments.probe.judging import Judgement
     from ragbench.experiments.recommend import Advice
@@ -363,12 +363,11 @@ def compare(
     `metrics` are names, FILE.py:function or functions. `margin` is the difference too small to
     matter. `common` leaves out questions that only one of the runs has.
     """
-    from ragbench.experiments.compare.paired import compare_all
-    from ragbench.metrics import Method
+    from ragbench.experiments.compare.against import compare_all
 
     both = [open_run(run).evaluation for run in (a, b)]
     chosen = _metric_names(metrics)
-    return compare_all(both, metrics=chosen, common=common, method=Method(margin=margin))[0]
+    return compare_all(both, metrics=chosen, common=common, margin=margin)[0]
 
 
 def verdict(

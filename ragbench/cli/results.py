@@ -118,16 +118,15 @@ def compare_command(
     them in all runs. A run that was asked several times (`ragbench eval --repeats`) is compared by
     all of its repeats, and what they are worth is said.
     """
-    from ragbench.experiments.compare.paired import compare_all
+    from ragbench.experiments.compare.against import compare_all
     from ragbench.experiments.report.comparison import comparison_report
     from ragbench.experiments.runs.summary import HEADLINE, reopen_arm
-    from ragbench.metrics import Method
 
     results = compare_all(
         [reopen_arm(run) for run in runs],
         metrics=metrics or HEADLINE,
         common=common,
-        method=Method(margin=margin),
+        margin=margin,
     )
     show(comparison_report(results))
     if gate:
@@ -177,15 +176,14 @@ def recommend_command(
     from ragbench.experiments.artifacts import write_policy
     from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.comparison import advice_report
-    from ragbench.experiments.report.names import label_runs
+    from ragbench.experiments.report.repeats import label_arms
     from ragbench.experiments.routers import learn_router, make_policy
-    from ragbench.experiments.runs.summary import reopen
+    from ragbench.experiments.runs.summary import reopen_arm
 
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")
-    evaluations = [reopen(run) for run in runs]
-    labels = label_runs(evaluations)
-    advice = advise(evaluations, metric, labels=labels, common=common, worth=worth)
+    arms = [reopen_arm(run) for run in runs]
+    advice = advise(arms, metric, labels=label_arms(arms), common=common, worth=worth)
     learned = learn_router(advice) if router else None
     show(advice_report(advice, learned))
     if output is not None and learned is not None:

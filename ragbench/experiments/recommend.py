@@ -17,20 +17,13 @@ from numpy.typing import NDArray
 
 from ragbench import metrics
 from ragbench.errors import ConfigError
-from ragbench.experiments.compare.family import Family, default_baseline, make_family
-from ragbench.experiments.compare.paired import columns, question, read_for, shared_questions
-from ragbench.experiments.runs.settings import compiled_from
-from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, shows_method
+from ragbench.experiments.compare.family import SPENDING, Family, comparable, known, make_family
+from ragbench.experiments.compare.paired import columns, question, read_for
+from ragbench.experiments.runs.summary import Evaluation
 
 Floats = NDArray[np.float64]
-#: What a question takes, by the metric that measures it; the first that says something is the cost.
-SPENDING = ("cost_usd", "tokens", "calls")
 #: The least gain in the mean that pays for a dearer program, unless told otherwise.
 WORTH = 0.05
-#: A run is left out where it has less than this share of the questions of the largest.
-_LEAST_SHARE = 0.5
-#: A program is not advised where more of its right answers than this lack their evidence.
-_MOST_WITHOUT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +34,7 @@ class Arm:
     `below_best` is this arm minus the best, None for the best; `p_worth` is the p-value (Holm over
     the cheaper programs) of its being `worth` or more below the best, None where it is not cheaper.
     Of `right` answers whose gold passages are known, `without_evidence` were given without all of
-    them. `why` is what the advice says of it, in words.
+    them, which is most of them where it `lacks_evidence`. `why` is what the advice says of it.
     """
 
     label: str
@@ -54,20 +47,16 @@ class Arm:
     p_worth: float | None = None
     without_evidence: int = 0
     right: int = 0
+    lacks_evidence: bool = False
     why: str = ""
 
     def cost(self, measure: str) -> float:
         """The mean per question by `measure`, in dollars, tokens or calls; infinite if unknown."""
-        return _known(self.spending[measure])
+        return known(self.spending[measure])
 
     def is_cheaper(self, rival: "Arm", measure: str) -> bool:
         """Whether it is known to take less by `measure` than `rival`."""
         return self.cost(measure) < rival.cost(measure) < math.inf
-
-    @property
-    def lacks_evidence(self) -> bool:
-        """Whether most of its right answers were given without their evidence."""
-        return _mostly(self.without_evidence, self.right)
 
 
 @dataclass(frozen=True)
@@ -96,15 +85,10 @@ class Advice:
 
     def sentences(self) -> list[str]:
         """The advice in words, the program to use first."""
-        n = len(self.questions)
         lines = [self._headline()]
         if self.rival is not None:
             lines.append(self._needed(self.rival))
-        shared = f"{n} questions, all shared"
-        if self.clusters:
-            shared += f", about {len(set(self.clusters.values()))} documents"
-        lines += [shared, *self.left_out]
-        return lines
+        return [*lines, *self.left_out]
 
     def _headline(self) -> str:
         best = self.best
@@ -205,64 +189,45 @@ def advise(
         raise ConfigError(f"{metric} is no measure of accuracy; give --metric f1 or em")
     if not 0 < worth < kind.score_range[1] - kind.score_range[0]:
         raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
-    groups: list[list[Evaluation]] = []
+    groups: list[Sequence[Evaluation]] = []
     for entry in runs:
         if isinstance(entry, Evaluation):
             groups.append([entry])
         else:
-            groups.append(list(entry))
-    labels_all = list(labels or [group[0].folder.name for group in groups])
+            groups.append(entry)
+    if len(groups) < 2:
+        raise ConfigError("advice chooses between programs: give two runs or more")
+    names = list(labels or [group[0].folder.name for group in groups])
     for group in groups:
         for run in group:
             read_for(run, [metric, *SPENDING])
-    large_enough, left_out = _large_enough([group[0] for group in groups], labels_all)
-    if len(large_enough) < 2:
+    places, unfit = comparable(groups)
+    left_out = sorted(f"left out: {names[at]}, which {why}" for at, why in unfit.items())
+    if len(places) < 2:
         raise ConfigError(
             "; ".join(["advice chooses between programs: give two runs or more", *left_out])
         )
-    large_enough.sort(key=lambda at: (labels_all[at], str(groups[at][0].folder)))
-    labels_all = [labels_all[at] for at in large_enough]
-    groups = [groups[at] for at in large_enough]
+    groups = [groups[at] for at in places]
+    family = make_family(groups, metric, common=common)
     every = list(chain.from_iterable(groups))
-    qids = set(every[0].records)
-    for run in every[1:]:
-        qids &= set(shared_questions(every[0], run, common=common))
-    before, after = columns(every[:1], every[1:], metric, sorted(qids))
-    spending = []
-    for group in groups:
-        spending.append({name: _spent(group, list(before), name) for name in SPENDING})
-    cost = _measure_of_cost(spending)
-    evidence = [_without_evidence(group, list(before)) for group in groups]
-    barred = []
-    for at, (without, right) in enumerate(evidence):
-        if _mostly(without, right):
-            barred.append(at)
-    firsts = [group[0] for group in groups]
-    family = make_family(
-        groups,
-        metric,
-        baseline=default_baseline(firsts),
-        common=True,
-        prefer=[_known(spent[cost]) for spent in spending],
-        barred=barred if len(barred) < len(groups) else (),
-        befores=compiled_from(firsts),
-    )
+    before, after = columns(every[:1], every[1:], metric, family.questions)
     scores = np.array([before[qid] + after[qid] for qid in before], dtype=np.float64)
+    cost = family.cost
     arms = []
     start = 0
-    for at, standing in enumerate(family.standings):
-        end = start + len(groups[at])
-        without, right = evidence[at]
+    for place, standing in zip(places, family.standings, strict=True):
+        end = start + len(standing.runs)
         arm = Arm(
-            label=labels_all[at],
-            run=groups[at][0],
+            label=names[place],
+            run=standing.runs[0],
             scores=scores[:, start:end].mean(axis=1),
             mean=standing.mean,
             interval=standing.interval,
-            spending=spending[at],
+            spending=standing.spending,
             below_best=standing.to_best,
-            without_evidence=without,
-            right=right,
+            without_evidence=standing.without_evidence,
+            right=standing.right,
+            lacks_evidence=standing.lacks_evidence,
         )
         arms.append(arm)
         start = end
@@ -274,7 +239,7 @@ def advise(
     explained = {}
     for arm in judged:
         explained[arm.label, arm.run.folder] = replace(arm, why=_why(arm, best, use, worth, cost))
-    places = sorted(
+    ranked = sorted(
         explained.values(), key=lambda arm: (-round(arm.mean, 9), arm.cost(cost), arm.label)
     )
 
@@ -289,49 +254,13 @@ def advise(
         cost=cost,
         questions={qid: texts[qid] for qid in before},
         clusters=family.clusters,
-        arms=places,
+        arms=ranked,
         use=same(use),
         best=explained[best.label, best.run.folder],
         rival=same(rival),
         family=family,
         left_out=left_out,
     )
-
-
-def _large_enough(runs: Sequence[Evaluation], labels: Sequence[str]) -> tuple[list[int], list[str]]:
-    """The places of the runs that share enough questions, and a line for each other run."""
-    if not runs:
-        return [], []
-    largest = max(range(len(runs)), key=lambda at: (len(runs[at].records), labels[at]))
-    questions = runs[largest].records
-    indices = []
-    left_out = []
-    telling = set()
-    for at, run in enumerate(runs):
-        if shows_method(run.summary):
-            telling.add(at)
-    for at, run in enumerate(runs):
-        n = sum(qid in questions for qid in run.records)
-        other_data = run.card.data.digest != runs[largest].card.data.digest
-        if len(telling) >= 2 and at not in telling:
-            left_out.append(f"left out: {labels[at]}, which reads all passages or has a bare index")
-        elif other_data or n >= _LEAST_SHARE * len(questions):
-            indices.append(at)
-        else:
-            left_out.append(f"left out: {labels[at]}, which has {n} of {len(questions)} questions")
-    return indices, sorted(left_out)
-
-
-def _measure_of_cost(spending: Sequence[Mapping[str, float | None]]) -> str:
-    """The first measure that is known of every program, and not 0 for all as of local models.
-
-    Where there is none it is the last one, which may be unknown: then nothing is cheaper.
-    """
-    for name in SPENDING:
-        values = [spent[name] for spent in spending]
-        if None not in values and any(values):
-            return name
-    return SPENDING[-1]
 
 
 def _with_worth(arms: Sequence[Arm], best: Arm, worth: float, cost: str) -> list[Arm]:
@@ -391,37 +320,3 @@ def _why(arm: Arm, best: Arm, use: Arm | None, worth: float, cost: str) -> str:
         else:
             words.append("not shown worse")
     return ", ".join(words)
-
-
-def _known(amount: float | None) -> float:
-    """The amount, infinite where it is not known: an unknown price is not a low one."""
-    if amount is None:
-        return math.inf
-    return amount
-
-
-def _spent(runs: Sequence[Evaluation], qids: Sequence[str], name: str) -> float | None:
-    values = []
-    for run in runs:
-        column = run.records.only(qids).column(metrics.get_metric(name).score)
-        for qid in qids:
-            value = column[qid]
-            if value is None:
-                return None
-            values.append(value)
-    return float(np.mean(values))
-
-
-def _without_evidence(runs: Sequence[Evaluation], qids: Sequence[str]) -> tuple[int, int]:
-    """How many right answers (EM 1) lacked a gold passage, of those whose gold is known."""
-    shares = []
-    for run in runs:
-        records = run.records.only(qids)
-        correct = records.column(metrics.get_metric("em").score)
-        evidence = records.column(metrics.get_metric(EVIDENCE).score)
-        shares += [evidence[q] for q in qids if correct[q] == 1 and evidence[q] is not None]
-    return sum(share != 1 for share in shares), len(shares)
-
-
-def _mostly(without: int, right: int) -> bool:
-    return without > _MOST_WITHOUT * right

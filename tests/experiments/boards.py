@@ -13,7 +13,7 @@ from typing import Any
 
 from ragbench.experiments.choose.rule import Rule
 from ragbench.experiments.choose.running import replay
-from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compare.verdicts import Design, assemble
 from ragbench.experiments.report.page import make_board, write_page
 from ragbench.experiments.runs.summary import reopen

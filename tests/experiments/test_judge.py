@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ragbench.errors import CompareError, ConfigError
-from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.report.scores import errors_of
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.annotations import MOST_CLAIMS

@@ -1,5 +1,8 @@
 """The sentences of a comparison: run folders in, what is printed out."""
 
+import csv
+import io
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +12,10 @@ import numpy as np
 import pytest
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compare.spending import PayBack, saved
+from ragbench.experiments.report.page.board import make_board
+from ragbench.experiments.report.page.data import page_data
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score import SUMMARY
 from ragbench.experiments.store import write_json
@@ -167,14 +172,41 @@ def test_a_program_of_one_call_is_limited_by_it(tmp_path: Path) -> None:
     assert c.score_range == (0.0, pytest.approx(4 * 1006))  # more was taken than its two calls
 
 
-def test_several_runs_are_compared_with_the_first_in_one_family(tmp_path: Path) -> None:
-    shares = enumerate((0.4, 0.6, 0.45))
-    runs = [right(tmp_path / str(k), draws(share, 80, k)) for k, share in shares]
-    found = compared(*runs, metrics=["em", "f1"])
-    assert [pair.a.folder for pair in found] == [runs[0]] * 2
-    every = [c for pair in found for c in pair.scores.values()]
-    smallest = min(c.p for c in every)
-    assert min(c.p_adjusted or 1 for c in every) == pytest.approx(min(1.0, 4 * smallest))
+def test_compare_recommend_and_page_say_one_word_of_a_pair(runs: list[Path], command: Any) -> None:
+    """Five runs, each of them the first in turn."""
+
+    def table(*arguments: object) -> Any:
+        tables = json.loads(command(*arguments, "--format", "json")[1])
+        return tables[0]["rows"]
+
+    [family] = page_data(make_board(runs), title="")["families"]["f1"]
+    standings = family["standings"]
+    best, baseline = family["best"], family["baseline"]
+    names = [program["name"] for program in page_data(make_board(runs), title="")["programs"]]
+    advised = {row["program"]: row for row in table("recommend", *runs)}
+    for at, name in enumerate(names):
+        if at != best:
+            row, shown = advised[name], standings[at]["best"]
+            wanted = [shown["difference"], shown["p"]]
+            assert [row["below_best"], row["p"]] == pytest.approx(wanted)
+    for first in range(len(runs)):
+        order = [runs[first], *(run for run in runs if run != runs[first])]
+        rows = {row["run"]: row for row in table("compare", *order, "--metric", "f1")}
+        for at, name in enumerate(names):
+            for to, against in ((best, "best"), (baseline, "baseline")):
+                shown = standings[at][against]
+                if shown is None or first not in (at, to):
+                    continue
+                row = rows[name if first == to else names[to]]
+                sign = 1 if first == to else -1
+                assert (row["p"], row["n"]) == (pytest.approx(shown["p"]), shown["n"])
+                assert row["difference"] == pytest.approx(sign * shown["difference"])
+                if sign == 1:
+                    fields = ["verdict", "corrected_low", "corrected_high", "n_needed"]
+                    assert [row[f] for f in fields] == [shown[f] for f in fields]
+    in_csv = command("compare", *order, "--metric", "f1", "--format", "csv")[1]
+    for row in csv.DictReader(io.StringIO(in_csv.partition("\n\n")[0])):
+        assert row["verdict"] == rows[row["run"]]["verdict"]
     with pytest.raises(CompareError, match="two runs or more"):
         compared(runs[0])
 

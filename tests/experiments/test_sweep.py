@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from ragbench.cli.main import cli
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, RagbenchError
-from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.config import shipped_sweeps
 from ragbench.experiments.report.sweep import sweep_report
 from ragbench.experiments.runs.runner import evaluate

@@ -1,21 +1,29 @@
 """All tests of one metric over several runs, made once and corrected together.
 
-Tables, advice, `compare` of many and the page speak from one family, so that no word contradicts
-another. Every arm is compared with the best and, where there is one, with the baseline; a compiled
-one also with what it was compiled from. All of these tests are one family for Holm's correction
-(1979).
+Tables, advice, `compare` and the page speak from one family, so that no word contradicts another.
+Every arm is compared with the best and, where there is one, with the baseline; a compiled one also
+with what it was compiled from. All of these tests are one family for Holm's correction (1979).
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.paired import Arm, compare_arms, shared_questions
+from ragbench.experiments.compare.paired import Arm, compare_arms, seeds_vary, shared_questions
 from ragbench.experiments.runs.clusters import clusters_of
-from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.runs.settings import compiled_from
+from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, shows_method
 from ragbench.metrics import Comparison, Interval, Method, correct, get_metric, mean_interval
+
+#: What a question takes, by the metric that measures it; the first that says something is the cost.
+SPENDING = ("cost_usd", "tokens", "calls")
+#: A run is no part of a family where it has less than this share of the questions of the largest.
+_LEAST_SHARE = 0.5
+#: A program is not the best where more of its right answers than this lack their evidence.
+_MOST_WITHOUT = 0.5
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,9 @@ class Standing:
     itself, and where there is no such arm. Of such a comparison the words are in `verdict` (of
     this arm: better, worse, equivalent, no difference shown), `p_adjusted` is Holm's over the
     family, `interval` is at 95 % and `corrected_interval` at the level that the correction leaves
-    it: it excludes 0 just where the verdict says so.
+    it: it excludes 0 just where the verdict says so. `spending` is the mean per question by each of
+    `SPENDING`, None where it is not known. Of `right` answers whose gold passages are known,
+    `without_evidence` were given without all of them.
     """
 
     runs: Arm
@@ -37,6 +47,14 @@ class Standing:
     to_best: Comparison | None
     to_baseline: Comparison | None
     to_before: Comparison | None
+    spending: Mapping[str, float | None]
+    without_evidence: int
+    right: int
+
+    @property
+    def lacks_evidence(self) -> bool:
+        """Whether most of its right answers were given without their evidence."""
+        return self.without_evidence > _MOST_WITHOUT * self.right
 
 
 @dataclass(frozen=True)
@@ -44,8 +62,9 @@ class Family:
     """The tests of `metric` over `questions`, the ids that all runs share.
 
     `standings` are in the order in which the arms were given; `best` and `baseline` are places in
-    it. `clusters` are of questions that vary together, empty where each stands alone; `tests` is
-    how many tests the correction is for.
+    it. `clusters` are of questions that vary together, empty where each stands alone. `cost` is the
+    measure of `SPENDING` by which programs are cheap or dear. `comparisons` are all tests: places
+    of A and B, and the test of B minus A.
     """
 
     metric: str
@@ -54,25 +73,37 @@ class Family:
     standings: tuple[Standing, ...]
     best: int
     baseline: int | None
-    tests: int
+    cost: str
+    comparisons: Mapping[tuple[int, int], Comparison]
+
+    @property
+    def tests(self) -> int:
+        """How many tests the correction is for."""
+        return len(self.comparisons)
+
+    def between(self, a: int | None, b: int | None) -> Comparison | None:
+        """The test of the arm at `b` minus that at `a`; None where the family has not both."""
+        if a is None or b is None:
+            return None
+        if (b, a) in self.comparisons:
+            return self.comparisons[b, a].reversed()
+        return self.comparisons.get((a, b))
+
+    def beside(self, others: Sequence[Comparison]) -> list[Comparison]:
+        """`others`, tests that are asked for beside the family, corrected with all of its own.
+
+        What the family says stays as it is, whatever else is asked.
+        """
+        return correct([*self.comparisons.values(), *others])[self.tests :]
 
 
 def make_family(
-    arms: Sequence[Arm],
-    metric: str,
-    *,
-    baseline: int | None = None,
-    common: bool = False,
-    prefer: Sequence[float] = (),
-    barred: Collection[int] = (),
-    margin: float | None = None,
-    befores: Mapping[int, int] | None = None,
+    arms: Sequence[Arm], metric: str, *, common: bool = False, margin: float | None = None
 ) -> Family:
     """The family of `arms`, each the runs of one program (seeds), for `metric`.
 
-    `befores` has the place of what a compiled arm was compiled from, by its own. `common` leaves
-    out questions that some run has not. Of arms with equal means that with the least of `prefer`
-    (such as its cost) is the best; then the first. The arms at the places `barred` cannot be it.
+    `common` leaves out questions that some run has not. Of arms with equal means the cheapest is
+    the best, then the first. One that lacks evidence is the best only where all of them do.
 
     Raises:
         CompareError: the runs are over other data or questions, share none with a score, or were
@@ -89,6 +120,7 @@ def make_family(
     clusters = clusters_of(base.records.only(qids))
     means = []
     intervals = []
+    scored = set(qids)
     for arm in arms:
         scores = _pooled(arm, metric, qids)
         if not scores:
@@ -97,40 +129,84 @@ def make_family(
         values = list(scores.values())
         means.append(float(np.mean(values)))
         intervals.append(mean_interval(values, kind.score_range, groups))
-    places = [at for at in range(len(arms)) if at not in barred]
-    best = _best(places, means, prefer, higher=kind.higher_is_better)
-    method = Method(clusters=clusters, margin=margin)
-    befores = befores or {}
+        scored &= set(scores)
+    spending = []
+    evidence = []
+    for arm in arms:
+        spending.append({name: _spent(arm, sorted(scored), name) for name in SPENDING})
+        evidence.append(_without_evidence(arm, sorted(scored)))
+    cost = _measure_of_cost(spending)
+    places = []
+    for at, (without, right) in enumerate(evidence):
+        if without <= _MOST_WITHOUT * right:
+            places.append(at)
+
+    def rank(at: int) -> tuple[float, float, int]:
+        mean = round(means[at], 9)
+        return (-mean if kind.higher_is_better else mean, known(spending[at][cost]), at)
+
+    best = min(places or range(len(arms)), key=rank)
+    firsts = [arm[0] for arm in arms]
+    baseline = default_baseline(firsts)
+    befores = compiled_from(firsts)
     pairs = [(best, at) for at in range(len(arms)) if at != best]
     if baseline is not None and baseline != best:
         pairs += [(baseline, at) for at in range(len(arms)) if at not in (baseline, best)]
     for after, before in befores.items():
         if (before, after) not in pairs and (after, before) not in pairs:
             pairs.append((before, after))
-    tests = correct([compare_arms(arms[a], arms[b], metric, qids, method) for a, b in pairs])
-    of_pair = dict(zip(pairs, tests, strict=True))
-
-    def compared(before: int | None, after: int) -> Comparison | None:
-        """One test, looked at from the end that is wanted."""
-        if before is None:
-            return None
-        if (after, before) in of_pair:
-            return of_pair[after, before].reversed()
-        return of_pair.get((before, after))
-
+    vary = [seeds_vary(arm, metric, qids, clusters) for arm in arms]
+    tests = []
+    for a, b in pairs:
+        method = Method(clusters=clusters, margin=margin, random_seeds=vary[a] or vary[b])
+        tests.append(compare_arms(arms[a], arms[b], metric, qids, method))
+    of_pair = dict(zip(pairs, correct(tests), strict=True))
+    family = Family(metric, qids, clusters, (), best, baseline, cost, of_pair)
     standings = []
     for at, arm in enumerate(arms):
+        without, right = evidence[at]
         standings.append(
             Standing(
                 runs=arm,
                 mean=means[at],
                 interval=intervals[at],
-                to_best=compared(best, at),
-                to_baseline=compared(baseline, at),
-                to_before=compared(befores.get(at), at),
+                to_best=family.between(best, at),
+                to_baseline=family.between(baseline, at),
+                to_before=family.between(befores.get(at), at),
+                spending=spending[at],
+                without_evidence=without,
+                right=right,
             )
         )
-    return Family(metric, qids, clusters, tuple(standings), best, baseline, len(tests))
+    return replace(family, standings=tuple(standings))
+
+
+def comparable(arms: Sequence[Arm]) -> tuple[list[int], dict[int, str]]:
+    """The places of the arms that make a family, by their folders, and why each other one does not.
+
+    One has too few of the questions of the largest, or cannot show its method where others do.
+    """
+    runs = [arm[0] for arm in arms]
+    folders = [str(run.folder) for run in runs]
+    largest = max(range(len(runs)), key=lambda at: (len(runs[at].records), folders[at]))
+    questions = runs[largest].records
+    telling = set()
+    for at, run in enumerate(runs):
+        if shows_method(run.summary):
+            telling.add(at)
+    places = []
+    left_out = {}
+    for at in sorted(range(len(runs)), key=folders.__getitem__):
+        run = runs[at]
+        n = sum(qid in questions for qid in run.records)
+        other_data = run.card.data.digest != runs[largest].card.data.digest
+        if len(telling) >= 2 and at not in telling:
+            left_out[at] = "reads all passages or has a bare index"
+        elif other_data or n >= _LEAST_SHARE * len(questions):
+            places.append(at)
+        else:
+            left_out[at] = f"has {n} of {len(questions)} questions"
+    return places, left_out
 
 
 def default_baseline(runs: Sequence[Evaluation]) -> int | None:
@@ -166,11 +242,45 @@ def _pooled(arm: Arm, metric: str, qids: Sequence[str]) -> dict[str, float]:
     return pooled
 
 
-def _best(
-    places: Sequence[int], means: Sequence[float], prefer: Sequence[float], *, higher: bool
-) -> int:
-    def rank(at: int) -> tuple[float, float, int]:
-        mean = round(means[at], 9)
-        return (-mean if higher else mean, prefer[at] if prefer else 0.0, at)
+def known(amount: float | None) -> float:
+    """The amount, infinite where it is not known: an unknown price is not a low one."""
+    if amount is None:
+        return math.inf
+    return amount
 
-    return min(places, key=rank)
+
+def _measure_of_cost(spending: Sequence[Mapping[str, float | None]]) -> str:
+    """The first measure that is known of every program, and not 0 for all as of local models.
+
+    Where there is none it is the last one, which may be unknown: then nothing is cheaper.
+    """
+    for name in SPENDING:
+        values = [spent[name] for spent in spending]
+        if None not in values and any(values):
+            return name
+    return SPENDING[-1]
+
+
+def _spent(runs: Arm, qids: Sequence[str], name: str) -> float | None:
+    values = []
+    for run in runs:
+        column = run.records.only(qids).column(get_metric(name).score)
+        for qid in qids:
+            value = column[qid]
+            if value is None:
+                return None
+            values.append(value)
+    if not values:
+        return None
+    return float(np.mean(values))
+
+
+def _without_evidence(runs: Arm, qids: Sequence[str]) -> tuple[int, int]:
+    """How many right answers (EM 1) lacked a gold passage, of those whose gold is known."""
+    shares = []
+    for run in runs:
+        records = run.records.only(qids)
+        correct_answers = records.column(get_metric("em").score)
+        evidence = records.column(get_metric(EVIDENCE).score)
+        shares += [evidence[q] for q in qids if correct_answers[q] == 1 and evidence[q] is not None]
+    return sum(share != 1 for share in shares), len(shares)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
-from ragbench.experiments.compare.paired import EVIDENCE, RunComparison
+from ragbench.experiments.compare.against import RunComparison
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import (
     COMPILED,
@@ -22,7 +22,7 @@ from ragbench.experiments.report.repeats import label_arms, noise_lines
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import evidence_lines, measured, money
 from ragbench.experiments.routers import RouterAdvice
-from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison, PriceOfLooking
 from ragbench.programs.routing import leaves
 
@@ -172,8 +172,12 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
         for measure, c in result.costs.items():
             row: dict[str, Any] = {"run": name, "measure": measure, "a": None}
             if c is not None:
-                row["a"] = c.mean_a
-                row["b"] = c.mean_b
+                times = 1
+                if measure == "cost $":
+                    times = 1000
+                    row["measure"] = "$/1,000"
+                row["a"] = times * c.mean_a
+                row["b"] = times * c.mean_b
                 row |= with_interval("difference", c.difference, c.interval)
                 row["ratio"] = c.mean_b / c.mean_a if c.mean_a else None
             rows.append(row)
@@ -227,7 +231,9 @@ def advice_table(advice: Advice) -> Table:
         Column("evidence", "right with evidence", "share", drop=1),
         Column("why"),
     )
-    title = f"{advice.metric} over {len(advice.questions)} questions that all programs share"
+    title = f"{advice.metric} over {len(advice.questions)} questions, all shared"
+    if advice.clusters:
+        title += f", about {len(set(advice.clusters.values()))} documents"
     note = f"p of {advice.family.tests} paired tests, corrected (Holm)"
     return Table("programs", columns, rows, title, [note])
 

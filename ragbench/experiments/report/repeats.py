@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ragbench.experiments.compare.paired import Arm, Noise, RunComparison, compare_arms, matrix
+from ragbench.experiments.compare.against import Noise, RunComparison
+from ragbench.experiments.compare.paired import Arm, compare_arms, matrix
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.table import Column, Report, Table, with_interval

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
-from ragbench.experiments.compare.paired import compare_all
+from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.plans import Plan, make_plan
@@ -27,7 +27,7 @@ from ragbench.experiments.sweep.spec import Cell, Sweep
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits, limit_reached, spending
 from ragbench.logs import get
-from ragbench.metrics import Comparison, Method, correct
+from ragbench.metrics import Comparison, correct
 from ragbench.redact import redact
 
 SWEEP = "sweep.json"
@@ -212,8 +212,7 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
                 for side in sides:
                     if side.run:
                         both.append(side.run)
-                method = Method(margin=sweep.margin)
-                [result] = compare_all(both, metrics=sweep.metrics, method=method)
+                [result] = compare_all(both, metrics=sweep.metrics, margin=sweep.margin)
                 scores = dict(result.scores)
             except CompareError as error:
                 why = str(error)

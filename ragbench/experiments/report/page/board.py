@@ -8,7 +8,7 @@ from typing import Any
 from ragbench.errors import CompareError, RunError
 from ragbench.experiments import store
 from ragbench.experiments.compare import paired
-from ragbench.experiments.recommend import SPENDING
+from ragbench.experiments.compare.family import SPENDING
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.page.artefacts import FILES, read_artefact

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.errors import CompareError, ConfigError
-from ragbench.experiments.compare.family import Family, Standing, default_baseline, make_family
+from ragbench.experiments.compare.family import Family, Standing, make_family
 from ragbench.experiments.compare.paired import compare_arms, shared_questions
 from ragbench.experiments.recommend import Advice, advise
 from ragbench.experiments.report import tables
@@ -232,7 +232,7 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
         before = board.programs[at].before
         standing = family_json["standings"].get(at, {})
         if before in arms and not standing.get("before"):
-            alone = _alone(arms[before], arm, metric)
+            alone = _alone(family, arms[before], arm, metric)
             if alone is not None:
                 family_json["standings"].setdefault(at, {})["before"] = compared(alone)
     return family_json
@@ -242,22 +242,24 @@ def _without_advice(arms: Sequence[Sequence[Evaluation]], metric: str) -> Family
     if len(arms) < 2:
         return None
     try:
-        baseline = default_baseline([arm[0] for arm in arms])
-        return make_family(arms, metric, common=True, baseline=baseline)
+        return make_family(arms, metric, common=True)
     except CompareError:
         return None
 
 
 def _alone(
-    before: Sequence[Evaluation], after: Sequence[Evaluation], metric: str
+    family: Family | None, before: Sequence[Evaluation], after: Sequence[Evaluation], metric: str
 ) -> Comparison | None:
     """A compiled program against what it was compiled from, where the family has not both."""
     try:
         qids = sorted(shared_questions(before[0], after[0], common=True))
         method = Method(clusters=clusters_of(before[0].records.only(qids)))
-        return correct([compare_arms(before, after, metric, qids, method)])[0]
+        comparison = compare_arms(before, after, metric, qids, method)
     except CompareError:
         return None
+    if family is None:
+        return correct([comparison])[0]
+    return family.beside([comparison])[0]
 
 
 def _standing(standing: Standing, metric: str) -> Json:
