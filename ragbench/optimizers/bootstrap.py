@@ -3,13 +3,13 @@
 Bootstrapping is of DSPy (Khattab et al. 2023, arXiv:2310.03714).
 """
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.demonstrations import is_whole
+from ragbench.optimizers.demonstrations import is_whole, one_step_each
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -59,6 +59,11 @@ class DemoKnobs(OptimizerKnobs):
 
     bootstrapped: int = Field(4, ge=1, le=64, description="demonstrations from right answers")
     labeled: int = Field(4, ge=0, le=64, description="demonstrations in all, with labelled ones")
+    loop_steps: Literal["turns", "coin"] = Field(
+        "turns",
+        description="the call shown of a predictor that a run calls often: the first, the last, "
+        "the second and so on in turns, or by the coin of DSPy, half the time the last",
+    )
 
 
 class BootstrapKnobs(DemoKnobs):
@@ -195,12 +200,19 @@ class Optuna(Optimizer):
 def shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
     """Returns the arguments of DSPy's few-shot optimizers."""
     return {
-        "metric": task.metric,
+        "metric": bootstrap_metric(knobs, task),
         "teacher_settings": task.teacher_settings,
         "max_bootstrapped_demos": knobs.bootstrapped,
         "max_labeled_demos": knobs.labeled,
         "max_rounds": knobs.rounds,
     }
+
+
+def bootstrap_metric(knobs: Any, task: Task) -> Any:
+    """Returns the metric of `task` by which demonstrations are taken from right runs."""
+    if knobs.loop_steps == "turns":
+        return one_step_each(task.metric)
+    return task.metric
 
 
 def bootstrap_runs(knobs: Any, n_train: int, *, least: int | None = None) -> Range:

@@ -6,7 +6,8 @@ example to every predictor, so that one that plans or grades is shown replies "n
 reader is shown an answer without the passages that it was read from.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dspy
@@ -37,6 +38,35 @@ def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
         if demo.get(name) is None and not optional:
             return False
     return True
+
+
+def one_step_each(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """`metric`, under which the trace of a right run keeps one call of each predictor.
+
+    A bootstrap of DSPy makes one demonstration of the calls of one predictor, half of the time of
+    the last, so that a loop may be shown its end alone. Here right runs take turns: the first shows
+    the first call, the next one the last, then the second, and so on.
+    """
+    turns = itertools.count()
+
+    def choosing(example: dspy.Example, prediction: Any, trace: Any = None) -> Any:
+        is_right = metric(example, prediction, trace)
+        if trace and is_right:
+            turn = next(turns)
+            calls: dict[int, list[Any]] = {}
+            for call in trace:
+                calls.setdefault(id(call[0]), []).append(call)
+            trace[:] = [_at_turn(same, turn) for same in calls.values()]
+        return is_right
+
+    return choosing
+
+
+def _at_turn(calls: Sequence[Any], turn: int) -> Any:
+    place, from_the_end = divmod(turn % len(calls), 2)
+    if from_the_end:
+        return calls[-1 - place]
+    return calls[place]
 
 
 def _trimmed(

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.demonstrations import fit_demos
+from ragbench.optimizers.demonstrations import fit_demos, one_step_each
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -52,8 +52,9 @@ class KNN(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         entries = []
+        metric = one_step_each(task.metric)
         for example in task.trainset:
-            demos = self._right_answer(student, example, task)
+            demos = self._right_answer(student, example, metric, task.teacher_settings)
             if demos:
                 entries.append({"question": example.question, "demos": demos})
         if not entries:
@@ -65,11 +66,13 @@ class KNN(Optimizer):
         program = cast(RAGProgram, student.reset_copy())
         return SearchResult(program, files={BANK: content}, notes={"bank": len(entries)})
 
-    def _right_answer(self, student: RAGProgram, example: dspy.Example, task: Task) -> Any:
+    def _right_answer(
+        self, student: RAGProgram, example: dspy.Example, metric: Any, teacher: Mapping[str, Any]
+    ) -> dict[str, Any]:
         # One question at a time: not every demonstration has its question among its fields.
         few_shot = dspy.BootstrapFewShot(
-            metric=task.metric,
-            teacher_settings=task.teacher_settings,
+            metric=metric,
+            teacher_settings=dict(teacher),
             max_bootstrapped_demos=1,
             max_labeled_demos=0,
             max_rounds=self.knobs.rounds,

@@ -14,7 +14,7 @@ from pydantic import Field
 from ragbench.errors import ConfigError
 from ragbench.optimizers.arguments import passed_to
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
-from ragbench.optimizers.bootstrap import SHOT_NAMES, DemoKnobs, bootstrap_runs
+from ragbench.optimizers.bootstrap import SHOT_NAMES, DemoKnobs, bootstrap_metric, bootstrap_runs
 from ragbench.optimizers.dspy_patches import lenient_proposals
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
@@ -130,7 +130,7 @@ class MIPRO(Optimizer):
         knobs = self.knobs
         valset = task.valset
         search = _MIPRO(
-            metric=task.metric,
+            metric=bootstrap_metric(knobs, task),
             prompt_model=task.writer,
             task_model=task.lm,
             teacher_settings=task.teacher_settings,

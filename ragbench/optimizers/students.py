@@ -32,10 +32,15 @@ class LMDownError(StopSignal):
 
 
 class _Predict(dspy.Predict):
-    """A `dspy.Predict` that shows trimmed demonstrations, and ends the compile with the LM."""
+    """A `dspy.Predict` that shows trimmed demonstrations, and ends the compile with the LM.
+
+    Its trace holds what was asked: a loop that adds to a list which it passed to an earlier call
+    would make a demonstration that is shown what came later.
+    """
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         demos = kwargs.pop("demos", self.demos)
+        kwargs = {name: _copied(value) for name, value in kwargs.items()}
         if self.rb_demo_tokens is not None:
             demos = fit_demos(demos, self.signature, max_tokens=self.rb_demo_tokens)
         try:
@@ -44,6 +49,15 @@ class _Predict(dspy.Predict):
             if getattr(error, "code", None) == "refused":
                 raise LMDownError(f"{type(error).__name__}: {error}") from error
             raise
+
+
+def _copied(value: Any) -> Any:
+    """`value` with copies of its lists and mappings; what they hold at the end stays itself."""
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return value
 
 
 _Predict.__name__ = "Predict"  # instruction optimizers show the class's name in their prompts

@@ -25,6 +25,7 @@ from ragbench.passages import Passage
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.signatures.answering import AnswerFromContext
 from ragbench.tokens import estimate_tokens
+from ragbench.user_code import allow
 from tests.fakes import Asked, ScriptedLM, plausible
 from tests.optimizers.world import SMALL, VAL, compiled, even_towns, program, scripted, task, town
 
@@ -192,6 +193,51 @@ def test_trimming_keeps_order_numbers_and_the_proof() -> None:
     raw = for_optimizer(VAL)[0]
     assert fit_demos([raw], dspy.Signature("question -> reasoning, answer"), max_tokens=99) == []
     assert fit_demos([raw], dspy.Signature("passage -> answer"), max_tokens=99) == []
+
+
+LOOPS = ["react", "ircot", "self_ask", "search_o1", "reap", "rlm_repl"]
+
+
+def going_on(asked: Asked) -> dict[str, Any]:
+    """Right for even towns, and never done before the last step."""
+    return {**even_towns(asked), "answer": f"Ann {town(asked)}"}
+
+
+@pytest.mark.parametrize("shape", LOOPS)
+def test_a_demonstration_of_a_loop_shows_what_was_asked_at_its_step(
+    shape: str, tmp_path: Path
+) -> None:
+    """A loop adds to the list of notes that it passed on; the trace of DSPy holds the same list."""
+    lm = scripted(going_on)
+    knobs = {"bootstrapped": 5, "labeled": 0, "demo_context_tokens": 100_000}
+    found = compiled("bootstrap", tmp_path, lm, knobs=knobs, start=program(shape), workers=1)
+    asked = {call.prompt for call in lm.asked}
+    shown = found.program.reset_copy().named_predictors()
+    for (_, predictor), (_, with_demos) in zip(
+        shown, found.program.named_predictors(), strict=True
+    ):
+        for demo in with_demos.demos:
+            inputs = {name: demo[name] for name in predictor.signature.input_fields}
+            with dspy.context(lm=lm):
+                predictor(**inputs)
+            assert lm.asked[-1].prompt in asked
+
+
+def test_steps_of_a_loop_take_turns_or_are_drawn_as_dspy_draws_them(tmp_path: Path) -> None:
+    def left(name: str, **knobs: Any) -> list[int]:
+        lm = scripted(going_on)
+        found = compiled(name, tmp_path, lm, knobs=knobs, start=program("react"))
+        act = dict(found.program.named_predictors())["act"]
+        return [int(demo["steps_left"]) for demo in act.demos]
+
+    turns = left("bootstrap", bootstrapped=5, labeled=0)
+    first = turns[0]
+    assert turns == [first, first - 2, first - 1, first, first - 2]
+    own = tmp_path / "own.py"
+    own.write_text("from dspy import BootstrapFewShot as Own\n")
+    allow(f"{own}:Own")
+    drawn = left(f"{own}:Own", max_bootstrapped_demos=5, max_labeled_demos=0)
+    assert left("bootstrap", bootstrapped=5, labeled=0, loop_steps="coin") == drawn
 
 
 # -- copies
