@@ -2,18 +2,25 @@
 
 import json
 import re
+import runpy
 import shlex
+import socket
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import uvicorn
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
 from ragbench.data import DataSpec, load_dataset
+from ragbench.experiments.config import SHIPPED_FOLDER
 from ragbench.experiments.sweep import load_sweep
-from tests.fake_server import FakeServer, Hit, Script, plausible
+from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
 FOLDER = Path(__file__).parents[1] / "examples"
 GIVEN = '{"lm": "openai/gpt-4o-mini"}'
@@ -70,6 +77,39 @@ def test_it_runs_from_the_first_cell_to_the_last(
         assert names["compiled"].evaluation.card.compiled
         sidecar = json.loads((names["folder"] / "sidecar.json").read_text("utf-8"))
         assert sidecar["cost"]["as_if"]["zero_shot"]["calls"] == 2 * 8
+
+
+def test_a_compiled_program_is_served_over_http(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("contracts").mkdir()
+    Path("contracts/lease.txt").write_text("The notice is three months.\n")
+    places = {"PROGRAM": SHIPPED_FOLDER / "vanilla", "DOCS": "contracts"}
+    for name, value in {**places, "LM": "openai/fake", "LM_BASE_URL": server.url}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
+    app = runpy.run_path(str(FOLDER / "serve.py"))["app"]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        served = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=served.run, kwargs={"sockets": [listening]})
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/ask"
+        with ThreadPoolExecutor(4) as threads:
+            question = {"question": "What is the notice?"}
+            replies = list(threads.map(lambda _: httpx.post(address, json=question), range(4)))
+        server.script = lambda hit: Fault("400")
+        refused = httpx.post(address, json={"question": "And this?"})
+        malformed = httpx.post(address, json={"query": 1})
+        served.should_exit = True
+        thread.join()
+    for reply in replies:
+        body = reply.json()
+        assert (reply.status_code, body["answer"]) == (200, "some answer")
+        assert [source["title"] for source in body["sources"]] == ["lease"]
+    assert "three months" in server.hits[0].prompt
+    assert len(server.hits[0].body["messages"]) > 2  # what was compiled
+    assert (refused.status_code, malformed.status_code) == (502, 422)
+    assert "sk-of-the-test" not in refused.text
 
 
 @pytest.mark.parametrize("program", ["self_rag", "react"])

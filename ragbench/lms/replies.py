@@ -56,10 +56,13 @@ _BEGIN_MARKS = re.compile(
     r"<start_of_turn>(?:model)?|<\|start\|>assistant(?!<\|channel)|"
     r"<\|START_RESPONSE\|>)\s*"
 )
-#: Marks of a protocol: field headers, special tokens, tags of thoughts and of calls.
-_FIELD_MARK = re.compile(r"\[\[(\s{0,9}#{1,9}[^\[\]\n]{0,200}#{1,9}\s{0,9})\]\]")
-_TOKEN_MARK = re.compile(r"<\|(\w{1,60})\|>")
-_TAG_MARK = re.compile(rf"<(/?(?:{_TAG}|tool_calls?|function_calls?))>", re.I)
+#: Marks of a protocol, and what they are without their meaning: field headers, special tokens, tags
+#: of thoughts and of calls.
+MARKS = (
+    (re.compile(r"\[\[(\s{0,9}#{1,9}[^\[\]\n]{0,200}#{1,9}\s{0,9})\]\]"), r"[ [\1] ]"),
+    (re.compile(r"<\|(\w{1,60})\|>"), r"< |\1| >"),
+    (re.compile(rf"(?i)<(/?(?:{_TAG}|tool_calls?|function_calls?))>"), r"< \1 >"),
+)
 
 
 def read_reply(response: Response, request: Request) -> Response:
@@ -209,9 +212,7 @@ def _has_mark(text: str) -> bool:
 
 
 def _escaped(text: str) -> str:
-    if "[[" in text:
-        text = _FIELD_MARK.sub(r"[ [\1] ]", text)
-    if "<" in text:
-        text = _TOKEN_MARK.sub(r"< |\1| >", text)
-        text = _TAG_MARK.sub(r"< \1 >", text)
+    if "[[" in text or "<" in text:
+        for mark, replacement in MARKS:
+            text = mark.sub(replacement, text)
     return text

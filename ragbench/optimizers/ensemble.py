@@ -78,6 +78,8 @@ def let_vote(program: RAGProgram, members: Sequence[Mapping[str, Any]]) -> None:
 
     # A class of its own, not a method of the instance, so that a copy asks itself.
     class Voting(kind):  # type: ignore[misc, valid-type]
+        fixed_demos = False
+
         def forward(self, question: str) -> dspy.Prediction:
             predictions = []
             for member in members:

@@ -102,6 +102,8 @@ def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
 
     # A class of its own, not a method of the instance, so that a copy asks itself.
     class Banked(kind):  # type: ignore[misc, valid-type]
+        fixed_demos = False
+
         def forward(self, question: str) -> dspy.Prediction:
             copy = cast(RAGProgram, self.deepcopy())
             copy.__class__ = kind

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 
@@ -32,6 +32,9 @@ from ragbench.retrievers import Progress
 
 class Around(RAGProgram):
     """Ask another program."""
+
+    #: What it does with answers, beside asking for one; blank for nothing.
+    after_answers: ClassVar[str] = ""
 
     # A wrapper is made of a finished program, not of a retriever and knobs, and is not registered.
     def __init__(self, inner: RAGProgram) -> None:
@@ -125,6 +128,8 @@ def repair_form(program: RAGProgram) -> FormRepaired:
 class FormRepaired(Around):
     """Ask another program and make its answer bare."""
 
+    after_answers = "it cuts the last answer down to its form"
+
     def forward(self, question: str) -> dspy.Prediction:
         prediction = self.inner(question=question)
         bare = bare_answer(str(prediction.answer), question)
@@ -140,6 +145,8 @@ TEMPERATURE = 0.7
 
 class Voting(Around):
     """Ask another program several times and keep the most common answer."""
+
+    after_answers = "it asks several times and keeps the most common answer"
 
     def __init__(self, inner: RAGProgram, votes: int) -> None:
         super().__init__(inner)

@@ -1,6 +1,6 @@
 """Boards of every kind that the page is for, as run folders; alone, it writes their pages.
 
-    python -m tests.experiments.boards FOLDER
+python -m tests.experiments.boards FOLDER
 """
 
 import json

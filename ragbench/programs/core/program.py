@@ -127,6 +127,8 @@ class RAGProgram(dspy.Module, Generic[K]):
     #: The class of `knobs`; `RAGProgram[MyKnobs]` sets it.
     Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
     knobs: K
+    #: Whether each predictor always shows the demonstrations that it holds.
+    fixed_demos: ClassVar[bool] = True
     #: Knobs that nothing of this program reads -> what to do instead.
     unread: ClassVar[Mapping[str, str]] = {}
     #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.

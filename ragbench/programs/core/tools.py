@@ -131,6 +131,11 @@ def _choosing(step: type[dspy.Signature], tool_names: tuple[str, ...]) -> type[d
     return changed
 
 
+def finishing(step: type[dspy.Signature]) -> type[dspy.Signature]:
+    """Returns `step` as the last turn has it, which may only finish."""
+    return _choosing(step, ())  # type: ignore[arg-type]  # a class is hashable
+
+
 def settled_backend(backend: Backend, lm: dspy.LM, *, demos: bool = False) -> Backend:
     """What `backend` is for turns of `lm`, with demonstrations or without: typed or native.
 
@@ -292,7 +297,7 @@ class ToolLoop:
         tools = {} if last else self.box.tools
         settings: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
         if last:
-            settings["signature"] = _choosing(self.predictor.signature, ())
+            settings["signature"] = finishing(self.predictor.signature)
         return self.trace.ask(
             self.predictor,
             otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
