@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.engine import SERVER_ARGUMENT
 from benchmarks.retrieval_corpus import GeneratedPassages, generated_queries
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.retrievers import Corpus, IndexStore, make_retriever
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,7 +95,7 @@ def work(folder: Path) -> dict[str, float]:
     """Load the corpus and the index, made first where they are not stored, then search."""
     start, cpu = time.perf_counter(), time.process_time()
     questions, corpus = folder / "questions.jsonl", folder / "corpus.jsonl"
-    data = load_dataset(DataSpec("jsonl", data_file=questions, corpus_file=corpus))
+    data = load_dataset(DataSettings(dataset="jsonl", data_file=questions, corpus_file=corpus))
     data.corpus.digest  # noqa: B018 (part of opening an index)
     corpus_s, corpus_cpu_s = time.perf_counter() - start, time.process_time() - cpu
     start, cpu = time.perf_counter(), time.process_time()

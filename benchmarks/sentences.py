@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.sentences import split_sentences
 
 Splitter = Callable[[str], Iterable[str]]
@@ -55,7 +55,7 @@ def boundaries(sentences: Iterable[str]) -> set[int]:
 
 def main(path: Path) -> None:
     """Print one line per splitter."""
-    data = load_dataset(DataSpec("hotpotqa", data_file=path, setting="pooled"))
+    data = load_dataset(DataSettings(dataset="hotpotqa", data_file=path, setting="pooled"))
     paragraphs = [(p.text, boundaries(p.sentences)) for p in data.corpus]
     print(f"{len(paragraphs)} paragraphs, {sum(len(b) + 1 for _, b in paragraphs)} sentences")
     print(f"{'splitter':18} paragraphs precision recall    time")

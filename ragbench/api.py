@@ -163,12 +163,12 @@ class Run:
 
 
 def load_dataset(name: str | None = None, **options: Any) -> Dataset:
-    """The data set called `name`; `options` are the fields of `DataSpec`, such as `data_file`.
+    """The data set called `name`; `options` are the fields of `DataSettings`, such as `data_file`.
 
     Without a name it is that of the layout of the file, or the embedded synthetic one.
     """
     named = {} if name is None else {"dataset": name}
-    return _load(make_config({**named, **options}).data_spec())
+    return _load(make_config({**named, **options}).data_settings())
 
 
 def make_retriever(

@@ -9,7 +9,7 @@ import contextlib
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -45,6 +45,10 @@ class Knobs(BaseModel):
             if kind is bool and str(value).lower() not in ("true", "false"):
                 raise ValueError(f"{name}={value!r} is not allowed; give true or false")
         return values
+
+    def but(self, **changes: Any) -> Self:
+        """Returns these with `changes`; a mapping is replaced whole."""
+        return self.model_copy(update=changes)
 
 
 K = TypeVar("K", bound=Knobs)

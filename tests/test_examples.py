@@ -17,7 +17,7 @@ import uvicorn
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.experiments.config import SHIPPED_FOLDER
 from ragbench.experiments.sweep import load_sweep
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
@@ -61,7 +61,7 @@ def test_it_runs_from_the_first_cell_to_the_last(
     names: dict[str, Any] = {"__name__": "example"}
     cells = code_of(FOLDER / name)
     server.script = knowing(
-        {example.question: example.answers[0] for example in load_dataset(DataSpec()).questions}
+        {example.question: example.answers[0] for example in load_dataset(DataSettings()).questions}
     )
     assert sum(GIVEN in cell for cell in cells) == 1
     given = f'{{"lm": "openai/fake", "api_base": {server.url!r}}}'

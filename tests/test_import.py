@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ragbench as rb
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.errors import DataError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.importing import import_run
@@ -180,4 +180,7 @@ def test_the_command_names_the_system_and_refuses_a_second_run(command: Command)
     assert (row["cost_usd"], row["f1"] is None) == (None, False)
     code, _, err = command(*words)
     assert (code, "holds a run already" in err) == (2, True)
-    assert load_dataset(DataSpec("jsonl", data_file=Path("questions.json"))).name == "questions"
+    assert (
+        load_dataset(DataSettings(dataset="jsonl", data_file=Path("questions.json"))).name
+        == "questions"
+    )

@@ -20,6 +20,7 @@ from ragbench.cli.command import (
 )
 from ragbench.cli.printing import say, show
 from ragbench.cli.progress import RunProgress
+from ragbench.settings import DataSettings
 
 self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
                            help="Allow a model to judge its own answers.")  # fmt: skip
@@ -307,7 +308,7 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     from ragbench.lms.calls import spending
 
     progress = RunProgress()
-    data = {name: options.pop(name) for name in shared.CORPUS_FIELDS}
+    data = {name: options.pop(name) for name in DataSettings.model_fields}
     if options["replay_lm"]:
         _replay(runs, data, options, progress)
         return
@@ -339,7 +340,7 @@ def _replay(
     assert asking is not None
     texts = {}
     if any(value not in (None, (), {}, False) for value in data.values()):
-        dataset = load_dataset(shared.to_config(program="direct", **data).data_spec())
+        dataset = load_dataset(shared.to_config(program="direct", **data).data_settings())
         texts = {passage.pid: passage for passage in dataset.corpus}
         for run in runs:
             if read_card(run).data.digest != dataset.digest:

@@ -307,13 +307,13 @@ def get_data(names: tuple[str, ...], hub_config: str | None) -> None:
 
     SHA256SUMS beside the files has what came; it is checked here and whenever they are read.
     """
-    from ragbench.data import DATASETS, DataSpec, hub
+    from ragbench.data import DATASETS, DataSettings, hub
 
     nicknames = {}
     for name, spec in DATASETS:
         nicknames.update(dict.fromkeys(spec.nicknames, name))
     for name in (nicknames.get(name, name) for name in names):
         DATASETS.get(name)
-        for path in hub.fetched(DataSpec(name, hub=True, hub_config=hub_config)):
+        for path in hub.fetched(DataSettings(dataset=name, hub=True, hub_config=hub_config)):
             size = path.stat().st_size / 1e6
             click.echo(f"{name}: {hub.checked(path)}, {size:,.1f} MB, as recorded")

@@ -15,16 +15,16 @@ import click
 from pydantic.fields import FieldInfo
 
 from ragbench.cli.command import PATH, FiniteRange, NumberOrNone, option, pairs, stack
-from ragbench.experiments.config import (
-    CompileConfig,
-    DataConfig,
-    LMConfig,
-    RetrieverConfig,
-    RunConfig,
-    option_of,
-)
+from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.knobs import Knobs
 from ragbench.logs import LEVELS, set_level
+from ragbench.settings import (
+    DataSettings,
+    LMSettings,
+    QuestionSettings,
+    RetrieverSettings,
+    option_of,
+)
 
 if TYPE_CHECKING:
     from ragbench.experiments.score.asking import Asking
@@ -103,16 +103,15 @@ program_options = stack(
     *field_options(RunConfig, "Program", only=["compiled", "policy"]),
 )  # fmt: skip
 control_options = stack(*field_options(RunConfig, "Program", only=["form", "votes"]))
-data_options = stack(*field_options(DataConfig, "Data"))
+data_options = stack(*field_options(QuestionSettings, "Data"))
 #: For commands that choose no questions.
-corpus_options = stack(*field_options(DataConfig, "Data", without=["split", "limit"]))
-CORPUS_FIELDS = tuple(name for name in DataConfig.model_fields if name not in ("split", "limit"))
-retriever_options = stack(*field_options(RetrieverConfig, "Retrieval"))
-lm_options = stack(*field_options(LMConfig, "Model"))
+corpus_options = stack(*field_options(DataSettings, "Data"))
+retriever_options = stack(*field_options(RetrieverSettings, "Retrieval"))
+lm_options = stack(*field_options(LMSettings, "Model"))
 _RUN_FIELDS = [
     name
     for name, field in RunConfig.model_fields.items()
-    if option_of(field).group in _TITLES and name not in LMConfig.model_fields
+    if option_of(field).group in _TITLES and name not in LMSettings.model_fields
 ]
 seed_option = stack(*field_options(RunConfig, "Run", only=["seed"]))
 repeat_option = stack(*field_options(RunConfig, "Run", only=["repeat"]))
@@ -251,7 +250,7 @@ def make_asking(
         spec,
         api_base=options["api_base"],
         price=options["price"],
-        max_tokens=options["reply_tokens"],
+        reply_tokens=options["reply_tokens"],
         cache=options["cache"],
     )
     return Asking(batched(lm) if options["batch"] else lm, options["workers"], on_reply)

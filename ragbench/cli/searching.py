@@ -32,7 +32,7 @@ def index_build(**options: Any) -> None:
     from ragbench.retrievers import IndexStore, make_retriever
 
     config = to_config(**options)
-    dataset = load_dataset(config.data_spec())
+    dataset = load_dataset(config.data_settings())
     retriever = make_retriever(
         config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
     )
@@ -111,7 +111,7 @@ def search_command(query: str, k: int, **options: Any) -> None:
     from ragbench.retrievers import IndexStore, make_retriever
 
     config = to_config(**options)
-    corpus = load_dataset(config.data_spec()).corpus
+    corpus = load_dataset(config.data_settings()).corpus
     retriever = make_retriever(config.retriever, corpus, **config.retriever_set)
     with RunProgress("indexing") as progress:
         retriever.build(IndexStore(), progress.prepare)
@@ -178,7 +178,7 @@ def retrieve_command(
             retrievers.Corpus(()),
             **config.retriever_set,
         )
-    dataset = load_dataset(config.data_spec())
+    dataset = load_dataset(config.data_settings())
     split = config.split
     examples = dataset.select(split, config.limit, answered=False)
     gold = gold_of(examples)

@@ -70,7 +70,7 @@ def questions_command(
     options |= {"dataset": "jsonl", "corpus_file": docs, "setting": "pooled"}
     config = shared.to_config(program="direct", **options)
     request = Request(questions, lengths, config.seed, workers, config.adapter)
-    passages = list(read_corpus(config.data_spec()))
+    passages = list(read_corpus(config.data_settings()))
     if dry_run:
         say(*_estimate(request, len(passages)))
         return

@@ -13,57 +13,10 @@ import dspy
 from ragbench.errors import ConfigError
 from ragbench.passages import Corpus, View
 from ragbench.registry import Registry
+from ragbench.settings import DataSettings
 
 Split = Literal["train", "validation", "test"]
 Setting = Literal["distractor", "pooled"]
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """Which questions over which corpus; everything that decides the bytes of a data set.
-
-    `setting` and `view` None take the data set's own default. The questions of `data_file` are cut
-    into splits by `fractions` (train, validation, test); those of `train_file`, `val_file` and
-    `test_file` are a split each. `fields` pairs our names of a record's fields with paths in the
-    file, `corpus_fields` those of a passage. `encoding` is the coding of texts that are not UTF-8.
-    `corpus_file` may be a folder of documents. `alias_file` has the other names of
-    2WikiMultiHopQA's entities. `size` is the number of passages of a generated data set.
-    `renamed` is the key of a renaming, `unanswerable` the share of questions that lose a gold
-    passage (`ragbench.data.twins`).
-    """
-
-    dataset: str = "synthetic"
-    setting: Setting | None = None
-    view: View | None = None
-    data_file: Path | None = None
-    train_file: Path | None = None
-    val_file: Path | None = None
-    test_file: Path | None = None
-    fields: tuple[tuple[str, str], ...] = ()
-    corpus_fields: tuple[tuple[str, str], ...] = ()
-    encoding: str = ""
-    corpus_file: Path | None = None
-    chunk_tokens: int = 1000
-    alias_file: Path | None = None
-    hub: bool = False
-    hub_repo: str | None = None
-    hub_config: str | None = None
-    passage_tokens: int = 200
-    size: int = 2000
-    seed: int = 42
-    fractions: tuple[float, float, float] = (0.4, 0.2, 0.4)
-    renamed: str | None = None
-    unanswerable: float | None = None
-
-    @property
-    def title(self) -> str:
-        """The name of the data set: of the user's own, that of the file."""
-        if not DATASETS.get(self.dataset).titled_by_file:
-            return self.dataset
-        for file in (self.data_file, self.test_file, self.val_file, self.train_file, self.hub_repo):
-            if file:
-                return Path(file).stem
-        return self.dataset
 
 
 @dataclass(frozen=True)
@@ -154,7 +107,7 @@ class HubSource:
 
 
 #: Makes the data set of a spec, or raises DataError.
-Loader = Callable[[DataSpec], Dataset]
+Loader = Callable[[DataSettings], Dataset]
 
 
 @dataclass(frozen=True)
@@ -246,3 +199,13 @@ def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
             visible = dspy.Example(question=example.question, answer=answers[0], answers=answers)
             by_question[example.question] = visible.with_inputs("question")
     return list(by_question.values())
+
+
+def title_of(spec: DataSettings) -> str:
+    """The name of the data set: of the user's own, that of the file."""
+    if not DATASETS.get(spec.dataset).titled_by_file:
+        return spec.dataset
+    for file in (spec.data_file, spec.test_file, spec.val_file, spec.train_file, spec.hub_repo):
+        if file:
+            return Path(file).stem
+    return spec.dataset

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ragbench.data.base import DATASETS, DataSpec, HubSource, Split
+from ragbench.data.base import DATASETS, HubSource, Split
 from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError, needs_extra
 from ragbench.folder_store import sha256_of
 from ragbench.paths import cache_root, make_folder
+from ragbench.settings import DataSettings
 
 SUMS = "SHA256SUMS"
 _CORPUS = "corpus.json"
@@ -41,7 +42,7 @@ _PARTS: Mapping[str, Split] = {
 }
 
 
-def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
+def source_of(spec: DataSettings) -> tuple[HubSource, str | None]:
     """The repository of the spec's data set, or the one that it names, and the configuration.
 
     ConfigError where the data set has no repository, or it has no such configuration.
@@ -64,7 +65,7 @@ def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
     return source, config
 
 
-def hub_rows(spec: DataSpec) -> Iterator[Row]:
+def hub_rows(spec: DataSettings) -> Iterator[Row]:
     """Yields the rows of the spec's data set on the hub, its evaluation part first.
 
     In an official data set the hub's test part has no answers and is left out. Of a data set
@@ -91,13 +92,13 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
             yield Row(f"{source.repo} [{stage}]: record {number}", row.data, split)
 
 
-def hub_corpus(spec: DataSpec) -> Path | None:
+def hub_corpus(spec: DataSettings) -> Path | None:
     """Returns the corpus file of the spec's data set on the hub; None where it has none."""
     paths = fetched(spec) if source_of(spec)[0].corpus else []
     return next((checked(path) for path in paths if path.name == _CORPUS), None)
 
 
-def fetched(spec: DataSpec) -> list[Path]:
+def fetched(spec: DataSettings) -> list[Path]:
     """The files of the spec's data set in the cache, fetched from the hub where they are not there.
 
     DataError where the hub cannot be reached and nothing is cached, or has no such data set.

@@ -1,4 +1,4 @@
-"""From a DataSpec to a Dataset: options and defaults, records, one pool, one split, one view."""
+"""From settings to a Dataset: options and defaults, records, one pool, one split, one view."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,22 @@ from typing import Any
 import dspy
 
 from ragbench.data import hub
-from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split
+from ragbench.data.base import DATASETS, Dataset, Setting, Split
 from ragbench.data.forms import QUESTIONS, form_of, formed
 from ragbench.data.mapping import fail, map_fields
-from ragbench.data.passages import Pool, cut_chunks, documents_card
+from ragbench.data.passages import CHUNK_TOKENS, PASSAGE_TOKENS, Pool, cut_chunks, documents_card
 from ragbench.data.readers import Row, read_rows
-from ragbench.data.splits import cluster_keys, find_clusters, parse_fractions, split_examples
+from ragbench.data.splits import (
+    FRACTIONS,
+    cluster_keys,
+    find_clusters,
+    parse_fractions,
+    split_examples,
+)
 from ragbench.data.twins import renamed, without_gold
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
+from ragbench.settings import DataSettings
 from ragbench.words import question_key, words
 
 
@@ -42,8 +49,8 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     dataset = options["dataset"]
     fractions = options.get("fractions")
     defaults: dict[str, Any] = {
-        "fractions": _written(DataSpec.fractions),
-        "passage_tokens": DataSpec.passage_tokens,
+        "fractions": FRACTIONS,
+        "passage_tokens": PASSAGE_TOKENS,
     }
     has_corpus = options.get("corpus_file") is not None
     defaults["view"] = default_view(dataset)
@@ -60,7 +67,7 @@ def _written(shares: tuple[float, ...]) -> str:
     return ",".join(f"{share:.15g}" for share in shares)
 
 
-def load_dataset(spec: DataSpec) -> Dataset:
+def load_dataset(spec: DataSettings) -> Dataset:
     """Returns the data set that `spec` describes.
 
     UnknownNameError where there is none of that name, ConfigError for options that do not go
@@ -84,13 +91,13 @@ def load_dataset(spec: DataSpec) -> Dataset:
                 raise type(error)(f"{error}; the file looks like --dataset {layout}") from None
         raise
     if spec.unanswerable is not None:
-        dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed)
+        dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed_of_data)
     if spec.renamed is not None:
         dataset = renamed(dataset, spec.renamed)
     return dataset
 
 
-def question_files(spec: DataSpec) -> dict[Split | None, Path]:
+def question_files(spec: DataSettings) -> dict[Split | None, Path]:
     """Returns the spec's question files by split; the key None is the file to be split."""
     files: dict[Split | None, Path | None] = {
         None: spec.data_file,
@@ -101,7 +108,7 @@ def question_files(spec: DataSpec) -> dict[Split | None, Path]:
     return {split: path for split, path in files.items() if path is not None}
 
 
-def rows_of(spec: DataSpec) -> Iterator[Row]:
+def rows_of(spec: DataSettings) -> Iterator[Row]:
     """Yields the records of the spec's files, or of its data set on the hub, their fields renamed.
 
     DataError where neither is given or what is given cannot be read, ConfigError where the hub has
@@ -115,9 +122,8 @@ def rows_of(spec: DataSpec) -> Iterator[Row]:
         else:
             instead = ""
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
-    field_paths = dict(spec.fields)
     for row in hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding):
-        yield map_fields(formed(row, QUESTIONS), field_paths)
+        yield map_fields(formed(row, QUESTIONS), spec.field)
 
 
 def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Row]:
@@ -163,7 +169,7 @@ class Item:
 
 
 def assemble(
-    spec: DataSpec,
+    spec: DataSettings,
     items: Iterable[Item],
     *,
     corpus: Sequence[Passage] | None = None,
@@ -216,8 +222,8 @@ def assemble(
         example.cluster = examples[at].qid
     splits, duplicates, overlapping, disjoint = split_examples(
         examples,
-        seed=spec.seed,
-        fractions=spec.fractions,
+        seed=spec.seed_of_data,
+        fractions=parse_fractions(spec.fractions or FRACTIONS),
         assigned=assigned,
         # The user's own splits keep the order of their files; official ones are sampled from.
         in_order={split for split in question_files(spec) if split},
@@ -255,7 +261,7 @@ def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
     return 0
 
 
-def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
+def _setting(spec: DataSettings, *, has_corpus: bool) -> Setting:
     """Returns the spec's setting, or the data set's default, where the data allow it."""
     setting = spec.setting or default_setting(spec.dataset, spec.view, has_corpus=has_corpus)
     if setting == "distractor" and spec.view == "chunk":
@@ -272,13 +278,13 @@ def _setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
 
 
 def _chunk_view(
-    spec: DataSpec, paragraphs: Sequence[Passage], examples: Sequence[dspy.Example]
+    spec: DataSettings, paragraphs: Sequence[Passage], examples: Sequence[dspy.Example]
 ) -> Corpus:
     """Returns the chunks; moves the gold pids of `examples` from paragraphs to chunks.
 
     Gold are the chunks of a paragraph's supporting sentences, or of all where none is named.
     """
-    chunks, holders = cut_chunks(paragraphs, max_tokens=spec.chunk_tokens)
+    chunks, holders = cut_chunks(paragraphs, max_tokens=CHUNK_TOKENS)
     titles = {passage.pid: passage.title for passage in paragraphs}
     for example in examples:
         gold: set[str] = set()

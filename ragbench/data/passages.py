@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import AliasChoices, Field
 
 from ragbench.data.answers import Id, Text
-from ragbench.data.base import DATASETS, DataSpec
+from ragbench.data.base import DATASETS
 from ragbench.data.documents import Account, is_document, read_documents
 from ragbench.data.mapping import Record, fail, map_fields, missing, validate
 from ragbench.data.passage_file import is_large, stored_passages
@@ -18,7 +18,13 @@ from ragbench.data.readers import Row, read_json, read_rows
 from ragbench.errors import DataError
 from ragbench.passages import Corpus, Passage
 from ragbench.sentences import split_sentences
+from ragbench.settings import DataSettings
 from ragbench.tokens import estimate_tokens
+
+#: Of a passage where documents are cut, and where none is chosen.
+PASSAGE_TOKENS = 200
+#: Of a chunk of fixed length, as A-RAG and LinearRAG cut them.
+CHUNK_TOKENS = 1000
 
 
 def content_pid(title: str, text: str) -> str:
@@ -170,18 +176,20 @@ def documents_card(passages: object) -> dict[str, Any]:
     return {}
 
 
-def _document_passages(path: Path, spec: DataSpec) -> DocumentPassages:
+def _document_passages(path: Path, spec: DataSettings) -> DocumentPassages:
     """Returns the documents' sections cut into passages; no passage spans two sections."""
     account = Account()
     pool = Pool()
     for title, text in read_documents(path, spec.encoding, account):
-        chunks, _ = cut_chunks([from_text(title, text)], max_tokens=spec.passage_tokens)
+        chunks, _ = cut_chunks(
+            [from_text(title, text)], max_tokens=spec.passage_tokens or PASSAGE_TOKENS
+        )
         for chunk in chunks:
             pool.add(from_sentences(title, chunk.sentences))
     return DocumentPassages(pool.passages, account.card())
 
 
-def read_corpus(spec: DataSpec, *, split_passages: Iterable[Passage] = ()) -> Sequence[Passage]:
+def read_corpus(spec: DataSettings, *, split_passages: Iterable[Passage] = ()) -> Sequence[Passage]:
     """Returns the passages of the spec's corpus file, each content once, or of its documents.
 
     A file has records of `title` and `text` (or `sentences`), in any format that `read_rows` reads,
@@ -197,7 +205,9 @@ def read_corpus(spec: DataSpec, *, split_passages: Iterable[Passage] = ()) -> Se
     if is_large(path):
         rows = _corpus_rows(path, spec)
         passages = (validate(CorpusRecord, row).passage(row, keep_id=keep_ids) for row in rows)
-        return stored_passages(path, (keep_ids, spec.corpus_fields, spec.encoding), passages)
+        return stored_passages(
+            path, (keep_ids, sorted(spec.corpus_field.items()), spec.encoding), passages
+        )
     boundaries = {(passage.title, passage.text): passage for passage in split_passages}
     pool = Pool()
     for row in _corpus_rows(path, spec):
@@ -208,14 +218,14 @@ def read_corpus(spec: DataSpec, *, split_passages: Iterable[Passage] = ()) -> Se
     return pool.passages
 
 
-def need_corpus(spec: DataSpec) -> Path:
+def need_corpus(spec: DataSettings) -> Path:
     """Returns the corpus file of a data set that needs one. Raises DataError without it."""
     if spec.corpus_file is None:
         raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
     return spec.corpus_file
 
 
-def _corpus_rows(path: Path, spec: DataSpec) -> Iterator[Row]:
+def _corpus_rows(path: Path, spec: DataSettings) -> Iterator[Row]:
     if path.suffix.lower() == ".json":
         content = read_json(path, spec.encoding)
     else:
@@ -225,7 +235,7 @@ def _corpus_rows(path: Path, spec: DataSpec) -> Iterator[Row]:
             key = "sentences" if isinstance(body, list) else "text"
             yield Row(f"{path}: record {number}", {"title": title, key: body})
         return
-    field_paths = dict(spec.corpus_fields)
+    field_paths = spec.corpus_field
     for row in read_rows(path, spec.encoding):
         yield map_fields(row, field_paths, "--corpus-field")
 

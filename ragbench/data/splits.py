@@ -22,6 +22,8 @@ from ragbench.errors import ConfigError
 from ragbench.words import question_key
 
 Shares = tuple[float, float, float]
+#: Where none are given.
+FRACTIONS = "0.4,0.2,0.4"
 Disjoint = Literal["passages", "questions"]
 
 _NAMES: tuple[Split, ...] = get_args(Split)

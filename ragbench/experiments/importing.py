@@ -34,13 +34,14 @@ from ragbench.data.mapping import (
 )
 from ragbench.data.readers import Row, is_records, read_json, read_rows
 from ragbench.errors import DataError, RunError
-from ragbench.experiments.config import DataConfig, RunConfig
+from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
 from ragbench.folder_store import sha256_of
 from ragbench.passages import Corpus, Passage
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
+from ragbench.settings import QuestionSettings
 from ragbench.words import question_key
 
 #: Amount -> the columns of a table of runs that are of it. What a file does not tell is unknown.
@@ -143,7 +144,7 @@ def import_run(
         DataError: the file cannot be read, or none of it is of the questions.
         RunError: there is a run in `folder`.
     """
-    dataset = load_dataset(config.data_spec())
+    dataset = load_dataset(config.data_settings())
     examples = dataset.select(config.split, config.limit)
     predictions = read_predictions(file, fields, config.encoding or "")
     all_records = list(chain.from_iterable(predictions.values()))
@@ -169,7 +170,7 @@ def import_run(
             f"questions asked: their ids, such as {next(iter(predictions))[:60]!r}, must be ids "
             f"of the data, such as {examples[0].qid!r}, or their questions the same"
         )
-    own = RunConfig.model_fields.keys() - DataConfig.model_fields.keys()
+    own = RunConfig.model_fields.keys() - QuestionSettings.model_fields.keys()
     of_data = {}
     for field, value in config.identity().items():
         if field not in own:

@@ -36,6 +36,9 @@ from ragbench.redact import is_secret
 DEFAULT_LM = "qwen2.5-coder-0.5b"
 DEFAULT_EMBEDDER = "minilm-int8"
 HUB_TIMEOUT_S = 5.0
+#: Calls that a server answers at once, and tokens of each, prompt and reply together.
+SLOTS = 4
+CONTEXT = 8192
 #: The server's key is read from here: an argument would be seen by every user of the machine.
 KEY_VARIABLE = "RAGBENCH_SERVER_KEY"
 
@@ -238,10 +241,8 @@ def child_environment() -> dict[str, str]:
 class LocalServer:
     """A llama.cpp server that starts at first use and again if it dies."""
 
-    def __init__(self, spec: LocalSpec, *, slots: int, context: int) -> None:
+    def __init__(self, spec: LocalSpec) -> None:
         self.spec = spec
-        self.slots = slots
-        self.context = context
         self.key = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
@@ -274,13 +275,11 @@ class LocalServer:
 
     def _start(self) -> None:
         name = self.spec.name
-        slots = str(self.slots)
-        context = str(self.context)
         gguf = str(self.spec.gguf or ensure(name)["gguf"])
-        _say(f"starting llama.cpp: {name}, {slots} x {context} tokens")
+        _say(f"starting llama.cpp: {name}, {SLOTS} x {CONTEXT} tokens")
         # -P: a file of the working folder must not be imported in the place of a library.
         module = ["-P", "-m", "ragbench.lms.local"]
-        command = [sys.executable, *module, gguf, name, slots, context]
+        command = [sys.executable, *module, gguf, name]
         # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
         # and where other work wants the cores each wait costs a whole time slice.
         environment = {"OMP_WAIT_POLICY": "passive", **child_environment(), KEY_VARIABLE: self.key}
@@ -317,16 +316,16 @@ class LocalServer:
 
 
 @lru_cache
-def shared_server(spec: LocalSpec, *, slots: int, context: int) -> LocalServer:
-    """This process's one server of `spec` with so many slots of so many tokens."""
-    server = LocalServer(spec, slots=slots, context=context)
+def shared_server(spec: LocalSpec) -> LocalServer:
+    """This process's one server of `spec`."""
+    server = LocalServer(spec)
     atexit.register(server.stop)
     return server
 
 
 def main() -> None:
     """Serve until standard input is closed or the parent process is gone; see `_start`."""
-    gguf, alias, slots, context = sys.argv[1:]
+    gguf, alias = sys.argv[1:]
     # Ctrl-C reaches the whole group of processes; the parent decides when the server may go.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
@@ -340,8 +339,8 @@ def main() -> None:
     params.hostnames = ["127.0.0.1"]
     params.port = 0  # a free one
     params.api_keys = [os.environ.pop(KEY_VARIABLE)]
-    params.n_parallel = int(slots)
-    params.n_ctx = int(slots) * int(context)
+    params.n_parallel = SLOTS
+    params.n_ctx = SLOTS * CONTEXT
     params.cpuparams.n_threads = cores
     params.cpuparams_batch.n_threads = cores
     params.cache_prompt = True

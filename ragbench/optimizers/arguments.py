@@ -8,7 +8,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import Field, create_model, field_validator
 
@@ -82,8 +82,8 @@ def knobs_of(
                 default = f"default {parameter.default!r}"
             fields[name] = (Any, Field(None, description=f"argument {name}, {default}"))
     bases: Any = (base, Argued)
-    knobs_class: type[K] = create_model(f"{base.__name__}Argued", __base__=bases, **fields)
-    return knobs_class
+    argued: Any = create_model(f"{base.__name__}Argued", __base__=bases, **fields)
+    return cast(type[K], argued)
 
 
 def passed_to(function: Callable[..., Any], knobs: Knobs) -> dict[str, Any]:

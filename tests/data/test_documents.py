@@ -8,7 +8,7 @@ import pptx
 import pytest
 from pptx.util import Inches
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.errors import DataError
 from tests.data.test_readers import pdf
 
@@ -19,7 +19,7 @@ it.</p><!-- hidden --><ul><li>One</li><li>Two</li></ul><script>alert(1)</script>
 
 
 def texts(folder: Path, **more: Any) -> dict[str, str]:
-    data = load_dataset(DataSpec("documents", corpus_file=folder, **more))
+    data = load_dataset(DataSettings(dataset="documents", corpus_file=folder, **more))
     return {passage.title: passage.text for passage in data.corpus}
 
 
@@ -79,7 +79,7 @@ def test_every_file_is_accounted_for(tmp_path: Path, caplog: pytest.LogCaptureFi
     (folder / "bad.pptx").write_bytes(b"no")
     for name in ("x.csv", "y.csv", "z.json", "Makefile"):
         (folder / name).write_text("x")
-    spec = DataSpec("documents", corpus_file=folder)
+    spec = DataSettings(dataset="documents", corpus_file=folder)
     with caplog.at_level("WARNING"):
         card = load_dataset(spec).card["documents"]
         load_dataset(spec)

@@ -7,7 +7,7 @@ from typing import Any
 import openpyxl
 import pytest
 
-from ragbench.data import DataSpec, detect_layout, load_dataset
+from ragbench.data import DataSettings, detect_layout, load_dataset
 from ragbench.data.answers import answers_of
 from ragbench.data.loaders.custom import read_judgements
 from ragbench.data.mapping import AbsentError, value_at
@@ -112,7 +112,7 @@ def test_question_files_of_the_trade(
 ) -> None:
     path = write([record], "questions.jsonl")
     assert detect_layout(path) == "jsonl"
-    data = load_dataset(DataSpec("jsonl", data_file=path))
+    data = load_dataset(DataSettings(dataset="jsonl", data_file=path))
     [example] = data.questions
     assert (example.qid, example.question) == (qid, "Who built it?")
     assert example.answers == ["Ann Bo", "A. Bo"]
@@ -137,11 +137,11 @@ def test_question_files_of_the_trade(
 def test_gold_is_found_in_a_corpus_whose_fields_are_mapped(
     record: Any, corpus: Any, fields: dict[str, str], gold: int, write: Any
 ) -> None:
-    spec = DataSpec(
-        "jsonl",
+    spec = DataSettings(
+        dataset="jsonl",
         data_file=write([record], "questions.jsonl"),
         corpus_file=write(corpus, "corpus.jsonl"),
-        corpus_fields=tuple(fields.items()),
+        corpus_field=fields,
     )
     assert len(load_dataset(spec).questions[0].gold_pids) == gold
 
@@ -174,7 +174,7 @@ def test_a_table_of_excel_is_read_as_the_same_one_of_csv(tmp_path: Path) -> None
     book.save(tmp_path / "q.xlsx")
     lines = ["id,question,answer,hops", 'q1,Who?,"[""Ann"", ""Bo""]",2', "q2,How many?,7,"]
     (tmp_path / "q.csv").write_text("\n".join(lines))
-    made = [load_dataset(DataSpec("jsonl", data_file=tmp_path / f"q.{end}"))
+    made = [load_dataset(DataSettings(dataset="jsonl", data_file=tmp_path / f"q.{end}"))
             for end in ("xlsx", "csv")]  # fmt: skip
     assert made[0].digest == made[1].digest
     assert [(e.answers, e.hops) for e in made[0].questions] == [(["Ann", "Bo"], 2), (["7"], None)]
@@ -189,7 +189,7 @@ def test_a_table_of_excel_is_read_as_the_same_one_of_csv(tmp_path: Path) -> None
 @pytest.mark.parametrize("cell", ["2", "2.0", " 2 ", 2, 2.0])
 def test_numbers_in_cells(cell: Any, write: Any) -> None:
     rows = [{"question": "Who?", "answer": "x", "hops": cell}]
-    assert load_dataset(DataSpec("jsonl", data_file=write(rows))).questions[0].hops == 2
+    assert load_dataset(DataSettings(dataset="jsonl", data_file=write(rows))).questions[0].hops == 2
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def test_a_wrong_coding_is_named_with_its_cure(coding: str, likely: str, tmp_pat
     path.write_bytes((json.dumps({"question": text, "answer": "x"}, ensure_ascii=False)).encode(
         coding))  # fmt: skip
     with pytest.raises(DataError, match=rf"q.jsonl: not UTF-8 text at byte \d+.*{likely}"):
-        load_dataset(DataSpec("jsonl", data_file=path))
-    data = load_dataset(DataSpec("jsonl", data_file=path, encoding=coding))
+        load_dataset(DataSettings(dataset="jsonl", data_file=path))
+    data = load_dataset(DataSettings(dataset="jsonl", data_file=path, encoding=coding))
     assert data.questions[0].question == text
     with pytest.raises(DataError, match="is no text coding"):
-        load_dataset(DataSpec("jsonl", data_file=path, encoding="latin-99"))
+        load_dataset(DataSettings(dataset="jsonl", data_file=path, encoding="latin-99"))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_field_that_is_missing_or_within_is_named_with_the_option_that_maps_it
     rows: Any, corpus: Any, says: str, write: Any
 ) -> None:
     file = None if corpus is None else write(corpus, "corpus.jsonl")
-    spec = DataSpec("jsonl", data_file=write(rows, "q.jsonl"), corpus_file=file)
+    spec = DataSettings(dataset="jsonl", data_file=write(rows, "q.jsonl"), corpus_file=file)
     with pytest.raises(DataError, match=says):
         load_dataset(spec)
 
@@ -262,7 +262,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(name: str, tmp_path: Pa
 
 def test_null_is_an_absent_field(write: Any) -> None:
     rows = [{"id": None, "question": "Who?", "answer": "x", "context": None, "hops": None}]
-    [example] = load_dataset(DataSpec("jsonl", data_file=write(rows))).questions
+    [example] = load_dataset(DataSettings(dataset="jsonl", data_file=write(rows))).questions
     assert (example.qid, example.hops) == ("q000001", None)
 
 
@@ -284,6 +284,8 @@ def test_real_files_of_the_trade(
 ) -> None:
     path = SHARED / questions
     assert detect_layout(path) == name
-    data = load_dataset(DataSpec(name, data_file=path, corpus_file=corpus and SHARED / corpus))
+    data = load_dataset(
+        DataSettings(dataset=name, data_file=path, corpus_file=corpus and SHARED / corpus)
+    )
     assert len(data.questions) == size
     assert data.card["questions_with_gold"] == gold

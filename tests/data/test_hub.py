@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import datasets
 import huggingface_hub
 import pytest
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.errors import DataError
 from ragbench.paths import cache_root
 from tests.cli.test_mistakes import run
@@ -65,8 +64,8 @@ def by_id(data):
 @pytest.mark.parametrize("name", ["hotpotqa", "2wikimultihopqa"])
 def test_hub_rows_become_the_examples_of_the_official_file(name, hub, write, hotpot):
     hub(train=[columns(r) for r in hotpot])
-    from_hub = load_dataset(DataSpec(name, hub=True))
-    from_file = load_dataset(DataSpec(name, data_file=write(hotpot)))
+    from_hub = load_dataset(DataSettings(dataset=name, hub=True))
+    from_file = load_dataset(DataSettings(dataset=name, data_file=write(hotpot)))
     assert from_hub.digest == from_file.digest
 
 
@@ -74,7 +73,7 @@ def test_the_official_evaluation_part_is_the_test_split(hub, hotpot):
     rows = [columns(r) for r in hotpot]
     rows[9]["question"] = rows[0]["question"]  # the train part repeats a held-out question
     hub(train=rows[4:], validation=rows[:4], test=[{**rows[0], "answer": ""}])
-    data = load_dataset(DataSpec("hotpotqa", hub=True))
+    data = load_dataset(DataSettings(dataset="hotpotqa", hub=True))
     assert {e.qid for e in data.splits["test"]} == {"h0", "h1", "h2", "h3"}
     assert {len(data.splits["train"]), len(data.splits["validation"])} == {3, 2}
     assert data.card["duplicates_dropped"] == 1
@@ -90,7 +89,7 @@ def test_graphrag_bench_comes_whole_from_the_hub(hub, write):
         {"GraphRAG-Bench/GraphRAG-Bench/Datasets/Corpus/novel.json": corpus},
         train=[*rows, {**row, "id": "N-2", "source": "Novel-2", "question": "Who?"}],
     )
-    data = load_dataset(DataSpec("graphrag_bench", hub=True, hub_config="novel"))
+    data = load_dataset(DataSettings(dataset="graphrag_bench", hub=True, hub_config="novel"))
     assert by_id(data).keys() == {"Novel-1::N-1", "Novel-2::N-1", "N-2"}
     assert len(data.corpus) == 1
 
@@ -98,15 +97,17 @@ def test_graphrag_bench_comes_whole_from_the_hub(hub, write):
 def test_any_repository_of_the_hub_with_its_fields_named(hub, write):
     rows = [{"nr": i, "text": f"Question {i}?", "gold": {"value": i}} for i in range(9)]
     hub(train=rows[:4], validation=rows[4:6], test=rows[6:])
-    fields = (("id", "nr"), ("question", "text"), ("answer", "gold.value"))
+    fields = {"id": "nr", "question": "text", "answer": "gold.value"}
     corpus = write([{"title": "T", "text": "X."}], "corpus.json")
-    spec = DataSpec("jsonl", hub=True, hub_repo="me/mine", fields=fields, corpus_file=corpus)
+    spec = DataSettings(
+        dataset="jsonl", hub=True, hub_repo="me/mine", field=fields, corpus_file=corpus
+    )
     data = load_dataset(spec)
     sizes = {name: len(part) for name, part in data.splits.items()}
     assert sizes == {"train": 4, "validation": 2, "test": 3}
     assert by_id(data)["7"]["answers"] == ["7"]
     with pytest.raises(DataError, match="has no field 'query'; it has gold, nr, text"):
-        load_dataset(replace(spec, fields=(("question", "query"),)))
+        load_dataset(spec.but(field={"question": "query"}))
 
 
 def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, capsys, monkeypatch):
@@ -121,7 +122,7 @@ def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, ca
     assert all(str(path) in first[1] for path in parts)
     # From now on the hub is not needed, for a second `get` and for reading.
     assert run(capsys, "data", "get", "hotpotqa")[:2] == first[:2]
-    spec = DataSpec("hotpotqa", hub=True)
+    spec = DataSettings(dataset="hotpotqa", hub=True)
     assert {e.qid for e in load_dataset(spec).splits["test"]} == {"h0", "h1", "h2", "h3"}
     parts[1].write_bytes(parts[1].read_bytes().replace(b"Maker 0", b"Maker 9"))
     with pytest.raises(DataError, match=r"validation\.jsonl is not what was fetched"):
@@ -139,5 +140,5 @@ def test_without_a_network_get_says_what_to_put_where_and_takes_it_from_there(ho
         (folder / f"{name}.json").write_text(json.dumps(rows))
     code, out, _ = run(capsys, "data", "get", "2wiki")
     assert (code, out.count("as recorded")) == (0, 2)
-    data = load_dataset(DataSpec("2wikimultihopqa", hub=True))
+    data = load_dataset(DataSettings(dataset="2wikimultihopqa", hub=True))
     assert {e.qid for e in data.splits["test"]} == {"h0", "h1", "h2", "h3"}

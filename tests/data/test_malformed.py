@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.errors import RagbenchError
 from tests.data.samples import CUSTOM, HOTPOT
 from tests.data.test_readers import CORPUS, ROWS, pdf, write_rows
@@ -17,7 +17,7 @@ QUESTIONS = [{"id": row["id"], "question": row["question"], "answer": "x"} for r
 CHUNKS = [{"id": str(i), "text": row["text"]} for i, row in enumerate(CORPUS)]
 
 
-def refusal(spec: DataSpec) -> str:
+def refusal(spec: DataSettings) -> str:
     """The message that refuses it, one line; blank where it can be read."""
     try:
         load_dataset(spec)
@@ -44,7 +44,7 @@ def refusal(spec: DataSpec) -> str:
 def test_broken_files(tmp_path, content, says):
     path = tmp_path / "broken.json"
     path.write_bytes(content)
-    message = refusal(DataSpec("hotpotqa", data_file=path))
+    message = refusal(DataSettings(dataset="hotpotqa", data_file=path))
     assert says in message
     assert "broken.json" in message
 
@@ -74,7 +74,7 @@ def test_broken_fields(dataset, change, says, write):
     rows = copy.deepcopy(HOTPOT if dataset == "hotpotqa" else CUSTOM)
     changed = {**rows[1], **change}
     rows[1] = {key: value for key, value in changed.items() if value is not DROPPED}
-    message = refusal(DataSpec(dataset, data_file=write(rows)))
+    message = refusal(DataSettings(dataset=dataset, data_file=write(rows)))
     assert says in message
     assert "data.json: record 2" in message
 
@@ -89,7 +89,7 @@ def test_broken_fields(dataset, change, says, write):
 )
 def test_broken_corpus_files(dataset, corpus, says, write):
     files = {"data_file": write(QUESTIONS), "corpus_file": write(corpus, "corpus.json")}
-    message = refusal(DataSpec(dataset, **files))
+    message = refusal(DataSettings(dataset=dataset, **files))
     assert says in message
     assert "corpus.json: record" in message
 
@@ -106,23 +106,23 @@ def damaged(good: bytes) -> Iterator[tuple[bytes, bool]]:
             yield content, False
 
 
-def a_file(kind: str, folder: Path) -> tuple[Path, DataSpec]:
+def a_file(kind: str, folder: Path) -> tuple[Path, DataSettings]:
     """A good file of this kind, and a data set that reads it."""
     if kind == "hotpotqa":
         path = write_rows(folder, "json", HOTPOT, kind)
-        return path, DataSpec(kind, data_file=path)
+        return path, DataSettings(dataset=kind, data_file=path)
     if kind in ("json", "jsonl", "csv", "parquet"):
         path = write_rows(folder, kind, ROWS, "mine")
         corpus = write_rows(folder, "json", CORPUS, "corpus")
-        return path, DataSpec("jsonl", data_file=path, corpus_file=corpus)
+        return path, DataSettings(dataset="jsonl", data_file=path, corpus_file=corpus)
     questions = write_rows(folder, "json", QUESTIONS, "questions")
     if kind == "chunks":
         path = write_rows(folder, "json", CHUNKS, kind)
-        return path, DataSpec("arag", data_file=questions, corpus_file=path)
+        return path, DataSettings(dataset="arag", data_file=questions, corpus_file=path)
     path = folder / "docs" / f"a.{kind}"
     path.parent.mkdir()
     path.write_bytes(pdf(["Some text."]) if kind == "pdf" else b"# Head\n\nText.\n" * 20)
-    return path, DataSpec("jsonl", data_file=questions, corpus_file=path.parent)
+    return path, DataSettings(dataset="jsonl", data_file=questions, corpus_file=path.parent)
 
 
 @pytest.mark.parametrize(

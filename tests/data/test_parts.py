@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.data.base import make_example
 from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
 from ragbench.data.splits import find_clusters, linked, links, parse_fractions, split_examples
@@ -131,7 +131,7 @@ def test_what_shares_a_passage_with_the_official_part_is_dropped():
 
 
 def test_the_synthetic_world_is_split_by_passage_and_clusters_do_not_change_the_data():
-    data = load_dataset(DataSpec(size=1000))
+    data = load_dataset(DataSettings(size=1000))
     sides = {name: {key for e in part for key in links(e)} for name, part in data.splits.items()}
     assert not sides["test"] & (sides["train"] | sides["validation"])
     assert data.card["splits_disjoint_by"] == "passages"

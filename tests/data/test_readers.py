@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.data import Dataset, DataSpec, detect_layout, load_dataset
+from ragbench.data import Dataset, DataSettings, detect_layout, load_dataset
 from ragbench.errors import ConfigError, DataError
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
@@ -42,7 +42,9 @@ def load(write, questions: Any, corpus: Any = CORPUS, **settings: Any) -> Datase
     """A data set of one's own: its rows or its file, and a corpus or its file."""
     path = questions if isinstance(questions, Path) else write(questions)
     passages = corpus if isinstance(corpus, Path) else write(corpus, "corpus.json")
-    return load_dataset(DataSpec("jsonl", data_file=path, corpus_file=passages, **settings))
+    return load_dataset(
+        DataSettings(dataset="jsonl", data_file=path, corpus_file=passages, **settings)
+    )
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
@@ -75,7 +77,7 @@ def test_html_entities_are_decoded_once_and_gold_still_matches(write):
          "answer": "Ann&#39;s &amp;lt; Co", "supporting_facts": [["Bo &amp; Co", 0]],
          "context": [["Bo &amp; Co", ["It is Ann&#39;s.", "x &#x2013; y"]]]}
     ]  # fmt: skip
-    data = load_dataset(DataSpec("hotpotqa", data_file=write(official)))
+    data = load_dataset(DataSettings(dataset="hotpotqa", data_file=write(official)))
     [example], [passage] = data.questions, list(data.corpus)
     assert (example.qid, example.question) == ("a&amp;b", 'Who "owns" R&D&copy?')
     assert example.answers == ["Ann's &lt; Co"]
@@ -98,8 +100,8 @@ def test_a_table_written_by_a_spreadsheet(write):
 
 def test_fields_of_other_names(write):
     rows = [{"query": "Who?", "truth": {"value": "Ann", "aliases": ["A."]}}]
-    fields = (("question", "query"), ("answer", "truth.value"), ("answers", "truth.aliases"))
-    assert load(write, rows, fields=fields).questions[0].answers == ["Ann", "A."]
+    fields = {"question": "query", "answer": "truth.value", "answers": "truth.aliases"}
+    assert load(write, rows, field=fields).questions[0].answers == ["Ann", "A."]
 
 
 def test_beir_layout_is_for_retrieval(tmp_path):
@@ -112,14 +114,14 @@ def test_beir_layout_is_for_retrieval(tmp_path):
     head = "query-id\tcorpus-id\tscore\n"
     (folder / "qrels" / "test.tsv").write_text(f"{head}q0\td0\t1\nq0\td1\t2\nq1\td1\t0\n")
     (folder / "qrels" / "dev.tsv").write_text(f"{head}q2\td2\t1\nq3\tgone\t1\n")
-    data = load_dataset(DataSpec("beir", data_file=folder))
+    data = load_dataset(DataSettings(dataset="beir", data_file=folder))
     assert {e.qid: e.gold_pids for e in data.splits["test"]} == {"q0": ["d0", "d1"]}
     assert {e.qid: e.gold_pids for e in data.splits["validation"]} == {"q2": ["d2"], "q3": []}
     assert [e.qid for e in data.select("all", answered=False)] == ["q0", "q2", "q3"]
     with pytest.raises(ConfigError, match="only `ragbench retrieve`"):
         data.select("test")
     with pytest.raises(DataError, match=r"needs a folder with queries\.jsonl"):
-        load_dataset(DataSpec("beir", data_file=folder / "qrels"))
+        load_dataset(DataSettings(dataset="beir", data_file=folder / "qrels"))
 
 
 def pdf(pages: list[str]) -> bytes:
@@ -184,7 +186,7 @@ def test_layouts_are_detected(rows, dataset, write):
 @pytest.mark.parametrize("named", ["hotpotqa", "jsonl", "synthetic", "arag"])
 def test_a_file_in_another_layout_is_recognised(named, write):
     with pytest.raises((DataError, ConfigError), match="looks like --dataset musique") as caught:
-        load_dataset(DataSpec(named, data_file=write(MUSIQUE)))
+        load_dataset(DataSettings(dataset=named, data_file=write(MUSIQUE)))
     assert "\n" not in str(caught.value)
 
 
@@ -214,7 +216,7 @@ def test_a_set_is_asked_whole_and_in_order(write):
 
 def test_questions_alone_are_for_programs_that_do_not_search(tmp_path, monkeypatch):
     file = write_rows(tmp_path, "csv", [{"question": "Who?", "answer": "Ann"}], "mine")
-    dataset = load_dataset(DataSpec("jsonl", data_file=file))
+    dataset = load_dataset(DataSettings(dataset="jsonl", data_file=file))
     assert (dataset.name, len(dataset.corpus), dataset.setting) == ("mine", 0, "pooled")
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(cli, ["eval", "--program", "vanilla", "--data-file", str(file)])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.data import DataSpec, load_dataset, passage_file
+from ragbench.data import DataSettings, load_dataset, passage_file
 from ragbench.data.passage_file import PassageFile
 from ragbench.errors import DataError
 from ragbench.retrievers import IndexStore
@@ -26,11 +26,11 @@ def small_is_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
 
 
-def files(folder: Path, corpus: list[dict[str, object]] = CORPUS) -> DataSpec:
+def files(folder: Path, corpus: list[dict[str, object]] = CORPUS) -> DataSettings:
     for name, rows in (("questions", QUESTIONS), ("corpus", corpus)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return DataSpec(
-        "jsonl", data_file=folder / "questions.jsonl", corpus_file=folder / "corpus.jsonl"
+    return DataSettings(
+        dataset="jsonl", data_file=folder / "questions.jsonl", corpus_file=folder / "corpus.jsonl"
     )
 
 

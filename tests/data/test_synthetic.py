@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.data import Dataset, DataSpec, load_dataset
+from ragbench.data import Dataset, DataSettings, load_dataset
 from ragbench.data.synthetic import stream_passages
 from ragbench.data.synthetic.render import render
 from ragbench.data.synthetic.world import Dice, Entity, build_cell
@@ -16,7 +16,7 @@ SEED = 42
 
 @pytest.fixture(scope="module")
 def data() -> Dataset:
-    return load_dataset(DataSpec())
+    return load_dataset(DataSettings())
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +120,13 @@ def test_distractor_contexts_hold_the_gold_and_near_passages(data):
 def test_same_seed_same_bytes(data):
     assert data.corpus.digest == CORPUS
     assert data.digest == DIGEST
-    assert load_dataset(DataSpec(seed=43)).corpus.digest != CORPUS
+    assert load_dataset(DataSettings(split_seed=43)).corpus.digest != CORPUS
 
 
 def test_a_smaller_world_is_a_prefix_of_a_larger():
     large = list(stream_passages(1000, 5))
     assert list(stream_passages(137, 5)) == large[:137]
-    assert load_dataset(DataSpec(size=137, seed=5)).corpus.passages == tuple(large[:137])
+    assert load_dataset(DataSettings(size=137, split_seed=5)).corpus.passages == tuple(large[:137])
 
 
 #: Of the default world; they change only when the generator does, and then on purpose.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.data import Dataset, DataSpec, load_dataset
+from ragbench.data import Dataset, DataSettings, load_dataset
 from ragbench.errors import DataError
 from ragbench.metrics import get_metric
 from ragbench.metrics.text import normalise_answer
@@ -15,7 +15,7 @@ from tests.metrics.records import record
 
 
 def load(**options: object) -> Dataset:
-    return load_dataset(DataSpec(dataset="synthetic", size=200, **options))  # type: ignore[arg-type]
+    return load_dataset(DataSettings(dataset="synthetic", size=200, **options))  # type: ignore[arg-type]
 
 
 def _gold_text(data: Dataset, pids: list[str]) -> str:
@@ -78,9 +78,9 @@ def test_without_gold_passages_none_can_be_taken_and_small_letters_have_no_names
     spec = {"dataset": "jsonl", "data_file": file, "corpus_file": tmp_path / "c.jsonl"}
     (tmp_path / "c.jsonl").write_text('{"id": "p", "title": "", "text": "it was ann"}\n')
     with pytest.raises(DataError, match="no gold passages"):
-        load_dataset(DataSpec(**spec, unanswerable=0.5))  # type: ignore[arg-type]
+        load_dataset(DataSettings(**spec, unanswerable=0.5))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no name written with a capital"):
-        load_dataset(DataSpec(**spec, renamed="k"))  # type: ignore[arg-type]
+        load_dataset(DataSettings(**spec, renamed="k"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     command: Callable[..., tuple[int, str, str]], server: FakeServer
 ) -> None:
     plain = {}
-    for example in load_dataset(DataSpec()).splits["test"][:20]:
+    for example in load_dataset(DataSettings()).splits["test"][:20]:
         plain[example.question] = example.answers[0]
     server.script = lambda hit: json.dumps(
         {"answer": next((a for q, a in plain.items() if q in hit.prompt), "no idea")}

@@ -106,7 +106,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
 ) -> None:  # fmt: skip
     run = folder(*(answered(f"q{n}", f"Norway {n}") for n in range(4)))
     with BatchServer(fair, looks=0) as server:
-        lm = lm_at(server, spec, schema=None, max_tokens=1024)
+        lm = lm_at(server, spec, schema=None, reply_tokens=1024)
         with monkeypatch.context() as patch:
             note = BatchRunner._note
 
@@ -131,7 +131,7 @@ def test_limit_of_spending_is_kept_whatever_the_replies(folder: Folder) -> None:
     records = [answered(f"q{n}", f"Norway {n}") for n in range(30)]
     run, other = folder(*records), folder(*records)
     with BatchServer(fair) as server:
-        lm = lm_at(server, "openai/judge", max_tokens=50)
+        lm = lm_at(server, "openai/judge", reply_tokens=50)
         with spending(Limits(cost=1e-6)) as spent:
             none = judged(run, batched(lm))
         assert (none["not_asked"], server.items, spent.stopped_by) == (30, 0, "--max-cost 1e-06")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.data.base import DATASETS
 from ragbench.errors import ConfigError, KnobError
 from ragbench.experiments.artifacts import load_artefact, question_hash
@@ -178,7 +178,7 @@ def test_a_shipped_program_is_of_the_program_as_it_is_now(name: str) -> None:
     sidecar = load_artefact(SHIPPED_FOLDER / name, program)
     assert any(predictor.demos for _, predictor in program.named_predictors())
     assert sidecar.data.name == "synthetic"
-    trained_on = {question_hash(e.question) for e in load_dataset(DataSpec()).splits["train"]}
+    trained_on = {question_hash(e.question) for e in load_dataset(DataSettings()).splits["train"]}
     assert set() < set(sidecar.data.train.hashes) <= trained_on
     assert "://" not in (SHIPPED_FOLDER / name / "sidecar.json").read_text(encoding="utf-8")
     config = make_config({"program": name, "compiled": "shipped"})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.experiments.questions.certificate import Draft, certify
 from ragbench.experiments.questions.chains import Chain, find_chains
 from ragbench.passages import Passage
@@ -114,7 +114,9 @@ def test_what_is_kept_is_right_and_needs_every_hop(
     assert len(server.hits) == asked
     assert (tmp_path / "q.jsonl").read_bytes() == before
 
-    data = load_dataset(DataSpec(dataset="jsonl", data_file=tmp_path / "q.jsonl", corpus_file=docs))
+    data = load_dataset(
+        DataSettings(dataset="jsonl", data_file=tmp_path / "q.jsonl", corpus_file=docs)
+    )
     assert data.card["questions_with_gold"] == 12
 
 
@@ -191,7 +193,7 @@ def test_each_check_drops_what_it_is_for(draft: Draft, knows: str, reason: str) 
 
 
 def test_chains_are_linked_by_names_and_differ(docs: Path) -> None:
-    passages = list(load_dataset(DataSpec(dataset="documents", corpus_file=docs)).corpus)
+    passages = list(load_dataset(DataSettings(dataset="documents", corpus_file=docs)).corpus)
     chains = list(find_chains(passages, (2,), seed=1))
     assert len(chains) > 20
     assert len({chain.key for chain in chains}) == len(chains)

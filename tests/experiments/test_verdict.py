@@ -223,7 +223,7 @@ def test_a_table_shows_the_questions_asked_for(typed: World) -> None:
 def test_replies_that_cannot_be_read_are_no_success(
     unreadable: int, warns: bool, code: int, typed: World
 ) -> None:
-    asked = load_dataset(typed.config().data_spec()).questions[:6]
+    asked = load_dataset(typed.config().data_settings()).questions[:6]
     numbers = {int(e.question.rpartition(" ")[2].rstrip("?")) for e in asked[:unreadable]}
 
     def script(asked: Asked) -> Reply:

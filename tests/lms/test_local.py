@@ -30,7 +30,7 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls.other_clients import LocalClient
 from ragbench.lms.factory import make_lm
 from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.local import CATALOGUE, LocalServer, Model, ModelFile
+from ragbench.lms.local import CATALOGUE, SLOTS, LocalServer, Model, ModelFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,7 +111,7 @@ def test_a_server_that_was_killed_is_started_again_and_calls_wait_for_a_slot(
     old = server.pid
     os.kill(old, signal.SIGKILL)
     assert gone(old)
-    n = 3 * server.slots
+    n = 3 * SLOTS
     lm = local_lm.copy(max_tokens=8)
     with ThreadPoolExecutor(n) as pool:
         assert len(list(pool.map(lambda number: lm(f"Count to {number}."), range(n)))) == n
@@ -136,7 +136,7 @@ def test_a_gguf_of_ones_own_is_told_apart_by_its_bytes_and_may_be_none(tmp_path:
 PARENT = """
 import os, sys, time
 from ragbench.lms.local import LocalSpec, shared_server
-server = shared_server(LocalSpec("qwen2.5-coder-0.5b"), slots=1, context=512)
+server = shared_server(LocalSpec("qwen2.5-coder-0.5b"))
 url = server.url()
 if sys.argv[1] == "killed" and os.fork() == 0:
     time.sleep(60)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import LMSetupError
+from ragbench.errors import KnobError, LMSetupError
 from ragbench.lms.factory import make_lm
 from ragbench.lms.prices import Pricing, map_entry, parse_price
 from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
@@ -26,8 +26,7 @@ from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
         ("openai/x", {"api_base": "http://me:secret@host/v1"}, "holds a password"),
         ("local", {"price": "in=1"}, "not understood"),
         ("local", {"price": "in=nan,out=1"}, "not understood"),
-        ("local", {"context": 8}, "context=8"),
-        ("local", {"timeout": math.nan}, "timeout=nan"),
+        ("local", {"rpm": 8}, "takes no limits"),
         (5, {}, "5 is no LM spec"),
     ],
 )
@@ -39,6 +38,22 @@ def test_a_mistake_is_one_line_that_names_it(
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"timeout": math.nan}, "timeout=nan is not allowed"),
+        ({"temperature": 3}, "temperature=3 is not allowed; give float >= 0 and <= 2, or none"),
+        ({"max_tokens": 9}, "did you mean reply_tokens?"),
+    ],
+)
+def test_a_setting_is_refused_in_python_as_on_the_command_line(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(KnobError) as caught:
+        make_lm("openai/x", **settings)
+    assert message in str(caught.value)
 
 
 SPECS = (
@@ -63,8 +78,8 @@ def test_reasoning_models_are_sent_no_temperature_and_room_for_reasoning() -> No
         lm = make_lm(spec)
         assert lm.kwargs.get("temperature") is None
         assert "seed" not in lm.kwargs
-        for given, most in ((None, 16_000), (512, 16_000), (20_000, 20_000)):
-            assert make_lm(spec, max_tokens=given).kwargs["max_completion_tokens"] == most
+        for given, most in ((1, 16_000), (512, 16_000), (20_000, 20_000)):
+            assert make_lm(spec, reply_tokens=given).kwargs["max_completion_tokens"] == most
 
 
 def test_prices_are_known_unknown_given_or_nothing() -> None:

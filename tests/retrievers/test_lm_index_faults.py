@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import Limits, spending
@@ -48,7 +48,7 @@ SYSTEMS: dict[str, tuple[type[LMIndex], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    made = load_dataset(DataSpec(size=100, setting="pooled")).corpus
+    made = load_dataset(DataSettings(size=100, setting="pooled")).corpus
     return made.subset(range(30))
 
 

@@ -24,7 +24,7 @@ from ragbench.data.answers import (
     as_list,
     decoded,
 )
-from ragbench.data.base import Dataset, DataSpec, HubSource, Split, data_set, make_example
+from ragbench.data.base import Dataset, HubSource, Split, data_set, make_example, title_of
 from ragbench.data.hub import hub_corpus
 from ragbench.data.load import Item, assemble, detect_layout, question_files, rows_of
 from ragbench.data.loaders.gold import Titles
@@ -41,6 +41,7 @@ from ragbench.data.passages import (
 from ragbench.data.readers import Row, kind_of, read_rows, read_text
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage
+from ragbench.settings import DataSettings
 
 #: Passages that are looked through by their text: those of one question.
 _OWN_PASSAGES = 1000
@@ -80,14 +81,14 @@ class CustomRecord(Record):
 
 
 @data_set("documents", setting="pooled")
-def load_documents(spec: DataSpec) -> Dataset:
+def load_documents(spec: DataSettings) -> Dataset:
     """Passages without questions, for `ragbench ask`: a corpus file, or a folder of documents."""
     passages = read_corpus(spec)
     return Dataset("documents", {}, Corpus(passages), "pooled", documents_card(passages))
 
 
 @data_set("jsonl", "answer", "answers", "golden_answers", keeps_ids=True, titled_by_file=True)
-def load_jsonl(spec: DataSpec) -> Dataset:
+def load_jsonl(spec: DataSettings) -> Dataset:
     """Your own questions, with passages of their own or a corpus file; named by their file."""
     if spec.corpus_file is None:
         corpus = None
@@ -97,14 +98,14 @@ def load_jsonl(spec: DataSpec) -> Dataset:
     searched = corpus is not None or any(item.passages for item in items)
     layouts = {*map(detect_layout, question_files(spec).values())}
     if not searched and spec.setting is None and layouts <= {"jsonl", None}:
-        spec = replace(spec, setting="pooled")  # over none, for programs that do not search
+        spec = spec.but(setting="pooled")  # over none, for programs that do not search
     dataset = assemble(spec, items, corpus=corpus)
-    return replace(dataset, name=spec.title, layout=spec.dataset)
+    return replace(dataset, name=title_of(spec), layout=spec.dataset)
 
 
-def _own_items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
+def _own_items(spec: DataSettings, corpus: Sequence[Passage] | None) -> Iterator[Item]:
     lookup = _gold_in(corpus or ())
-    field_paths = dict(spec.corpus_fields)
+    field_paths = spec.corpus_field
     pool = Pool()
     for number, row in enumerate(rows_of(spec), start=1):
         record = validate(CustomRecord, row)
@@ -217,7 +218,7 @@ class Judgement(Record):
 
 
 @data_set("beir", setting="pooled", keeps_ids=True)
-def load_beir(spec: DataSpec) -> Dataset:
+def load_beir(spec: DataSettings) -> Dataset:
     """BEIR's layout, for `ragbench retrieve`; `eval` needs answers, which few of its sets have."""
     folder = spec.data_file
     if folder is None or not (folder / "queries.jsonl").is_file():
@@ -225,7 +226,7 @@ def load_beir(spec: DataSpec) -> Dataset:
             "beir needs a folder with queries.jsonl, corpus.jsonl and qrels: "
             f"pass --data-file FOLDER, not {folder}"
         )
-    spec = replace(spec, corpus_file=spec.corpus_file or folder / "corpus.jsonl")
+    spec = spec.but(corpus_file=spec.corpus_file or folder / "corpus.jsonl")
     corpus = Corpus(read_corpus(spec))
     return assemble(spec, _judged_items(folder, corpus.positions), corpus=corpus.passages)
 
@@ -313,7 +314,7 @@ _GRAPHRAG = "https://huggingface.co/datasets/GraphRAG-Bench/GraphRAG-Bench/resol
         f"{_GRAPHRAG}/Corpus/medical.json as corpus.json",
     ),
 )
-def load_graphrag_bench(spec: DataSpec) -> Dataset:
+def load_graphrag_bench(spec: DataSettings) -> Dataset:
     """GraphRAG-Bench: medical and novel questions of four types with long answers.
 
     Source: Xiang et al. 2025, arXiv:2506.05690. Its documents are cut into chunks here, and no
@@ -335,7 +336,7 @@ def load_graphrag_bench(spec: DataSpec) -> Dataset:
         corpus="{config}/chunks.json",
     ),
 )
-def load_arag(spec: DataSpec) -> Dataset:
+def load_arag(spec: DataSettings) -> Dataset:
     """The A-RAG and LinearRAG layout: questions.json and the fixed-length chunks.json.
 
     Chunks have neither titles nor sentence ids, so no support metric can be computed on them.
@@ -343,11 +344,11 @@ def load_arag(spec: DataSpec) -> Dataset:
     spec = _as_chunks(spec)
     chunks = read_chunks(need_corpus(spec))
     # assemble() takes paragraphs; these are chunks already, so the view is set afterwards.
-    data = assemble(replace(spec, view=None, setting="pooled"), _chunked_items(spec), corpus=chunks)
+    data = assemble(spec.but(view=None, setting="pooled"), _chunked_items(spec), corpus=chunks)
     return replace(data, corpus=Corpus(data.corpus.passages, view="chunk"))
 
 
-def _chunked_items(spec: DataSpec) -> Iterator[Item]:
+def _chunked_items(spec: DataSettings) -> Iterator[Item]:
     """Yields the questions; an id that several sources use is prefixed with the source."""
     rows = [(row, validate(QuestionRecord, row)) for row in rows_of(spec)]
     uses = Counter(record.id for _, record in rows)
@@ -363,7 +364,7 @@ def _chunked_items(spec: DataSpec) -> Iterator[Item]:
         yield Item(row, example)
 
 
-def _as_chunks(spec: DataSpec) -> DataSpec:
+def _as_chunks(spec: DataSettings) -> DataSettings:
     if spec.view == "paragraph":
         raise ConfigError(f"{spec.dataset} has no paragraphs; use --view chunk")
     if spec.setting == "distractor":
@@ -371,4 +372,4 @@ def _as_chunks(spec: DataSpec) -> DataSpec:
             f"{spec.dataset} has no passages per question; leave --setting out or use pooled"
         )
     corpus = spec.corpus_file or (hub_corpus(spec) if spec.hub else None)
-    return replace(spec, view="chunk", corpus_file=corpus)
+    return spec.but(view="chunk", corpus_file=corpus)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BeforeValidator, Field, StrictBool, StrictInt
 
 from ragbench.data.answers import Answers, Id, NonBlank, Text, Whole
-from ragbench.data.base import Dataset, DataSpec, HubSource, data_set, make_example
+from ragbench.data.base import Dataset, HubSource, data_set, make_example
 from ragbench.data.load import Item, assemble, rows_of
 from ragbench.data.loaders.gold import Titles
 from ragbench.data.mapping import Record, fail, validate
@@ -24,6 +24,7 @@ from ragbench.data.passages import from_sentences, from_text, read_corpus
 from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage
+from ragbench.settings import DataSettings
 from ragbench.words import fold
 
 
@@ -100,7 +101,7 @@ _HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot"
         f"{_HOTPOT}/hotpot_dev_distractor_v1.json as validation.json",
     ),
 )
-def load_hotpotqa(spec: DataSpec) -> Dataset:
+def load_hotpotqa(spec: DataSettings) -> Dataset:
     """HotpotQA: bridge and comparison questions over two Wikipedia paragraphs."""
     return _load(spec)
 
@@ -117,7 +118,7 @@ def load_hotpotqa(spec: DataSpec) -> Dataset:
         "and dev.json",
     ),
 )
-def load_2wikimultihopqa(spec: DataSpec) -> Dataset:
+def load_2wikimultihopqa(spec: DataSettings) -> Dataset:
     """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
     return _load(spec, None if spec.alias_file is None else _read_aliases(spec.alias_file))
 
@@ -127,7 +128,7 @@ def _read_aliases(path: Path) -> Aliases:
     return {record.Q_id: (*record.aliases, *record.demonyms) for record in records}
 
 
-def _load(spec: DataSpec, aliases: Aliases | None = None) -> Dataset:
+def _load(spec: DataSettings, aliases: Aliases | None = None) -> Dataset:
     rows = [(row, validate(MultiHopRecord, row)) for row in rows_of(spec)]
     if aliases is not None and not any(record.answer_id for _, record in rows):
         raise ConfigError(
@@ -273,7 +274,7 @@ class MusiqueRecord(Record):
         "validation.jsonl",
     ),
 )
-def load_musique(spec: DataSpec) -> Dataset:
+def load_musique(spec: DataSettings) -> Dataset:
     """MuSiQue: questions of 2 to 4 hops, 20 paragraphs each, with aliases and decomposition."""
     if spec.corpus_file is None:
         return assemble(spec, _musique_items(spec, None))
@@ -281,7 +282,7 @@ def load_musique(spec: DataSpec) -> Dataset:
     return assemble(spec, _musique_items(spec, corpus.positions), corpus=corpus.passages)
 
 
-def _musique_items(spec: DataSpec, positions: Mapping[str, int] | None) -> Iterator[Item]:
+def _musique_items(spec: DataSettings, positions: Mapping[str, int] | None) -> Iterator[Item]:
     """Yields the file's questions; with a corpus file, gold passages count only where it has them.
 
     In the Full set a question comes twice under one id, answerable and with a paragraph of its

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
 
-from ragbench.data.base import Dataset, DataSpec, data_set, make_example
+from ragbench.data.base import Dataset, data_set, make_example
 from ragbench.data.load import Item, assemble, question_files
 from ragbench.data.readers import Row
 from ragbench.data.synthetic.questions import DECK, Asked, Graph, ask
@@ -17,6 +17,7 @@ from ragbench.data.synthetic.render import render
 from ragbench.data.synthetic.world import CELL_SIZE, Dice, build_cell
 from ragbench.errors import ConfigError
 from ragbench.passages import Passage
+from ragbench.settings import DataSettings
 from ragbench.words import question_key, words
 
 MIN_SIZE, MAX_SIZE = 100, 1_000_000
@@ -52,13 +53,15 @@ def stream_passages(size: int, seed: int) -> Iterator[Passage]:
 
 
 @data_set("synthetic")
-def load_synthetic(spec: DataSpec) -> Dataset:
+def load_synthetic(spec: DataSettings) -> Dataset:
     """A generated fictional world that no model can know; needs no download."""
     if question_files(spec) or spec.corpus_file or spec.hub:
         raise ConfigError("synthetic is generated: leave out files and hub, or name a --dataset")
-    passages = list(stream_passages(spec.size, spec.seed))
+    passages = list(stream_passages(spec.size, spec.seed_of_data))
     # Examples are completed while they are put together, so the drawn ones are copied.
-    items = [replace(item, example=item.example.copy()) for item in _items(spec.size, spec.seed)]
+    items = [
+        replace(item, example=item.example.copy()) for item in _items(spec.size, spec.seed_of_data)
+    ]
     return assemble(spec, items, pool=passages)
 
 

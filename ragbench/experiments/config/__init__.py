@@ -1,14 +1,6 @@
 """The config of a run: its model, the files it is read from, and the identity it resolves to."""
 
-from ragbench.experiments.config.fields import (
-    CompileConfig,
-    DataConfig,
-    LMConfig,
-    Option,
-    RetrieverConfig,
-    TuneConfig,
-    option_of,
-)
+from ragbench.experiments.config.fields import CompileConfig, TuneConfig
 from ragbench.experiments.config.files import (
     config_text,
     load_config,

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.config.fields import (
-    DataConfig,
-    LMConfig,
-    Option,
-    RetrieverConfig,
-    option_of,
-)
 from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
 from ragbench.experiments.config.names import check_fields
 from ragbench.experiments.config.provenance import Source, check_stored
 from ragbench.knobs import Knobs, resolve
+from ragbench.settings import (
+    SEED,
+    DataSettings,
+    LMSettings,
+    Option,
+    QuestionSettings,
+    RetrieverSettings,
+    option_of,
+)
 from ragbench.user_code import allow
-
-if TYPE_CHECKING:
-    from ragbench.data import DataSpec
-
 
 #: The program that runs a policy.
 ROUTER = "router"
@@ -35,7 +33,7 @@ ROUTER = "router"
 _QUESTION_FILES = ("data_file", "test_file", "train_file", "val_file")
 
 
-class RunConfig(DataConfig, LMConfig, RetrieverConfig):
+class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     """One run: a program over questions, with a retriever and an LM."""
 
     program: Annotated[str, Option(metavar="NAME")] = Field(
@@ -77,7 +75,7 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
         True, description="save the prompts and replies of all calls beside the records, compressed"
     )
     seed: Annotated[int, Option(group="run")] = Field(
-        42, ge=0, description="seed of the run: of the LM, and of the splits without --split-seed"
+        SEED, ge=0, description="seed of the run: of the LM, and of the splits without --split-seed"
     )
     repeat: Annotated[int, Option(group="repeat")] = Field(
         1,
@@ -124,10 +122,6 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
             return "person"
         return "default"
 
-    def but(self, **changes: Any) -> RunConfig:
-        """This config with `changes`; a mapping such as `set` is replaced whole."""
-        return self.model_copy(update=changes)
-
     def sources(self) -> dict[str, Any]:
         """Field -> value of the data, the LM, the retriever and the seed, where given.
 
@@ -136,27 +130,16 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
         sources = {}
         for name, value in self.model_dump(mode="json").items():
             is_source = name in SOURCES or name == "seed"
-            if is_source and name not in CHOSEN and value not in (None, {}):
+            if is_source and name not in CHOSEN and value not in (None, {}, ""):
                 sources[name] = value
         return sources
 
-    def data_spec(self) -> DataSpec:
+    def data_settings(self) -> DataSettings:
         """The part of the config that decides the data set."""
-        from dataclasses import fields
-
-        from ragbench.data import DataSpec, parse_fractions
-
-        names_shared = {f.name for f in fields(DataSpec)}.intersection(DataConfig.model_fields)
-        settings = {name: getattr(self, name) for name in names_shared}
-        settings["fields"] = tuple(sorted(self.field.items()))
-        settings["corpus_fields"] = tuple(sorted(self.corpus_field.items()))
-        if self.fractions is not None:
-            settings["fractions"] = parse_fractions(self.fractions)
+        settings = {name: getattr(self, name) for name in DataSettings.model_fields}
         if self.split_seed is None:
-            seed = self.seed
-        else:
-            seed = self.split_seed
-        return DataSpec(**{k: v for k, v in settings.items() if v is not None}, seed=seed)
+            settings["split_seed"] = self.seed
+        return DataSettings.model_construct(**settings)
 
     def identity(self) -> dict[str, Any]:
         """Field -> value of all that decides the records, resolved, JSON-ready."""
@@ -164,7 +147,9 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
 
     def name(self, *also: Mapping[str, Any]) -> str:
         """A name for the run, or for what is made of it by `also`; the identity decides it."""
-        return run_name(self.identity(), self.data_spec().title, *also)
+        from ragbench.data import title_of
+
+        return run_name(self.identity(), title_of(self), *also)
 
     def folder(self) -> Path:
         """The run folder: `out`, or one of the run's name."""
@@ -173,7 +158,9 @@ class RunConfig(DataConfig, LMConfig, RetrieverConfig):
 
 #: Field of the data, the LM or the retriever -> the class that has it.
 SOURCES: Mapping[str, type[Knobs]] = {
-    name: part for part in (DataConfig, LMConfig, RetrieverConfig) for name in part.model_fields
+    name: part
+    for part in (QuestionSettings, LMSettings, RetrieverSettings)
+    for name in part.model_fields
 }
 #: Fields of the data that choose among its questions, and those that change no answer.
 _INCIDENTAL = frozenset(n for n, f in RunConfig.model_fields.items() if option_of(f).incidental)

@@ -12,14 +12,15 @@ from typing import Any
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import Sidecar, read_sidecar
-from ragbench.experiments.config import CHOSEN, SOURCES, DataConfig, RunConfig, differing
+from ragbench.experiments.config import CHOSEN, SOURCES, RunConfig, differing
 from ragbench.experiments.saved_state import is_state_file, read_state
 from ragbench.logs import get
+from ragbench.settings import DataSettings
 
 _log = get(__name__)
 
 #: What says which questions over which passages; the seed makes splits and generated sets.
-_DATA = (*(name for name in DataConfig.model_fields if name not in CHOSEN), "seed")
+_DATA = (*(name for name in DataSettings.model_fields if name not in CHOSEN), "seed")
 #: What says which model is asked, and where.
 _LM = ("lm", "api_base")
 

@@ -133,14 +133,14 @@ def build(
     quiet_libraries()
     program = PROGRAMS.get(config.program)
     program.resolve_knobs(config.set)
-    if like and like.config.data_spec() == config.data_spec():
+    if like and like.config.data_settings() == config.data_settings():
         same = like
     else:
         same = None
     if same:
         dataset = same.dataset
     else:
-        dataset = load_dataset(config.data_spec())
+        dataset = load_dataset(config.data_settings())
     chosen = config.split, config.limit
     examples = () if no_questions else dataset.select(*chosen)
     brought = ":" in f"{config.program}{config.retriever}" or config.retriever == "http"
@@ -202,7 +202,7 @@ def _checked_policy(path: Path) -> Policy:
 
 def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
     """Whether both search the same passages in the same way."""
-    return a.retriever == b.retriever and a.data_spec() == b.data_spec()
+    return a.retriever == b.retriever and a.data_settings() == b.data_settings()
 
 
 def asks_servers(retriever: Retriever) -> bool:
@@ -240,22 +240,11 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
         ConfigError: a limit on cost is to be kept and no price is known, or the main LM takes no
             temperature and one is given.
     """
-    lm = make_lm(
-        spec,
-        api_base=config.api_base if main else None,
-        temperature=None if config.temperature == "none" else config.temperature,
-        max_tokens=config.reply_tokens,
-        cache=config.cache,
-        seed=config.seed,
-        repeat=config.repeat,
-        timeout=config.timeout,
-        headers=config.header if main else None,
-        ca_file=config.ca_file,
-        price=config.price if main else config.price_for.get(spec),
-        rpm=config.rpm if main else None,
-        tpm=config.tpm if main else None,
-        patience=config.patience,
-    )
+    settings = config
+    if not main:
+        price = config.price_for.get(spec)
+        settings = config.but(api_base=None, header={}, price=price, rpm=None, tpm=None)
+    lm = make_lm(spec, settings, seed=config.seed, repeat=config.repeat)
     sent = handed_over.is_kept(spec) or lm.kwargs.get("temperature") is not None
     if main and config.temperature not in ("none", 0) and not sent:
         raise ConfigError(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.experiments.score.annotation import Annotated
 from ragbench.metrics import corrected_share
 from ragbench.passages import Passage
@@ -40,7 +40,7 @@ def labelled_claims(n: int) -> list[Pair]:
     """Pairs of `n` claims, rounded up, or of as many as there are facts for: always the same."""
     if not n:
         return []
-    world = load_dataset(DataSpec("synthetic", setting="pooled", size=_WORLD))
+    world = load_dataset(DataSettings(dataset="synthetic", setting="pooled", size=_WORLD))
     passages = {p.title: p for p in world.corpus}
     dice = random.Random(0)
     facts = dict[str, tuple[str, str, str]]()

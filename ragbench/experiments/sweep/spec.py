@@ -120,8 +120,8 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
             earlier = cells.setdefault(cell.folder, cell)  # cells that come to the same are one
             _check_one_run(earlier, cell)
     # Cells of one data set stand next to each other, so that it is loaded once.
-    data = [cell.config.data_spec() for cell in cells.values()]
-    every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_spec()))
+    data = [cell.config.data_settings() for cell in cells.values()]
+    every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_settings()))
     named = _labelled(every)
     axes: set[str] = set()
     for block in blocks:

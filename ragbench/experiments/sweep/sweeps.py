@@ -89,7 +89,7 @@ class Benches:
             config = cell.config.but(compiled=None)
         else:
             config = cell.config
-        if self._kept and self._kept[0].config.data_spec() != config.data_spec():
+        if self._kept and self._kept[0].config.data_settings() != config.data_settings():
             self._kept.clear()  # cells of one data set come together: let go of the last one's
         same = next((b for b in self._kept if same_retrieval(b.config, config)), None)
         run_context = ready(config, like=same or next(iter(self._kept), None))

@@ -29,7 +29,7 @@ from ragbench.lms.calls.http import HttpClient, HttpRequest
 from ragbench.lms.calls.limits import Scope
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.headers import sent_headers
-from ragbench.lms.local import LocalServer
+from ragbench.lms.local import SLOTS, LocalServer
 from ragbench.lms.specs import HostedSpec
 from ragbench.stopping import POLL_S
 
@@ -44,7 +44,7 @@ class LocalClient(Client):
         self._http = HttpClient(timeout)
         self._wire = Wire(self._http.send)
         # Calls wait here, not in the server, so that the time limit starts with a free slot.
-        self._slots = threading.Semaphore(server.slots)
+        self._slots = threading.Semaphore(SLOTS)
 
     def prepare(self) -> None:
         """Start the server if it is not up."""

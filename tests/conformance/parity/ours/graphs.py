@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import dspy
 
-from ragbench.data import DataSpec, load_dataset
+from ragbench.data import DataSettings, load_dataset
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
@@ -41,7 +41,7 @@ def made(world: World) -> tuple[list[str], dict[str, str]]:
 
     A passage stands after its number, as LinearRAG's do.
     """
-    spec = DataSpec("synthetic", setting="pooled", size=world["passages"], seed=world["seed"])
+    spec = DataSettings(setting="pooled", size=world["passages"], split_seed=world["seed"])
     data = load_dataset(spec)
     chosen = data.select("all", world["questions"])
     texts = [f"{i}:{passage}" for i, passage in enumerate(data.corpus)]
