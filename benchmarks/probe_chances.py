@@ -134,7 +134,7 @@ def write_questions(folder: Path, hidden: float, n: int = N) -> Path:
 def simulated(gaps: Gaps, name: str) -> Iterator[ScriptedLM]:
     """Inside the block every config is answered by `gaps`."""
     lm = ScriptedLM(gaps.script, name=name)
-    with patch.object(setup, "make_lm", lambda spec, **_: lm):
+    with patch.object(setup, "make_lm", lambda spec, *_, **__: lm):
         yield lm
 
 

@@ -34,7 +34,7 @@ def lms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, ScriptedLM
     """LM spec -> the scripted LM made for it."""
     made: dict[str, ScriptedLM] = {}
 
-    def make_lm(spec: str, **settings: Any) -> ScriptedLM:
+    def make_lm(spec: str, *_: Any, **__: Any) -> ScriptedLM:
         price = "in=10,out=20" if spec == "dear" else "in=1,out=2"
         return made.setdefault(spec, ScriptedLM(reply, name=spec, price=price))
 

@@ -119,7 +119,9 @@ def test_a_teacher_and_a_prompt_model_are_counted_apart(
 ) -> None:
     real = setup.make_lm
     monkeypatch.setattr(
-        setup, "make_lm", lambda spec, **kw: real(spec, **{**kw, "api_base": config.api_base})
+        setup,
+        "make_lm",
+        lambda spec, settings, **seeds: real(spec, settings.but(api_base=config.api_base), **seeds),
     )
     fields = {"teacher": "openai/teacher", "prompt_lm": "openai/writer", "optimizer": "mipro"}
     folder, _ = make(config, tmp_path, **fields, opt_set={"candidates": 4, "trials": 2})

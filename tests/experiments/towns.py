@@ -71,7 +71,7 @@ class World:
         """An LM of the same name, so of the same cache, that `script` answers from now on."""
         name = f"towns-{self.folder}"
         self.lm = ScriptedLM(script, **{"cache": True, "name": name, **settings})
-        self._patch.setattr(setup, "make_lm", lambda spec, **_: self.lm)
+        self._patch.setattr(setup, "make_lm", lambda spec, *_, **__: self.lm)
         return self.lm
 
     def config(self, **over: Any) -> RunConfig:
