@@ -63,9 +63,9 @@ def estimate_lines(plan: Plan, budget: optimizers.Budget | None) -> list[str]:
 def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> estimates.Estimate:
     """What the compile takes, the scores before and after included; asks no server.
 
-    Calls and tokens of a run are those of the rehearsal; the upper bounds have every demonstration
-    that the optimizer may add to each call. What an optimizer of unknown cost takes has no upper
-    end, and a title that says so.
+    Calls and tokens of a run are those of one rehearsal, of middling length. The upper ends are the
+    optimizer's own: its most program runs, with every demonstration that it may add to each call.
+    What an optimizer of unknown cost takes has no upper end, and a title that says so.
     """
     optimizer = plan.optimizer
     size = plan.size
@@ -74,27 +74,19 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
         return _unknown(plan)
     both = Range.exactly((1 + optimizer.runs_each) * size.n_val)  # before it and after
     budget = search.plus(optimizers.Budget(student_runs=both))
-    retry = estimates.most_tries(plan.run_context)
     runs = budget.runs
     prompts = budget.prompt_calls
     run = estimates.rehearse_questions(plan.run_context, plan.val)
     calls = Range(round(run.low.calls), round(run.high.calls))
-    knob_names = ("bootstrapped", "labeled", "demos", "k")
-    most = max((int(getattr(optimizer.knobs, name, 0)) for name in knob_names), default=0)
-    if most:
-        a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD
-    else:
-        a_demo = 0
-    tokens = calls.high * most * a_demo
-    price = plan.run_context.lm.pricing.cost(tokens, 0)
-    demos = estimates.Spend(tokens=tokens, cost=math.inf if price is None else price)
     scored = f"{1 + optimizer.runs_each} x V to score before and after"
     notes = [
         f"program runs: {runs}: {optimizer.formula} to compile, {scored}",
         f"LM calls of one run: {calls}",
     ]
-    if retry > 1:
-        notes.append(estimates.ASKED_TWICE)
+    if run.high.calls > run.likely.calls:
+        notes.append(
+            f"the upper ends are the most program runs, of {run.likely.calls:,.0f} calls each"
+        )
     if prompts != Range():
         notes.append(f"tokens and cost are without those of {prompts} calls that write "
                      "instructions")  # fmt: skip
@@ -103,14 +95,26 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
         f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}"
     )
     least = calls_of_reply(plan.run_context.adapter)[0]
-    longest = replace(run, high=estimates.each_of(sum, (run.high, demos)))
+    demos = _demonstrations(plan, run.likely.calls)
+    middling = replace(run, high=estimates.each_of(sum, (run.likely, demos)))
     likely = (runs.low + runs.high) / 2
-    programs = longest.times(least * runs.low, least * likely, runs.high, tries=retry)
+    programs = middling.times(least * runs.low, least * likely, least * runs.high)
     middle = estimates.Spend((prompts.low + prompts.high) / 2)
     written = estimates.Estimate(
         "", estimates.Spend(prompts.low), middle, estimates.Spend(prompts.high)
     )
     return estimates.in_all(title, [programs, written], notes)
+
+
+def _demonstrations(plan: Plan, calls: float) -> estimates.Spend:
+    """What the most demonstrations add to so many calls."""
+    knobs = plan.optimizer.knobs
+    most = 0
+    for name in ("bootstrapped", "labeled", "demos", "k"):
+        most = max(most, int(getattr(knobs, name, 0)))
+    tokens = round(calls * most * (knobs.demo_context_tokens + _DEMO_OVERHEAD))
+    price = plan.run_context.lm.pricing.cost(tokens, 0)
+    return estimates.Spend(tokens=tokens, cost=math.inf if price is None else price)
 
 
 def _unknown(plan: Plan) -> estimates.Estimate:

@@ -18,6 +18,7 @@ from ragbench.experiments.compare.running import estimate_verdict
 from ragbench.experiments.compare.verdicts import VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
+from ragbench.experiments.estimates import rehearse_questions
 from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
@@ -112,6 +113,23 @@ def test_the_estimate_holds_what_is_spent(
     assert int(low) <= took["calls"] <= int(high)  # a run is a call
     assert cost["billed"]["all"]["calls"] == len(server.hits)
     assert cost["billed"]["all"]["cost_usd"] is None, "an unknown price was shown as a number"
+
+
+@pytest.mark.parametrize("optimizer", ["bootstrap", "mipro", "gepa", "copro"])
+def test_the_upper_end_is_the_bound_of_the_optimizer_and_not_of_every_reply(
+    optimizer: str, config: RunConfig, tmp_path: Path
+) -> None:
+    """Runs of a loop take 1 to 6 calls; hundreds of them do not all take the most."""
+    plan = make_plan(config.but(program="ircot", k=2), how(tmp_path, optimizer=optimizer))
+    found = estimate_compile(plan)
+    budget = plan.optimizer.estimate(plan.size)
+    runs = budget.runs.high + 2 * len(plan.val)
+    likely_each = rehearse_questions(plan.run_context, plan.val).likely
+    assert found.high.calls == runs * likely_each.calls + budget.prompt_calls.high
+    middle = (budget.runs.low + budget.runs.high) / 2 + 2 * len(plan.val)
+    assert found.likely.tokens == middle * likely_each.tokens
+    assert found.low.calls < found.likely.calls <= found.high.calls
+    assert any("the most program runs, of 3 calls each" in note for note in found.notes)
 
 
 def test_a_teacher_and_a_prompt_model_are_counted_apart(
