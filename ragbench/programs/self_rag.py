@@ -180,7 +180,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
                 relevant.append(c.relevant)
         trace.count("no_passage_answered" if relevant else "no_relevant_passage")
         if not self.knobs.together or not relevant:
-            return trace.prediction(NO_ANSWER, "answered")  # that there is none
+            trace.step("answer", observation="no passage answered")
+            return trace.prediction(NO_ANSWER, "no_answer")
         return trace.prediction(self.answer_from(trace, self.answer, relevant), "answered")
 
     def _by_passage(self, trace: Trace, passages: Sequence[Passage]) -> list[Candidate]:
@@ -227,7 +228,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     ) -> Candidate:
         """The candidate of a passage that gives no answer, of which nothing else is graded."""
         likely = max(relevance, key=lambda label: relevance[label])
-        trace.step("critique", observation=answer, of=[passage], notes={"relevance": likely})
+        notes = {"relevance": likely, "answer": "none"}
+        trace.step("critique", observation=answer, of=[passage], notes=notes)
         return Candidate("", relevant=passage if likely == "relevant" else None)
 
     def _shown(self, passage: Passage) -> str:

@@ -28,7 +28,7 @@ class ReadAndJudge(dspy.Signature):
     sub_tasks: list[str] = dspy.InputField(desc="what the passages were looked up for")
     facts: list[types.StatedFact] = dspy.OutputField(desc="that are not known yet; empty if none")
     score: float = dspy.OutputField(
-        desc="0, nothing that is needed is known, to 1, the answer follows from the facts"
+        desc="0 to 1: whether the facts alone give the answer; under 0.5 while one is missing"
     )
     missing: list[str] = dspy.OutputField(
         desc="searches that can be made now for the facts still missing; empty if none"

@@ -89,8 +89,8 @@ class RepairPlan(_PlanSoFar):
 PLANNER_ACTIONS = {
     "TRAVERSE": "look the node up and answer it",
     "ROLLOUT": "split the node, which needs more than one fact",
-    "SELECT": "make the node active",
-    "BACKTRACK": "give the active node up",
+    "SELECT": "make the node active; an open node is looked up too",
+    "BACKTRACK": "give the active node up, whatever node_id is",
     "STOP": "end the search, since the tree answers the question",
 }
 
@@ -101,6 +101,7 @@ class PlannerAction(dspy.Signature):
     question: str = dspy.InputField()
     tree: list[str] = dspy.InputField(desc="nodes, with what was found of each")
     active_id: str = dspy.InputField()
+    actions_left: int = dspy.InputField(desc="look-ups and moves; a split takes none")
     max_parts: int = dspy.InputField(desc="sub-questions at the most")
     action: str = dspy.OutputField()
     node_id: str = dspy.OutputField(desc="of the node to act on")
@@ -137,10 +138,10 @@ _LOOK_UPS = """one look-up each
 op lookup: a fact about a thing that the query names
 op bridge: the thing that a later look-up is about
 op filter: which of several things meet a condition
-op compare: a comparison of what others find; it searches nothing
-op aggregate: a count or sum of what others find; it searches nothing
+op compare: a comparison of what others find; it searches nothing but counts as one
+op aggregate: a count or sum of what others find; it searches nothing but counts as one
 op verify: whether a statement holds
-confidence 0.6 to 0.9: a passage on it surely exists
+confidence 0.6 or more: a passage on it very likely exists
 confidence 0.3 to 0.6: it may exist
 confidence under 0.3: a guess
 cost 1: one search finds it

@@ -68,14 +68,16 @@ class _Step(dspy.Signature):
 class ReActStep(_Step):
     """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
 
-    argument: str = dspy.OutputField(desc="what the tool is given")
+    argument: str = dspy.OutputField(desc="what the tool is given; empty for finish")
 
 
 # For tools that take several texts.
 class ToolStep(_Step):
     """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
 
-    arguments: list[str] = dspy.OutputField(desc="what the tool is given, one text an item")
+    arguments: list[str] = dspy.OutputField(
+        desc="what the tool is given, one text an item; empty for finish"
+    )
 
 
 # ReActStep without its thought, for the act-only ablation.
@@ -88,7 +90,7 @@ class ActStep(dspy.Signature):
     steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
     tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
-    argument: str = dspy.OutputField(desc="what the tool is given")
+    argument: str = dspy.OutputField(desc="what the tool is given; empty for finish")
 
 
 # One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn

@@ -90,7 +90,7 @@ def test_what_is_kept_is_right_and_needs_every_hop(
     server.script = Model()
     words = (
         "questions", docs, "-n", "12", "--hops", "2,1", "--lm", f"openai/m@{server.url}",
-        "--adapter", "json", "-o", "q.jsonl", "--page", "look.html", "--workers", "1",
+        "--adapter", "json", "-o", "q.jsonl", "--page", "look.html", "--workers", "8",
     )  # fmt: skip
     code, out, err = command(*words)
     assert code == 0, err
@@ -106,6 +106,8 @@ def test_what_is_kept_is_right_and_needs_every_hop(
     assert len({tuple(row["gold"]) for row in rows}) == 12
     assert len(server.hits) <= 12 * len(rows)
     assert "dropped: " in out
+    drafts = (tmp_path / "q.jsonl.work" / "drafts.jsonl").read_text().splitlines()
+    assert len(drafts) < 24  # as many as were missing, not eight at a time
     assert rows[0]["question"] in (tmp_path / "look.html").read_text()
 
     asked = len(server.hits)

@@ -126,7 +126,7 @@ def test_without_an_answer_from_a_passage_memory_is_not_asked(
 def test_an_answer_with_less_support_than_asked_for_is_none() -> None:
     weak: Any = {"CritiquedAnswer": critique("Harwick", support="partial")}
     prediction, _, _ = graded({"support_threshold": "full"}, **weak)
-    assert ended(prediction) == ("noanswer", "answered")
+    assert ended(prediction) == ("noanswer", "no_answer")
     prediction, _, _ = graded({"support_threshold": "partial"}, **weak)
     assert prediction.answer == "Harwick"
 

@@ -91,6 +91,7 @@ def test_select_solves_an_open_node_and_refocuses_on_a_solved_one() -> None:
     parts = solved("Orla Venn"), solved("Dunmoor", 0.5)
     prediction, lm = explore(*parts, actions=actions, **CUT)
     assert [inputs["active_id"][:2] for inputs in choosing(lm)] == ["n0", "n1", "n1", "n0"]
+    assert [inputs["actions_left"] for inputs in choosing(lm)] == ["3", "3", "2", "1"]
     assert len(prediction.searches) == 2  # n1 and n0; selecting n1 again searched nothing
 
 

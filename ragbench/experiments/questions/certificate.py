@@ -1,7 +1,8 @@
 """The certificate of a question: the checks and calls that show that it needs every hop.
 
 What a text shows is checked first, then what a model shows: the reader with all passages gives the
-answer, twice; without any one of them it does not; from memory it does not. A question is kept
+answer, in both orders of theirs; without any one of them it does not state it; from memory it does
+not. A question is kept
 only where all hold, and the first that does not is the reason why it was dropped.
 """
 
@@ -60,7 +61,8 @@ def certify(
     texts = [str(passage) for passage in chain.passages]
     checks = certificate.checks
     checks["with_all"] = []
-    for context in (texts, texts[::-1]):
+    orders = [texts] if len(texts) == 1 else [texts, texts[::-1]]
+    for context in orders:
         answer = reader(draft.question, context)
         checks["with_all"].append(answer)
         if not is_same(answer, draft.answer):

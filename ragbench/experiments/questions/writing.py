@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ from ragbench.signatures.writing import WriteQuestion
 DRAFTS = "drafts.jsonl"
 #: Chains that are tried for each question that is wanted, at the most.
 MOST_DRAFTS = 5
+#: One draft more is written for each so many that are missing, since some are dropped.
+SPARE = 4
 TYPES = {1: "single_hop", 2: "bridge"}
 
 
@@ -87,12 +90,10 @@ def write_questions(
         chains = find_chains(passages, request.hops, seed=request.seed)
         writer = _Writer()
         with CallJournal(work / CALLS).open():
-            for batch in _batches(chains, request):
+            for batch in _batches(chains, request, written):
                 _certify_all(batch, earlier, writer, request, work / DRAFTS)
                 for chain in batch:
-                    _take_in(chain, earlier[chain.key], written)
-                    if len(written.rows) == request.questions:
-                        break
+                    _take_in(chain, earlier[chain.key], request.questions, written)
                 watch.count("questions", len(written.rows), request.questions)
                 if len(written.rows) == request.questions:
                     break
@@ -134,14 +135,16 @@ class _Writer:
         return str(reply.answer or "").strip()
 
 
-def _batches(chains: Iterator[Chain], request: Request) -> Iterator[list[Chain]]:
-    """Yields as many chains at a time as are certified at once, and no more than the most."""
+def _batches(chains: Iterator[Chain], request: Request, written: Written) -> Iterator[list[Chain]]:
+    """Yields chains that are certified at once: those missing, and a few to spare."""
     remaining = MOST_DRAFTS * request.questions
     while remaining > 0:
+        missing = request.questions - len(written.rows)
+        most = min(request.workers, remaining, missing + math.ceil(missing / SPARE))
         batch: list[Chain] = []
         for chain in chains:
             batch.append(chain)
-            if len(batch) == min(request.workers, remaining):
+            if len(batch) == most:
                 break
         if not batch:
             return
@@ -186,8 +189,8 @@ def _certified(chain: Chain, writer: _Writer) -> dict[str, Any]:
     return {"draft": asdict(draft), "certificate": asdict(certificate)}
 
 
-def _take_in(chain: Chain, row: Mapping[str, Any], written: Written) -> None:
-    """Adds the draft of `chain` to what is kept or dropped."""
+def _take_in(chain: Chain, row: Mapping[str, Any], most: int, written: Written) -> None:
+    """Adds the draft of `chain` to what is kept, `most` questions, or dropped."""
     written.drafts += 1
     certificate = row["certificate"]
     if certificate["reason"]:
@@ -198,6 +201,9 @@ def _take_in(chain: Chain, row: Mapping[str, Any], written: Written) -> None:
     alike = text_reason(draft, chain, questions)
     if alike:
         written.dropped[alike] += 1
+        return
+    if len(written.rows) == most:
+        written.dropped["more than was asked for"] += 1
         return
     hops = len(chain.passages)
     digest = hashlib.sha256(chain.key.encode()).hexdigest()[:10]

@@ -29,7 +29,10 @@ from ragbench.user_code import contained
 
 _logger = get(__name__)
 
-StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
+#: How a program ended; `no_answer`: what it found answers nothing, and it says so.
+StopReason = Literal[
+    "answered", "direct", "no_answer", "budget", "max_steps", "no_progress", "parse_fallback"
+]
 
 #: Of a call that asks again because a reply only repeated what was there.
 RESAMPLING = 0.7

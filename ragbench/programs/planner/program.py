@@ -194,6 +194,7 @@ class Exploration:
             otherwise={"action": "TRAVERSE", "node_id": self.tree.active, "sub_questions": []},
             tree=self.tree.lines(),
             active_id=self.tree.active,
+            actions_left=self.knobs.max_steps - self._steps,
             **room,
         )
         node = self.tree.node(str(reply.node_id))
