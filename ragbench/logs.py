@@ -35,7 +35,7 @@ _MOST_LOG = 2**30
 _FIELDS = "ragbench_fields"
 _LIBRARIES = (
     "LiteLLM", "anthropic", "bm25s", "datasets", "dspy", "filelock", "fsspec", "gepa", "httpcore",
-    "httpx", "huggingface_hub", "openai", "optuna", "py.warnings", "urllib3",
+    "httpx", "huggingface_hub", "openai", "opentelemetry", "optuna", "py.warnings", "urllib3",
 )  # fmt: skip
 _ours = logging.getLogger("ragbench")
 get = logging.getLogger

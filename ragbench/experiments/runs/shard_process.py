@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Semaphore
 
-from ragbench import __version__, stopping, user_code
+from ragbench import __version__, stopping, tracing, user_code
 from ragbench.errors import (
     LMUnavailableError,
     MissingExtraError,
@@ -88,6 +88,8 @@ def _ask(job: Job, send: Callable[[Message], None], written: Semaphore | None) -
                 "nodes share; give --out"
             )
         user_code.allow(*job.allowed)
+        if job.traced:
+            tracing.start()
         with spending(job.limits):
             run_context = ready(job.config)
             todo = []
@@ -106,6 +108,7 @@ def _ask(job: Job, send: Callable[[Message], None], written: Semaphore | None) -
         error = RunError(f"a shard failed: {type(other).__name__}: {other}")
     finally:
         logging.getLogger().removeHandler(store)
+        tracing.stop()
     send(("ended", error))
 
 

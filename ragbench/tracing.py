@@ -1,0 +1,179 @@
+"""`--trace otlp`: spans of each question, prompt and call, sent to a collector of OpenTelemetry.
+
+DSPy's instrumentation is OpenInference's. Where the collector is, and what it wants, is said by the
+variables of OpenTelemetry, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. What is added here: the id of the
+question and the run's service name, and that no key leaves in a span. Without the option none of it
+is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from ragbench.context import current
+from ragbench.errors import ConfigError, needs_extra
+from ragbench.logs import get
+from ragbench.redact import is_secret, redact
+
+KINDS = ("otlp",)
+#: Seconds to reach the collector before anything is asked.
+_REACH_S = 3.0
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_log = get(__name__)
+
+#: What `stop` undoes, while spans are sent.
+_running: list[Any] = []
+
+
+def start() -> None:
+    """Send spans from now on, until `stop` or the end of the process.
+
+    Raises:
+        MissingExtraError: the extra `otlp` is not installed.
+        ConfigError: nothing listens where the collector should be.
+    """
+    if _running:
+        return
+    with needs_extra("--trace otlp"):
+        from openinference.instrumentation.dspy import DSPyInstrumentor
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+        from opentelemetry.sdk.trace.export import (
+            BatchSpanProcessor,
+            SpanExporter,
+            SpanExportResult,
+        )
+
+    _check_collector()
+
+    class Questions(SpanProcessor):
+        """Says of each span which question and which call of a program it is of."""
+
+        def on_start(self, span: Span, parent_context: Any = None) -> None:
+            context = current()
+            if context.qid is not None:
+                span.set_attribute("ragbench.qid", context.qid)
+            if context.caller is not None:
+                span.set_attribute("ragbench.role", context.caller[1])
+
+    class WithoutKeys(SpanExporter):
+        """Sends spans from which keys were taken."""
+
+        def __init__(self) -> None:
+            self.exporter = OTLPSpanExporter()
+            self.warned = False
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            result = self.exporter.export([_without_keys(span) for span in spans])
+            if result is not SpanExportResult.SUCCESS and not self.warned:
+                self.warned = True
+                _log.warning("spans did not arrive at the collector; the run goes on")
+            return result
+
+        def shutdown(self) -> None:
+            self.exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    os.environ.setdefault("OTEL_SERVICE_NAME", "ragbench")
+    provider = TracerProvider(resource=Resource.create(), shutdown_on_exit=False)
+    provider.add_span_processor(Questions())
+    provider.add_span_processor(BatchSpanProcessor(WithoutKeys()))
+    instrumentor = DSPyInstrumentor()
+    instrumentor.instrument(tracer_provider=provider, skip_dep_check=True)
+    _running.extend((instrumentor.uninstrument, provider.shutdown))
+    atexit.register(stop)
+
+
+def is_running() -> bool:
+    """Returns whether spans are sent."""
+    return bool(_running)
+
+
+def stop() -> None:
+    """Send what is left, and no more spans."""
+    for end in _running:
+        end()
+    _running.clear()
+
+
+def _check_collector() -> None:
+    address = "http://localhost:4318"
+    for name in reversed(_ENDPOINTS):
+        address = os.environ.get(name) or address
+    try:
+        place = urlsplit(address)
+        port = place.port or {"https": 443}.get(place.scheme, 80)
+        socket.create_connection((place.hostname or "", port), _REACH_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--trace otlp: no collector listens at {redact(address)} ({error}); start one, or set "
+            f"{_ENDPOINTS[1]}"
+        ) from None
+
+
+def _without_keys(span: Any) -> Any:
+    """Returns a copy of the span in whose texts no key is left."""
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+
+    events = []
+    for event in span.events:
+        events.append(Event(event.name, _redacted(event.attributes or {}), event.timestamp))
+    why = redact(span.status.description or "")
+    status = type(span.status)(span.status.status_code, why or None)
+    return ReadableSpan(
+        name=span.name,
+        context=span.context,
+        parent=span.parent,
+        resource=span.resource,
+        attributes=_redacted(span.attributes or {}),
+        events=events,
+        links=span.links,
+        kind=span.kind,
+        status=status,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _redacted(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    redacted = {}
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            value = redact(_without_settings(value))
+        elif isinstance(value, list | tuple):
+            value = [redact(item) if isinstance(item, str) else item for item in value]
+        redacted[name] = value
+    return redacted
+
+
+def _without_settings(text: str) -> str:
+    """Returns JSON without values that are called as keys are, or are headers; else `text`."""
+    if text.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            settings = json.loads(text)
+            kept = _allowed(settings)
+            if kept != settings:
+                return json.dumps(kept, ensure_ascii=False)
+    return text
+
+
+def _allowed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        kept = {}
+        for name, inner in value.items():
+            if is_secret(f"_{name}") or "header" in str(name).lower():
+                kept[name] = "[key]"
+            else:
+                kept[name] = _allowed(inner)
+        return kept
+    if isinstance(value, list):
+        return [_allowed(item) for item in value]
+    return value
