@@ -31,16 +31,17 @@ from ragbench.experiments.config import (
     check_names,
     make_config,
 )
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.runner import evaluate as _evaluate
-from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
+from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen_arm
 from ragbench.experiments.watch import Watch
 from ragbench.knobs import resolve
 from ragbench.lms.calls import Limits
 from ragbench.lms.factory import keep_lm, make_lm as _make_lm
 from ragbench.lms.lm import RagbenchLM
 from ragbench.logs import get
-from ragbench.metrics import get_metric
+from ragbench.metrics import Interval, get_metric
 from ragbench.metrics.base import keep_metric
 from ragbench.programs import PROGRAMS, RAGProgram
 from ragbench.programs.external import keep_module
@@ -79,22 +80,39 @@ AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished or interrupted run: its folder, its records and their means."""
+    """A finished or interrupted run: its folder, its records and their means.
+
+    A run that was asked several times (`--repeats`) is one, of all of its `repeats`; `evaluation`
+    is then the first of them.
+    """
 
     evaluation: Evaluation
+    repeats: Sequence[Evaluation] = ()
+
+    @property
+    def arm(self) -> Sequence[Evaluation]:
+        """All its repeats, or the one that it is."""
+        return self.repeats or [self.evaluation]
 
     @property
     def folder(self) -> Path:
+        if self.repeats:
+            return self.evaluation.folder.parent
         return self.evaluation.folder
 
     @property
     def records(self) -> list[Record]:
-        """One record per question, in the order first asked."""
-        return list(self.evaluation.records.values())
+        """One record per question and repeat, in the order first asked."""
+        records: list[Record] = []
+        for run in self.arm:
+            records.extend(run.records.values())
+        return records
 
     @property
     def summary(self) -> Mapping[str, Any]:
         """What the table shows of the run."""
+        if self.repeats:
+            return table(self).rows[0]
         return self.evaluation.summary.to_dict()
 
     @property
@@ -105,6 +123,8 @@ class Run:
     @cached_property
     def scores(self) -> dict[str, float]:
         """Mean of each headline metric; a failed question counts as the worst."""
+        if self.repeats:
+            return {name: self.mean(name) or 0.0 for name in HEADLINE}
         return dict(self.evaluation.summary.scores)
 
     def mean(self, name: str | Metric) -> float | None:
@@ -122,6 +142,19 @@ class Run:
         if values:
             return sum(values) / len(values)
         return None
+
+    def interval(self, name: str | Metric) -> Interval | None:
+        """The 95 % interval of `mean`, over questions by their clusters; None if none can be given.
+
+        UnknownNameError where there is no such metric.
+        """
+        from ragbench.experiments.compare.paired import mean_of_arm
+
+        [name] = _metric_names([name])
+        first = self.evaluation.records
+        qids = sorted(set(first).intersection(*(run.records for run in self.arm[1:])))
+        found = mean_of_arm(self.arm, name, qids, clusters_of(first.only(qids)))
+        return None if found is None else found[1]
 
     def compare(self, other: Run | str | Path, **options: Any) -> RunComparison:
         """This run and `other`, as `ragbench.compare` compares two."""
@@ -154,9 +187,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         from ragbench.experiments.report.table import written
-        from ragbench.experiments.report.tables import run_table
 
-        return written(run_table([self.evaluation]), "html")
+        return written(table(self), "html")
 
 
 # Each function below raises a RagbenchError with one line for what its caller can mend.
@@ -365,7 +397,7 @@ def compare(
     """
     from ragbench.experiments.compare.against import compare_all
 
-    both = [open_run(run).evaluation for run in (a, b)]
+    both = [open_run(run).arm for run in (a, b)]
     chosen = _metric_names(metrics)
     return compare_all(both, metrics=chosen, common=common, margin=margin)[0]
 
@@ -384,6 +416,7 @@ def verdict(
     metrics: Sequence[str | Metric] = HEADLINE,
     margin: float | None = None,
     max_questions: int | None = None,
+    repeats: int = 1,
     limits: Limits | None = None,
     on_message: Callable[[str], None] = print,
     **options: Any,
@@ -392,8 +425,9 @@ def verdict(
 
     `equal_cost` adds the arms of votes for what compiled costs. `margin` is the difference that
     does not matter. With `max_questions` it looks at more and more questions, from `limit` on,
-    until every metric of `metrics` is decided. `limits` are of the whole verdict, what earlier
-    attempts spent included; `on_message` gets a line for each thing that is done. StoppedError
+    until every metric of `metrics` is decided. Each arm asks its questions `repeats` times.
+    `limits` are of the whole verdict, what earlier attempts spent included; `on_message` gets a
+    line for each thing that is done. StoppedError
     where a limit was reached before there was a verdict: ask again to continue.
     """
     from ragbench.experiments.compare.running import run_verdict
@@ -403,7 +437,8 @@ def verdict(
     limits = limits or _take_limits(options)
     config = _config_of(program, data, lm, retriever, corpus, options, settings)
     compile_config = resolve(CompileConfig, "compile", _compile_fields(optimizer, None, settings))
-    request = VerdictRequest(seeds, equal_cost, _metric_names(metrics), margin, max_questions)
+    names = _metric_names(metrics)
+    request = VerdictRequest(seeds, equal_cost, names, margin, max_questions, repeats)
     with limited(limits, verdict_folder(config, compile_config)):
         return run_verdict(config, compile_config, request, on_message=on_message)
 
@@ -416,26 +451,40 @@ def recommend(
     As good is less than `worth` below it, the least gain that pays for a dearer program.
     """
     from ragbench.experiments.recommend import advise
-    from ragbench.experiments.report.names import label_runs
+    from ragbench.experiments.report.repeats import label_arms
 
-    evaluations = [open_run(run).evaluation for run in runs]
-    labels = label_runs(evaluations)
+    arms = [open_run(run).arm for run in runs]
     [name] = _metric_names([metric])
-    return advise(evaluations, name, labels=labels, common=common, worth=worth)
+    return advise(arms, name, labels=label_arms(arms), common=common, worth=worth)
 
 
 def table(*runs: Run | str | Path) -> Table:
-    """The table of `runs` that `ragbench summarize` prints; `.to_pandas()` gives its numbers."""
+    """The table of `runs` that `ragbench summarize` prints; `.to_pandas()` gives its numbers.
+
+    Where one was asked several times, it has a row for each with its repeats pooled.
+    """
+    from ragbench.experiments.report.repeats import label_arms, pooled_table
     from ragbench.experiments.report.tables import run_table
 
-    return run_table([open_run(run).evaluation for run in runs])
+    opened = [open_run(run) for run in runs]
+    if any(run.repeats for run in opened):
+        arms = [run.arm for run in opened]
+        return pooled_table(arms, label_arms(arms))
+    return run_table([run.evaluation for run in opened])
 
 
 def open_run(folder: Run | str | Path) -> Run:
-    """The run in `folder`; reading it writes nothing. RunError where it is no run folder."""
+    """The run in `folder`, or that of all repeats in it; reading writes nothing.
+
+    RunError where it is no run folder.
+    """
     if isinstance(folder, Run):
         return folder
-    return Run(reopen(Path(folder)))
+    path = Path(folder)
+    arm = reopen_arm(path)
+    if arm[0].folder == path:
+        return Run(arm[0])
+    return Run(arm[0], arm)
 
 
 def load_program(

@@ -25,9 +25,6 @@ from ragbench.settings import DataSettings
 self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
                            help="Allow a model to judge its own answers.")  # fmt: skip
 
-repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, group="Run",
-                        help="Times that every question is asked, from --repeat on.")  # fmt: skip
-
 
 @command(
     "eval",
@@ -51,7 +48,7 @@ repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, gr
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
 @shared.repeat_option
-@repeats_option
+@shared.repeats_option
 @by_group_option
 @shared.spread_options
 @shared.dry_run_option

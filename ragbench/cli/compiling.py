@@ -104,6 +104,7 @@ def compiled_command(folder: Path) -> None:
         help="Begin with --limit questions and ask more until the result is decided.")  # fmt: skip
 @option("--max-questions", type=click.IntRange(min=2), group="Data",
         help="Maximum number of questions with --until decided.")  # fmt: skip
+@shared.repeats_option
 @option("--read", type=PATH, metavar="FOLDER", group="Output",
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
 @shared.data_options
@@ -117,6 +118,7 @@ def verdict_command(
     max_questions: int | None,
     metrics: tuple[str, ...],
     margin: float | None,
+    repeats: int,
     read: Path | None,
     dry_run: bool,
     **options: Any,
@@ -125,7 +127,8 @@ def verdict_command(
 
     Compiles on training and validation questions, asks held-out questions in every arm (not
     compiled, compiled, and each with --form), and compares the arms. Give the same command again to
-    continue after an interruption.
+    continue after an interruption. With --repeats every arm asks its questions that often, and
+    counts by the mean of each question.
     """
     from ragbench.experiments.compare.running import estimate_verdict, run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, reread, verdict_folder
@@ -141,7 +144,7 @@ def verdict_command(
     config = shared.to_config(**options)
     if (until is None) != (max_questions is None):
         raise click.UsageError("--until decided and --max-questions N go together")
-    request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, max_questions)
+    request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, max_questions, repeats)
     if dry_run:
         say(*estimate_verdict(config, compile_config, request))
         return

@@ -127,6 +127,8 @@ _RUN_FIELDS = [
 ]
 seed_option = stack(*field_options(RunConfig, "Run", only=["seed"]))
 repeat_option = stack(*field_options(RunConfig, "Run", only=["repeat"]))
+repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, group="Run",
+                        help="Times that every question is asked, from --repeat on.")  # fmt: skip
 spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."

@@ -171,7 +171,8 @@ def recommend_command(
     A cheaper program is advised where it is shown to be less than --worth below the best; where the
     questions do not tell, that is said, and how many would. With --router, a short rule is learned
     as well, which picks a program by what a question looks like; it is tested on questions that it
-    was not learned from, and recommended where it is shown to gain. Calls no LM.
+    was not learned from, and recommended where it is shown to gain. A run that was asked several
+    times (`ragbench eval --repeats`) is taken with all of its repeats. Calls no LM.
     """
     from ragbench.experiments.artifacts import write_policy
     from ragbench.experiments.recommend import advise

@@ -41,6 +41,7 @@ from ragbench.metrics.stats.estimates import (
     Interval,
     corrected_best,
     corrected_share,
+    estimate_difference,
     estimate_mean,
     mean_interval,
     p_seeds_alike,

@@ -1,12 +1,13 @@
 """Run folders for tests, written as a run writes them, and a study of several for the page."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.store import RunCard, Store
+from ragbench.experiments.artifacts import Sidecar, write_sidecar
+from ragbench.experiments.store import RunCard, Store, write_json
 from ragbench.record import Record
 from tests.metrics.records import call, failure, record
 
@@ -42,6 +43,60 @@ def make_run(folder: Path, records: Iterable[Record], **card: Any) -> Path:
     with Store(folder, RunCard.model_validate({**CARD, **card})) as store:
         for each in records:
             store.write(each)
+    return folder
+
+
+def make_verdict(
+    folder: Path,
+    before: Sequence[bool],
+    compiled: Sequence[Sequence[bool]],
+    *,
+    repeats: int = 1,
+    votes: Sequence[bool] = (),
+    tokens: Sequence[int] = (100, 100, 100),
+) -> Path:
+    """A finished verdict: which questions are right before, and by each compiled program.
+
+    A row of `compiled` is of a seed, or of one of its `repeats`; all repeats of the others are
+    alike. `tokens` are those of a question before, compiled, and of the votes.
+    """
+    n = len(compiled) // repeats
+    design = {"seeds": [*range(n)], "votes": 3 if votes else 0, "metrics": ["em"],
+              "repeats": repeats}  # fmt: skip
+    for number in range(n):
+        shown = {"ids": [f"t{k}" for k in range(20)], "hashes": [f"{k}" for k in range(20)]}
+        cost = {"calls": 10, "prompt_tokens": 900, "completion_tokens": 100, "cost_usd": 0.01}
+        sidecar = Sidecar(
+            format=2, program="vanilla", variant="default", knobs={}, predictors={},
+            program_sha256=f"{number:064}", data={"name": "hotpotqa", "digest": "0",
+            "train": shown, "validation": {"ids": [], "hashes": []}},
+            optimizer={"name": "bootstrap", "seed": number}, config={}, lms={}, versions={},
+            scores={}, cost={"as_if": {"all": cost}},
+        )  # fmt: skip
+        (folder / f"program-{number}").mkdir(parents=True)
+        write_sidecar(folder / f"program-{number}", sidecar)
+
+    def arm(name: str, rows: Sequence[Sequence[bool]], spent: int, digest: str = "") -> None:
+        for number, right in enumerate(rows, start=1):
+            place = folder / name / f"r{number}" if repeats > 1 else folder / name
+            calls = [call(model="scripted/answerer", prompt_tokens=spent, completion_tokens=0)]
+            ledger = {"calls": calls, "path": {"calls": 1, "latency_s": 0.5}}
+            records = []
+            for k, ok in enumerate(right):
+                answer = "Norway" if ok else "Chad"
+                extra = {"cluster": f"c{k}"}
+                records.append(answered(f"q{k:03}", answer, extra=extra, ledger=ledger))
+            make_run(place, records, compiled=digest)
+
+    for name in ("zero-shot", "form"):
+        arm(name, [before] * repeats, tokens[0])
+    for number in range(n):
+        rows = compiled[number * repeats : (number + 1) * repeats]
+        for name in ("compiled", "compiled-form"):
+            arm(f"{name}-{number}", rows, tokens[1], f"{number:064}")
+    if votes:
+        arm("votes-3", [votes] * repeats, tokens[2])
+    write_json(folder / "verdict.json", {"design": design})
     return folder
 
 

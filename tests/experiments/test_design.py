@@ -1,6 +1,7 @@
 """The words of a comparison and of a verdict, votes at equal cost, and when a compile pays back."""
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +15,19 @@ from benchmarks.calibration import WORDS
 from ragbench.experiments.compare.paired import mostly_right
 from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
-from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion
+from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion, reread
 from ragbench.experiments.report.comparison import looks_in_words
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
 from ragbench.record import Totals
+from tests.experiments.scored_runs import make_verdict
 from tests.metrics.records import record
 
 PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("votes", "compiled")]
 LESS = "by less than the margin of 0.05"
 FORM = "also where the answer's form is repaired"
-VOTES = "votes for as many tokens or more"
+VOTES = "votes for as many tokens"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_votes_take_as_many_tokens_and_none_within_a_tenth(tokens: int, votes: i
     def ran(spent: int) -> Any:
         return SimpleNamespace(summary=SimpleNamespace(n=1, as_if=Totals(prompt_tokens=spent)))
 
-    assert votes_for(ran(1000), [ran(tokens)]) == votes
+    assert votes_for([ran(1000)], [ran(tokens)]) == votes
 
 
 def test_usually_is_said_with_the_share_of_seeds() -> None:
@@ -108,6 +110,81 @@ def test_usually_is_said_with_the_share_of_seeds() -> None:
     assert said.startswith("compiling usually helps (9 of 10 seeds)")
     hurts = conclusion("compiling", {("zero-shot", "compiled"): "worse"}, "2 of 3 seeds")
     assert hurts == "compiling usually hurts (2 of 3 seeds)"
+
+
+def gains(spread: float, share: float, draw: int) -> tuple[list[bool], list[list[bool]]]:
+    """Which of 150 questions are right before, and by ten programs that gain `share`.
+
+    The programs' means differ by `spread` in their standard deviation, beside chance.
+    """
+    rng = np.random.default_rng(draw)
+    before = rng.random(150) < 0.4
+    programs = []
+    for own in rng.normal(share, spread, 10):
+        luck = rng.random(150)
+        programs.append((np.where(before, luck > 0.25, luck < 0.17 + own)).tolist())
+    return before.tolist(), programs
+
+
+@pytest.mark.parametrize(
+    ("spread", "share", "draw", "usually"), [(0.0, 0.14, 25, False), (0.1, 0.2, 1, True)]
+)
+def test_usually_is_said_only_where_seeds_differ_by_more_than_their_questions(
+    spread: float, share: float, draw: int, usually: bool, tmp_path: Path, command: Any
+) -> None:
+    """In both one of the ten programs is no better than before."""
+    before, programs = gains(spread, share, draw)
+    ahead = sum(sum(program) > sum(before) for program in programs)
+    assert ahead == 9
+    folder = make_verdict(tmp_path / "verdict", before, programs)
+    code, out, err = command("verdict", "--read", folder)
+    assert code == 0, err
+    headline, line = (next(x for x in out.splitlines() if x.startswith(name))
+                      for name in ("Compiling vanilla", "em: "))  # fmt: skip
+    said = f"usually helps ({ahead} of 10 seeds)"
+    assert (said in line) == usually
+    assert (" USUALLY HELPS: em" in headline) == usually
+    assert "helps" in line
+    assert " HELPS: em" in headline
+
+
+def test_repeats_of_an_arm_are_one_program(tmp_path: Path, command: Any) -> None:
+    """Three programs, each asked twice, count as three."""
+    before, programs = gains(0.05, 0.25, 3)
+    rng = np.random.default_rng(0)
+    again = []
+    for program in programs[:3]:
+        changed = rng.random(150) < 0.1
+        again += [program, (np.array(program) ^ changed).tolist()]
+    folder = make_verdict(tmp_path / "verdict", before, again, repeats=2)
+    code, out, err = command("verdict", "--read", folder)
+    assert code == 0, err
+    means = [sum(map(sum, again[at : at + 2])) / 300 for at in (0, 2, 4)]
+    assert f"seeds {' '.join(f'{mean:.3f}' for mean in means)};" in out
+    c = reread(folder).contrasts["zero-shot", "compiled"]["em"]
+    sides = []
+    for rows in ([before], np.array(again).reshape(3, 2, 150).mean(axis=1)):
+        sides.append({f"q{k:03}": [float(row[k]) for row in rows] for k in range(150)})
+    alone = compare_scores(*sides)
+    assert (c.p, c.interval, c.seeds) == (alone.p, alone.interval, 3)
+    kept = reread(folder).to_dict()["arms"]["compiled"]
+    assert [run["folder"] for run in kept][:2] == ["compiled-0/r1", "compiled-0/r2"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [((100, 150, 300), "votes for 2.00 times its tokens"),
+     ((100, 300, 300), "votes for as many tokens")],
+)  # fmt: skip
+def test_the_sentence_says_how_much_more_votes_took(
+    tokens: tuple[int, int, int], said: str, tmp_path: Path, command: Any
+) -> None:
+    before, programs = gains(0.0, 0.3, 1)
+    folder = make_verdict(tmp_path / "v", before, programs[:3], votes=before, tokens=tokens)
+    out = command("verdict", "--read", folder)[1]
+    assert f"more than {said}" in next(x for x in out.splitlines() if x.startswith("em: "))
+    assert re.search(rf"not only more tokens, .* against {said}\n", out)
+    assert ("more than 10 % off, since votes are whole" in out) == ("2.00" in said)
 
 
 def test_decided_is_every_metric() -> None:

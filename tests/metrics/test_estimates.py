@@ -16,8 +16,8 @@ from ragbench.metrics.stats.estimates import (
     MeanEstimate,
     anytime_interval,
     anytime_p,
-    average_cluster,
     cluster_means,
+    cluster_weight,
     corrected_share,
     difference_bounds,
     estimate_difference,
@@ -118,22 +118,49 @@ def test_clusters_by_hand() -> None:
     found = estimated([1, 0, 0, 1, 1, 0], (0.0, 1.0), ["x", "x", "y", "y", "z", "z"])
     assert (found.cluster_size, found.design_effect) == (2.0, 1.0)
     assert found.df == pytest.approx((6 + 4) ** 2 / (5 * 2**2) - 1)
-    # A cluster of three and one of one: the average question's has 2.5.
-    assert average_cluster([3, 1]) == 2.5
+    # A cluster of three and one of one: no more than the largest.
     uneven = estimated([1, 1, 0, 0], (0.0, 1.0), ["x", "x", "x", "y"])
-    total, ends_at, sums = 4 + 2 * 2.5, np.array([0.0, 1.0]), np.array([2.0, 0.0])
-    centre = (2 + 2.5) / total
-    sizes = np.array([3, 1, 2.5, 2.5])
-    parts = np.concatenate([sums - centre * np.array([3, 1]), 2.5 * (ends_at - centre)])
+    total, ends_at, sums = 4 + 2 * 3, np.array([0.0, 1.0]), np.array([2.0, 0.0])
+    centre = (2 + 3) / total
+    sizes = np.array([3, 1, 3, 3])
+    parts = np.concatenate([sums - centre * np.array([3, 1]), 3 * (ends_at - centre)])
     by_hand = (parts**2 / (1 - sizes / total)).sum() / total**2
     assert uneven.standard_error**2 == pytest.approx(by_hand)
-    # The one large cluster differs from all others: the design effect, 3, is more than its 2.
+    # The one large cluster differs from all others: the design effect, 3, is more than it weighs.
     large = estimated([1.0] * 4 + [0.4] * 8, (0.0, 1.0), ["x"] * 4 + list(range(8)))
-    assert large.cluster_size == 2.0
+    assert large.cluster_size == cluster_weight([4] + [1] * 8) < 2
     assert large.centre == pytest.approx((7.2 + 3) / (12 + 6))
     assert list(cluster_means([1, 2, 3], ["x", "y", "x"])) == [2, 2]
     with pytest.raises(ValueError, match="3 values, but 2 clusters"):
         cluster_means([1, 2, 3], ["x", "y"])
+
+
+def test_a_pseudo_value_weighs_what_documents_that_fail_unseen_can_hide() -> None:
+    assert cluster_weight([1] * 300) == 1.0
+    assert cluster_weight([10] * 20) == 10.0
+    # The one document fails with chance .95 unseen, the two with .776.
+    alone = 40 * 0.95 / (1 - 0.95 * 40 / 340) / -math.log(0.05)
+    assert cluster_weight([1] * 300 + [40]) == pytest.approx(alone)
+    both = 1 - 0.05**0.5
+    pair = 80 * both / (1 - both * 80 / 380) / -math.log(0.05)
+    assert cluster_weight([40] * 2 + [1] * 300) == pytest.approx(pair)
+    # Single questions beside documents take nothing off.
+    weights = [cluster_weight([20] * 10 + [1] * n) for n in (0, 100, 400, 1600)]
+    assert 17 < min(weights) <= max(weights) == 20
+
+
+def test_documents_that_only_now_and_then_fail_are_no_gain() -> None:
+    """Equal means: B fails on one in five of ten documents, and gains a little on all else."""
+    sizes = [20] * 10 + [1] * 400
+    documents = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.default_rng(0)
+    claims = 0
+    for _ in range(300):
+        failed = (rng.random(len(sizes)) < 0.2) & (np.array(sizes) > 1)
+        gained = rng.random(600) < 0.2 * 200 / (600 - 0.2 * 200)
+        d = np.where(failed[documents], -1.0, gained.astype(float))
+        claims += estimated(d, REACH, documents.tolist()).p_value() <= 0.05
+    assert claims <= 15  # 60 by the size of the cluster in which the average question lies
 
 
 def two_way(seeds: int, n: int, of_seed: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

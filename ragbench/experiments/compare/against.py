@@ -16,7 +16,6 @@ from ragbench.experiments.compare.paired import (
     cost_difference,
     mostly_right,
     read_for,
-    seeds_vary,
     shared_questions,
 )
 from ragbench.experiments.runs.clusters import clusters_of
@@ -170,8 +169,7 @@ def _tests(
             tests[at] = test
             continue
         clusters = clusters_of(arms[0][0].records.only(qids))
-        vary = any(seeds_vary(arm, metric, qids, clusters) for arm in (arms[0], arms[at]))
-        method = Method(clusters=clusters, margin=margin, random_seeds=vary)
+        method = Method(clusters=clusters, margin=margin)
         others[at] = compare_arms(arms[0], arms[at], metric, qids, method)
     if family is None:
         corrected = correct(list(others.values()))

@@ -12,11 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.paired import Arm, compare_arms, seeds_vary, shared_questions
+from ragbench.experiments.compare.paired import (
+    Arm,
+    compare_arms,
+    matrix,
+    mean_of_arm,
+    shared_questions,
+)
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, shows_method
-from ragbench.metrics import Comparison, Interval, Method, correct, get_metric, mean_interval
+from ragbench.metrics import Comparison, Interval, Method, correct, get_metric
 
 #: What a question takes, by the metric that measures it; the first that says something is the cost.
 SPENDING = ("cost_usd", "tokens", "calls")
@@ -122,14 +128,12 @@ def make_family(
     intervals = []
     scored = set(qids)
     for arm in arms:
-        scores = _pooled(arm, metric, qids)
-        if not scores:
+        found = mean_of_arm(arm, metric, qids, clusters)
+        if found is None:
             raise CompareError(f"{arm[0].folder} has no score of {metric} for a shared question")
-        groups = [clusters[qid] for qid in scores] if clusters else None
-        values = list(scores.values())
-        means.append(float(np.mean(values)))
-        intervals.append(mean_interval(values, kind.score_range, groups))
-        scored &= set(scores)
+        means.append(found[0])
+        intervals.append(found[1])
+        scored &= set(matrix(arm, metric, qids)[0])
     spending = []
     evidence = []
     for arm in arms:
@@ -155,11 +159,8 @@ def make_family(
     for after, before in befores.items():
         if (before, after) not in pairs and (after, before) not in pairs:
             pairs.append((before, after))
-    vary = [seeds_vary(arm, metric, qids, clusters) for arm in arms]
-    tests = []
-    for a, b in pairs:
-        method = Method(clusters=clusters, margin=margin, random_seeds=vary[a] or vary[b])
-        tests.append(compare_arms(arms[a], arms[b], metric, qids, method))
+    method = Method(clusters=clusters, margin=margin)
+    tests = [compare_arms(arms[a], arms[b], metric, qids, method) for a, b in pairs]
     of_pair = dict(zip(pairs, correct(tests), strict=True))
     family = Family(metric, qids, clusters, (), best, baseline, cost, of_pair)
     standings = []
@@ -225,21 +226,6 @@ def default_baseline(runs: Sequence[Evaluation]) -> int | None:
         if len(places) == 1:
             return places[0]
     return None
-
-
-def _pooled(arm: Arm, metric: str, qids: Sequence[str]) -> dict[str, float]:
-    """The mean over the runs of an arm of each question that all of them have a score of."""
-    columns = [run.records.only(qids).column(get_metric(metric).score) for run in arm]
-    pooled = {}
-    for qid in qids:
-        scores = []
-        for column in columns:
-            score = column[qid]
-            if score is not None:
-                scores.append(score)
-        if len(scores) == len(arm):
-            pooled[qid] = float(np.mean(scores))
-    return pooled
 
 
 def known(amount: float | None) -> float:

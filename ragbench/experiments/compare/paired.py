@@ -1,29 +1,35 @@
 """Runs against each other, question by question: scores with a verdict, and what a question costs.
 
-An arm is one run, or one run for each compile seed; every difference is B minus A.
+An arm is one run, or the runs of one program or optimizer: compile seeds, and repeats of each. The
+scores of a program are means over its repeats, unless those differ as wholes (`metrics.repeats`).
+Every difference is B minus A.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.ceilings import most_of_question
-from ragbench.experiments.runs.summary import Evaluation, failed
+from ragbench.experiments.runs.summary import Evaluation, failed, folder_of_repeats
 from ragbench.experiments.score import judge_of
 from ragbench.metrics import (
     LEAST_SEEDS,
     Comparison,
+    Interval,
     Method,
     compare_scores,
     differ_as_wholes,
+    estimate_difference,
     get_metric,
     with_extremes,
 )
 from ragbench.record import Record
 
+Floats = NDArray[np.float64]
 #: The runs of one arm, over the same questions.
 Arm = Sequence[Evaluation]
 #: Question id -> the score of each run of an arm.
@@ -46,12 +52,16 @@ def compare_arms(
     the worst and with the best score for the missing ones.
     """
     kind = get_metric(metric)
+    method = method or Method()
 
     def compared(before: Column, after: Column) -> Comparison:
         return compare_scores(
-            before, after, higher_is_better=kind.higher_is_better, score_range=kind.score_range,
+            _of_programs(a, before, method.clusters),
+            _of_programs(b, after, method.clusters),
+            higher_is_better=kind.higher_is_better,
+            score_range=kind.score_range,
             method=method,
-        )  # fmt: skip
+        )
 
     before, after = columns(a, b, metric, qids)
     complete = compared(before, after)
@@ -69,6 +79,53 @@ def compare_arms(
             filled_after[qid] = [ends[1] if x is None else x for x in row[len(a) :]]
         extremes.append(compared(filled_before, filled_after))
     return with_extremes(complete, extremes, len(missing))
+
+
+def programs_of(arm: Arm, scores: Floats, clusters: Sequence[Hashable] | None) -> Floats:
+    """The scores of each program of an arm `(programs, questions)`, of those of its runs.
+
+    Runs in one folder of repeats are one program, and so are all of fewer than `LEAST_SEEDS`
+    compiled ones. They are programs of their own where they differ as wholes.
+    """
+    alike = len({run.card.compiled for run in arm}) < LEAST_SEEDS
+    groups: dict[Path | None, list[int]] = {}
+    for at, run in enumerate(arm):
+        place = None if alike else folder_of_repeats(run.folder)
+        groups.setdefault(place, []).append(at)
+    rows: list[Floats] = []
+    for places in groups.values():
+        repeats = scores[places]
+        if differ_as_wholes(repeats, clusters):
+            rows.extend(repeats)
+        else:
+            rows.append(repeats.mean(axis=0))
+    return np.array(rows)
+
+
+def _of_programs(arm: Arm, column: Column, clusters: Mapping[str, Hashable]) -> Column:
+    """`column` with a score of each program of the arm in place of one of each run."""
+    if len(arm) == 1:
+        return column
+    groups = [clusters.get(qid, (qid,)) for qid in column] if clusters else None
+    scores = programs_of(arm, np.array(list(column.values())).T, groups)
+    return {qid: scores[:, at].tolist() for at, qid in enumerate(column)}
+
+
+def mean_of_arm(
+    arm: Arm, metric: str, qids: Sequence[str], clusters: Mapping[str, Hashable]
+) -> tuple[float, Interval | None] | None:
+    """The mean of an arm over those of `qids` that all its runs have a score of; None for none.
+
+    Its 95 % interval is that of questions by their clusters, and of programs where it has several.
+    """
+    scored, scores = matrix(arm, metric, qids)
+    if not scored:
+        return None
+    groups = [clusters[qid] for qid in scored] if clusters else None
+    rows = programs_of(arm, scores, groups)
+    bounds = get_metric(metric).score_range
+    estimate = estimate_difference(np.zeros((1, len(scored))), rows, bounds, clusters=groups)
+    return float(scores.mean()), estimate.interval() if estimate else None
 
 
 def _partly_scored(
@@ -129,7 +186,7 @@ def _known_scores(sides: Iterable[Mapping[str, float | None]], qid: str) -> list
 
 def cost_difference(
     a: Arm, b: Arm, qids: Sequence[str], measure: Callable[[Record], float | None],
-    clusters: Mapping[str, Hashable] | None = None,
+    clusters: Mapping[str, Hashable],
 ) -> Comparison | None:  # fmt: skip
     """The comparison of one measure of arm `b` with arm `a`; None where it is not known of all.
 
@@ -152,13 +209,13 @@ def cost_difference(
                 rows[qid].append(amount)
             calls = records.column(MEASURES["calls"])
             ceilings.append(most_of_question(run.card, calls, amounts))
-        sides.append(rows)
+        sides.append(_of_programs(arm, rows, clusters))
     limits = []
     for ceiling in ceilings:
         if ceiling is not None:
             limits.append(ceiling)
     ends = (0.0, max(limits)) if limits else None
-    method = Method(clusters=clusters or {})
+    method = Method(clusters=clusters)
     compared = compare_scores(*sides, higher_is_better=False, score_range=ends, method=method)
     if len(limits) < len(ceilings):
         return replace(compared, interval=None, p=1.0)
@@ -210,7 +267,7 @@ def question(record: Record) -> str:
     return record.question
 
 
-def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], NDArray[np.float64]]:
+def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
     """The questions of `qids` that every run has a score of, and those `(runs, questions)`."""
     sides = [run.records.only(qids).column(get_metric(metric).score) for run in arm]
     scored = []
@@ -221,18 +278,3 @@ def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], NDArr
             scored.append(qid)
             rows.append(row)
     return scored, np.array(rows, dtype=np.float64).reshape(len(rows), len(arm)).T
-
-
-def seeds_vary(
-    arm: Arm, metric: str, qids: Sequence[str], clusters: Mapping[str, Hashable]
-) -> bool:
-    """Whether the runs of `arm` stand for more than themselves.
-
-    Those of three or more compiled programs do; repeats are nested in questions, unless they differ
-    as wholes.
-    """
-    if len({run.card.compiled for run in arm}) >= LEAST_SEEDS:
-        return True
-    scored, scores = matrix(arm, metric, qids)
-    groups = [clusters[qid] for qid in scored] if clusters else None
-    return differ_as_wholes(scores, groups)

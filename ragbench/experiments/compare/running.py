@@ -9,17 +9,18 @@ differences that are none. Every look is kept in `verdict.json`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, DataError, StoppedError
 from ragbench.experiments.budgets import estimate_compile
+from ragbench.experiments.compare.paired import Arm
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import (
     COMPILED,
     COMPILED_FORM,
+    EQUAL,
     FORM,
     VERDICT,
     VOTES,
@@ -38,14 +39,11 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import estimate_run, in_all
 from ragbench.experiments.plans import make_plan
 from ragbench.experiments.runs.context import RunContext, ready
-from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.repeats import evaluate_repeats
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked, read_object
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics import get_metric
-
-#: Arms whose costs differ by less than this share count as equal.
-_EQUAL = 0.1
 
 
 def run_verdict(
@@ -70,7 +68,7 @@ def run_verdict(
 
 
 def _check(config: RunConfig, request: VerdictRequest) -> None:
-    for name, least in (("seeds", 1), ("max_questions", 2)):
+    for name, least in (("seeds", 1), ("max_questions", 2), ("repeats", 1)):
         value = getattr(request, name)
         if value is not None and value < least:
             raise ConfigError(f"{name}={value} is not allowed; give {least} or more")
@@ -126,28 +124,32 @@ class _Arms:
         seeds = tuple(range(first_seed, first_seed + request.seeds))
         zero_shot = self._run(ZERO_SHOT, limit)
         self._run(FORM, limit, form=True)
-        compiled = []
+        compiled: list[Evaluation] = []
         for seed in seeds:
             program = self._program(seed)
-            compiled.append(self._run(f"{COMPILED}-{seed}", limit, compiled=program))
+            compiled += self._run(f"{COMPILED}-{seed}", limit, compiled=program)
             self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
         if request.equal_cost:
             votes = self._vote(zero_shot, compiled, limit)
         else:
             votes = 0
         anytime = request.max_questions is not None
-        design = Design(seeds, votes, tuple(request.metrics), request.margin, anytime)
+        design = Design(
+            seeds, votes, tuple(request.metrics), request.margin, anytime, request.repeats
+        )
         verdict = assemble(self.folder, design, tuple(self.looks))
         verdict.keep()
         return verdict
 
-    def _run(self, name: str, limit: int | None, **over: Any) -> Evaluation:
+    def _run(self, name: str, limit: int | None, **over: Any) -> list[Evaluation]:
         self.on_message(f"arm {name}")
         config = self.config.but(**over, limit=limit, out=self.folder / name)
-        run = evaluate(config, like=self.run_context, watch=self.watch)
-        if run.stopped_by:
-            raise StoppedError(f"{run.stopped_by} in arm {name}, {run.progress.words()}")
-        return run
+        repeats = self.request.repeats
+        runs = evaluate_repeats(config, repeats, like=self.run_context, watch=self.watch)
+        stopped = runs[-1]
+        if stopped.stopped_by:
+            raise StoppedError(f"{stopped.stopped_by} in arm {name}, {stopped.progress.words()}")
+        return runs
 
     def _program(self, seed: int) -> Path:
         changes = {"optimizer_seed": seed, "out": self.folder / f"program-{seed}"}
@@ -157,9 +159,7 @@ class _Arms:
             watch=self.watch,
         )  # fmt: skip
 
-    def _vote(
-        self, zero_shot: Evaluation, compiled: Sequence[Evaluation], limit: int | None
-    ) -> int:
+    def _vote(self, zero_shot: Arm, compiled: Arm, limit: int | None) -> int:
         """Run the arm of votes; how many a question, 0 where there is no such arm."""
         if self.votes is None:
             self.votes = votes_for(zero_shot, compiled)
@@ -174,17 +174,18 @@ class _Arms:
         return self.votes
 
 
-def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> int:
+def votes_for(zero_shot: Arm, compiled: Arm) -> int:
     """Returns the votes a question that take as many tokens as the compiled arm, or more.
 
     Within a tenth; 0 where one answer does, and never 2, which cannot change an answer.
     """
     measures = ("prompt_tokens", "completion_tokens")
-    before, after = (per_question(runs, *measures) or 0.0 for runs in ([zero_shot], compiled))
+    before = per_question(zero_shot, *measures) or 0.0
+    after = per_question(compiled, *measures) or 0.0
     ratio = after / before if before else 0.0
-    if ratio <= 1 + _EQUAL:
+    if ratio <= 1 + EQUAL:
         return 0
-    return min(max(math.ceil(ratio / (1 + _EQUAL)), 3), 99)
+    return min(max(math.ceil(ratio / (1 + EQUAL)), 3), 99)
 
 
 def estimate_verdict(
@@ -202,8 +203,10 @@ def estimate_verdict(
     ]
     if request.equal_cost:
         notes += ["without the votes at equal cost, which take as much as one compiled arm"]
-    seeds = [compiling, zero_shot, form] * request.seeds
-    total = in_all("in all", [zero_shot, form, *seeds], notes)
+    if request.repeats > 1:
+        notes += [f"every arm asks each question {request.repeats} times"]
+    asked = [zero_shot, form] * request.repeats
+    total = in_all("in all", [*asked, *[compiling, *asked] * request.seeds], notes)
     named = {f"arm {ZERO_SHOT}": zero_shot, f"arm {FORM}": form, "compile": compiling, "": total}
     lines: list[str] = []
     for name, estimate in named.items():

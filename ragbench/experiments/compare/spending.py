@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
-from ragbench.experiments.compare.paired import MEASURES, cost_difference
+from ragbench.experiments.compare.paired import MEASURES, Arm, cost_difference
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
@@ -97,20 +97,18 @@ class Spending:
     calls: float
 
 
-def spending_of(
-    zero_shot: Evaluation, compiled: Sequence[Evaluation], sidecars: Sequence[Sidecar]
-) -> Spending:
-    """The spending of the runs `compiled`, one per sidecar, against `zero_shot`."""
+def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> Spending:
+    """The spending of the arm `compiled`, of a program per sidecar, against `zero_shot`."""
     costs = [sidecar.cost["as_if"]["all"] for sidecar in sidecars]
-    qids = sorted(zero_shot.records)
-    clusters = clusters_of(zero_shot.records)
+    qids = sorted(zero_shot[0].records)
+    clusters = clusters_of(zero_shot[0].records)
 
     def pay_back(measure: str, *fields: str) -> PayBack:
         once = [[cost[name] for name in fields] for cost in costs]
-        difference = cost_difference([zero_shot], compiled, qids, MEASURES[measure], clusters)
+        difference = cost_difference(zero_shot, compiled, qids, MEASURES[measure], clusters)
         return PayBack(
             None if any(None in row for row in once) else fmean(map(sum, once)),
-            per_question([zero_shot], *fields),
+            per_question(zero_shot, *fields),
             per_question(compiled, *fields),
             saved(difference),
         )

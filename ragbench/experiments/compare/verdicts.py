@@ -29,7 +29,7 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
-from ragbench.experiments.store import read_object, write_json
+from ragbench.experiments.store import read_object, repeats_in, write_json
 from ragbench.metrics import (
     ALPHA,
     LEAST_SEEDS,
@@ -44,6 +44,8 @@ from ragbench.metrics import (
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 
 VERDICT = "verdict.json"
+#: Arms whose costs differ by less than this share count as equal.
+EQUAL = 0.1
 #: Each look has this many times the questions of the one before.
 _GROWTH = 1.5
 ZERO_SHOT, FORM = "zero-shot", "form"
@@ -59,8 +61,8 @@ Pair = tuple[str, str]
 class Design:
     """The arms' folders of a verdict, and how they are compared.
 
-    `votes` are those a question of the arm at equal tokens, 0 for no such arm. `anytime` is as
-    `ragbench.metrics.Method` has it.
+    `votes` are those a question of the arm at equal tokens, 0 for no such arm. Each folder holds
+    its run, or the folders of so many `repeats`. `anytime` is as `ragbench.metrics.Method` has it.
     """
 
     seeds: tuple[int, ...]
@@ -68,6 +70,7 @@ class Design:
     metrics: tuple[str, ...] = HEADLINE
     margin: float | None = None
     anytime: bool = False
+    repeats: int = 1
 
     def folders(self) -> dict[str, list[str]]:
         arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
@@ -92,7 +95,8 @@ class VerdictRequest:
     """The settings of a verdict beside those of its run and its compile.
 
     `equal_cost` adds votes for what the compiled arm costs more. `max_questions` looks at growing
-    numbers of questions, from the config's limit to this, until every metric is decided.
+    numbers of questions, from the config's limit to this, until every metric is decided. Each arm
+    asks every question so many `repeats`.
     """
 
     seeds: int = 1
@@ -100,6 +104,7 @@ class VerdictRequest:
     metrics: Sequence[str] = HEADLINE
     margin: float | None = None
     max_questions: int | None = None
+    repeats: int = 1
 
 
 def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
@@ -120,11 +125,15 @@ def subject(design: Design, distinct_programs: int, trained: int) -> str:
     return f"this set of {n} compiled programs"
 
 
-def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
+def conclusion(
+    who: str, verdicts: Mapping[Pair, str], seeds: str = "", matched: float | None = None
+) -> str:
     """A sentence on all contrasts of one metric together.
 
-    `seeds` says which share of seeds it holds for, where it does not for all.
+    `seeds` says which share of seeds it holds for, where it does not for all. `matched` is how many
+    times the tokens of compiled the votes took.
     """
+    votes = votes_in_words(matched)
     overall = verdicts[ZERO_SHOT, COMPILED]
     if overall.startswith("worse"):
         hurts = f"usually hurts ({seeds})" if seeds else "hurts"
@@ -134,7 +143,7 @@ def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
     if not overall.startswith("better"):
         sentence = f"{who} is not shown to help or to hurt"
         worse = verdicts.get((VOTES, COMPILED), "").startswith("worse")
-        return sentence + (f", and is worse than {_VOTES}" if worse else "")
+        return sentence + (f", and is worse than {votes}" if worse else "")
     good = list[str]()
     limits = list[str]()
     for (a, b), word in verdicts.items():
@@ -151,7 +160,7 @@ def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
                 than = "more"
             else:
                 than = "less" if worse else "not shown to help more"
-            clause = f"{than} than {_VOTES}"
+            clause = f"{than} than {votes}"
         else:
             continue
         (good if better else limits).append(clause)
@@ -161,7 +170,11 @@ def conclusion(who: str, verdicts: Mapping[Pair, str], seeds: str = "") -> str:
     return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(clauses)}"
 
 
-_VOTES = "votes for as many tokens or more"
+def votes_in_words(matched: float | None) -> str:
+    """The arm of votes, by how many times the tokens of compiled it took: votes are whole."""
+    if matched is None or abs(matched - 1) <= EQUAL:
+        return "votes for as many tokens"
+    return f"votes for {matched:.2f} times its tokens"
 
 
 @dataclass(frozen=True)
@@ -216,7 +229,7 @@ class Verdict:
     def conclusion(self, metric: str) -> str:
         """A sentence on compiling from all contrasts of `metric` together."""
         words = {pair: by_metric[metric].verdict for pair, by_metric in self.contrasts.items()}
-        return conclusion(self.subject, words, self._share_of_seeds(metric))
+        return conclusion(self.subject, words, self._share_of_seeds(metric), self.matched())
 
     def _share_of_seeds(self, metric: str) -> str:
         """How many seeds go the way of their mean, in words; empty where that is all of them.
@@ -227,16 +240,27 @@ class Verdict:
         if len(arms[1]) < 2:
             return ""
         before, after = paired.columns(*arms, metric, sorted(arms[0][0].records))
-        scores = np.array([after[qid] for qid in after]).T
         clusters = clusters_of(arms[0][0].records)
         groups = [clusters[qid] for qid in after] if clusters else None
+        scores = self._by_seed(np.array(list(after.values())).T)
         if p_seeds_alike(scores, groups) > ALPHA:
             return ""
-        gains = scores.mean(axis=1) - np.mean([before[qid] for qid in after])
+        gains = scores.mean(axis=1) - np.mean(list(before.values()))
         alike = sum((gain > 0) == (gains.mean() > 0) and gain != 0 for gain in gains)
         if alike == len(gains):
             return ""
         return f"{alike} of {len(gains)} seeds"
+
+    def seed_means(self, metric: str) -> list[float]:
+        """The mean of each seed's program over the questions that all of its runs have it of."""
+        compiled = self.arms[COMPILED]
+        qids, scores = paired.matrix(compiled, metric, sorted(compiled[0].records))
+        return self._by_seed(scores).mean(axis=1).tolist() if qids else []
+
+    def _by_seed(self, scores: paired.Floats) -> paired.Floats:
+        """The means over repeats `(seeds, questions)` of scores of the compiled runs."""
+        of_seeds: paired.Floats = scores.reshape(len(self.sidecars), -1, scores.shape[1]).mean(1)
+        return of_seeds
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""
@@ -270,18 +294,21 @@ class Verdict:
         write_json(self.folder / VERDICT, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
+        arms: dict[str, list[Any]] = {}
+        for name, runs in self.arms.items():
+            arms[name] = []
+            for run in runs:
+                place = run.folder.relative_to(self.folder).as_posix()
+                arms[name].append({"folder": place, "summary": run.summary.to_dict()})
+        contrasts = []
+        for (a, b), by_metric in self.contrasts.items():
+            for metric, comparison in by_metric.items():
+                contrasts.append({"a": a, "b": b, "metric": metric, **asdict(comparison)})
         return {
             "design": asdict(self.design),
             "form_instruction": FORM_INSTRUCTION,
-            "arms": {
-                name: [{"folder": r.folder.name, "summary": r.summary.to_dict()} for r in runs]
-                for name, runs in self.arms.items()
-            },
-            "contrasts": [
-                {"a": a, "b": b, "metric": metric, **asdict(comparison)}
-                for (a, b), by_metric in self.contrasts.items()
-                for metric, comparison in by_metric.items()
-            ],
+            "arms": arms,
+            "contrasts": contrasts,
             "subject": self.subject,
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
             "matched": self.matched(),
@@ -331,11 +358,16 @@ def assemble(
     CompareError where the arms are over different questions, RunError where one is missing.
     """
     arms: dict[str, list[Evaluation]] = {}
-    for arm, names_of_runs in design.folders().items():
-        arms[arm] = [reopen(folder / name) for name in names_of_runs]
-    for runs in arms.values():
-        for run in runs:
-            paired.read_for(run, design.metrics)
+    for arm, names in design.folders().items():
+        arms[arm] = []
+        for name in names:
+            paths = [folder / name]
+            if design.repeats > 1:
+                paths = repeats_in(folder / name)[: design.repeats]
+            for path in paths:
+                run = reopen(path)
+                paired.read_for(run, design.metrics)
+                arms[arm].append(run)
     sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
     _check(arms, sidecars)
     zero_shot = arms[ZERO_SHOT]
@@ -358,7 +390,7 @@ def assemble(
         contrasts=_contrasts(arms, design, qids, method),
         fixed=[qid for qid in qids if qid in after - before],
         broken=[qid for qid in qids if qid in before - after],
-        spending=spending_of(zero_shot[0], compiled, sidecars),
+        spending=spending_of(zero_shot, compiled, sidecars),
         looks=looks,
     )
 
@@ -373,7 +405,8 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
     for number, sidecar in enumerate(sidecars):
         assert_held_out(sidecar.data, examples, dataset=base.card.data.name)
         for name in (COMPILED, COMPILED_FORM):
-            for run in arms.get(name, ())[number : number + 1]:
+            repeats = len(arms[name]) // len(sidecars)
+            for run in arms[name][number * repeats : (number + 1) * repeats]:
                 if run.card.compiled != sidecar.program_sha256:
                     raise RunError(f"{run.folder} is a run of another compiled program; remove it")
 

@@ -10,11 +10,13 @@ from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import (
     COMPILED,
     COMPILED_FORM,
+    EQUAL,
     FORM,
     VOTES,
     ZERO_SHOT,
     Look,
     Verdict,
+    votes_in_words,
 )
 from ragbench.experiments.recommend import Advice
 from ragbench.experiments.report.names import name_of_system
@@ -248,10 +250,12 @@ def verdict_report(verdict: Verdict) -> Report:
     rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
     yield Table("conclusions", (Column("metric"), Column("conclusion")), rows, for_machines=True)
     yield arms_table(verdict)
-    by_seed = list(zip(verdict.design.seeds, verdict.arms[COMPILED], strict=True))
-    for metric in verdict.design.metrics if len(by_seed) > 1 else ():
-        cells = (f"{seed}: {_mean(run, metric) or 0.0:.3f}" for seed, run in by_seed)
-        yield f"{metric} of compiled by seed: {', '.join(cells)}"
+    seeds = verdict.design.seeds
+    for metric in verdict.design.metrics if len(seeds) > 1 else ():
+        means = []
+        for seed, mean in zip(seeds, verdict.seed_means(metric), strict=False):
+            means.append(f"{seed}: {mean:.3f}")
+        yield f"{metric} of compiled by seed: {', '.join(means)}"
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
             yield from (f"{run.folder.name}, {line}" for line in evidence_lines(run))
@@ -335,9 +339,10 @@ def gain_words(c: Comparison) -> str:
 def control_lines(verdict: Verdict, metric: str) -> list[str]:
     """Whether it is more than the answer's form, and more than tokens; and what the seeds gave."""
     lines = []
+    votes = votes_in_words(verdict.matched())
     for pair, good, otherwise in (
         ((FORM, COMPILED_FORM), "not only the form", "with the form repaired"),
-        ((VOTES, COMPILED), "not only more tokens", "against votes for as many tokens"),
+        ((VOTES, COMPILED), "not only more tokens", f"against {votes}"),
     ):
         if pair in verdict.contrasts:
             c = verdict.contrasts[pair][metric]
@@ -345,20 +350,13 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
                 words = good
             else:
                 words = f"{otherwise}: {c.verdict}"
-            lines.append(f"{words}, {gain_words(c)} against {pair[0]}")
-    runs = verdict.arms[COMPILED]
-    means = " ".join(_shown_mean(run, metric) for run in runs)
+            arm = votes if pair[0] == VOTES else pair[0]
+            lines.append(f"{words}, {gain_words(c)} against {arm}")
+    means = " ".join(f"{mean:.3f}" for mean in verdict.seed_means(metric))
     failed = sum(run.summary.failed for arm in verdict.arms.values() for run in arm)
     changed = f"fixed {len(verdict.fixed)}, broke {len(verdict.broken)}; failed {failed}, scored 0"
-    lines.append(f"seeds {means}; {changed}" if len(runs) > 1 else changed)
+    lines.append(f"seeds {means}; {changed}" if len(verdict.sidecars) > 1 else changed)
     return lines
-
-
-def _shown_mean(run: Evaluation, metric: str) -> str:
-    mean = _mean(run, metric)
-    if mean is None:
-        return "unknown"
-    return f"{mean:.3f}"
 
 
 def price_line(verdict: Verdict) -> str:
@@ -395,7 +393,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
             f"failures, scored as the worst and asked again by the same command: {counted}"
         )
     if ratio := verdict.matched():
-        off = "" if abs(ratio - 1) <= 0.1 else ": more than 10 % off"
+        off = "" if abs(ratio - 1) <= EQUAL else ": more than 10 % off, since votes are whole"
         lines.append(f"votes took {ratio:.2f} times what compiled took{off}")
     n = len(verdict.sidecars)
     distinct = verdict.distinct_programs
@@ -445,7 +443,7 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
         if share is not None:
             shares.append(share)
     if name.startswith("votes"):
-        votes = f" ({runs[0].folder.name.rpartition('-')[2]})"
+        votes = f" ({verdict.design.votes})"
     else:
         votes = ""
     return {

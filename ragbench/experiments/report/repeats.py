@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ragbench.experiments.compare.against import Noise, RunComparison
-from ragbench.experiments.compare.paired import Arm, compare_arms, matrix
+from ragbench.experiments.compare.paired import Arm, matrix, mean_of_arm
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE
-from ragbench.metrics import Method, differ_as_wholes, get_metric, repeated
+from ragbench.metrics import differ_as_wholes, get_metric, repeated
 
 _COLUMNS = (
     Column("program"),
@@ -72,11 +72,9 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
         metric = get_metric(name)
         scored, scores = matrix(arm, name, qids)
         groups = [clusters[qid] for qid in scored] if clusters else None
-        level = differ_as_wholes(scores, groups)
-        method = Method(clusters=clusters, random_seeds=level)
-        c = compare_arms(arm, arm, name, qids, method)
-        row |= with_interval(name, c.mean_b, c.interval_b)
-        if level:
+        mean, ends = mean_of_arm(arm, name, qids, clusters) or (None, None)
+        row |= with_interval(name, mean, ends)
+        if differ_as_wholes(scores, groups):
             means = ", ".join(f"{mean:.3f}" for mean in scores.mean(axis=1))
             warning = f"repeats differ by more than chance ({name} {means}): were all asked alike?"
         if name == "em":

@@ -17,7 +17,7 @@ from ragbench.experiments.report.repeats import pooled_table
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.sweep import Contrast, Sweep, Swept, checked
+from ragbench.experiments.sweep import Contrast, Sweep, Swept, arms_of, checked
 
 if TYPE_CHECKING:
     from ragbench.experiments.tune import Tuned
@@ -76,13 +76,10 @@ def sweep_report(swept: Swept) -> Report:
 def _pooled(swept: Swept) -> Report:
     """A row for each set of cells that differ in seed and repeat alone; nothing without any."""
     arms: dict[str, list[Evaluation]] = {}
-    for outcome in swept.outcomes:
-        if outcome.state == "done" and outcome.run is not None:
-            words = []
-            for word in outcome.cell.label.split(", "):
-                if not word.startswith(("seed=", "repeat=")):
-                    words.append(word)
-            arms.setdefault(", ".join(words), []).append(outcome.run)
+    for label, outcomes in arms_of(swept.outcomes).items():
+        for outcome in outcomes:
+            if outcome.state == "done" and outcome.run is not None:
+                arms.setdefault(label, []).append(outcome.run)
     if any(len(arm) > 1 for arm in arms.values()):
         yield pooled_table(list(arms.values()), list(arms))
 

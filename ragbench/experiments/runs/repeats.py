@@ -11,7 +11,7 @@ from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import is_run
+from ragbench.experiments.store import is_run, repeats_in
 from ragbench.experiments.watch import SILENT, Watch
 
 
@@ -19,9 +19,11 @@ def repeat_configs(config: RunConfig, repeats: int) -> list[RunConfig]:
     """The config of each repeat, from that of `config` on; of a single one it is `config` itself.
 
     Raises:
-        RunError: the folder holds a run already, beside which repeats would be lost.
+        RunError: the folder holds a single run, or repeats, and the other was asked for.
     """
     if repeats == 1:
+        if config.out and repeats_in(config.out):
+            raise RunError(f"{config.out} holds repeats; give --repeats, or another --out")
         return [config]
     folder = config.out or Path("runs") / f"{config.but(repeat=1).name()}-repeats"
     if is_run(folder):

@@ -318,6 +318,13 @@ def reopen_arm(folder: Path) -> list[Evaluation]:
     return [reopen(path) for path in repeats_in(folder) or [folder]]
 
 
+def folder_of_repeats(folder: Path) -> Path:
+    """The folder that holds all repeats of the run in `folder`, or `folder` where it is not one."""
+    if folder.name.startswith("r") and folder.name[1:].isdigit():
+        return folder.parent
+    return folder
+
+
 def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:
     """The lines to print with the table of a run that is not complete; none if it is."""
     if progress.complete:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.experiments.store import read_object
-from ragbench.metrics import ASKED, GROUNDED
+from ragbench.metrics import ASKED, GROUNDED, JUDGED
 
 SUMMARY = "scores.json"
 
@@ -16,19 +16,30 @@ def summaries_of(folder: Path) -> dict[str, dict[str, Any]]:
     return summaries
 
 
+#: Metric -> the annotation that fills it.
+_FILLED_BY = {
+    **{name: (name,) for name in JUDGED},
+    **dict.fromkeys(GROUNDED, ("grounding",)),
+    **dict.fromkeys(ASKED, ("statements",)),
+}
+#: Beginning of metrics -> the annotations that fill them where a program says nothing itself.
+_FAMILIES = {
+    "sp_": ("attribution",),
+    "support_": ("attribution",),
+    "evidence_": ("evidence",),
+    "joint_": ("attribution", "evidence"),
+}
+
+
 def judge_of(folder: Path, metric: str) -> str | None:
     """The model that filled `metric` when the run in `folder` was scored; None if none did."""
-    family = {"sp": "attribution", "support": "attribution", "evidence": "evidence"}
-    filled_by = dict.fromkeys(ASKED, "statements") | dict.fromkeys(GROUNDED, "grounding") | family
-    prefix = metric.partition("_")[0]
-    both = ["attribution", "evidence"]
-    if prefix == "joint":
-        judges = both
-    else:
-        judges = [filled_by.get(metric) or family.get(prefix, metric)]
+    annotations: tuple[str, ...] = _FILLED_BY.get(metric, ())
+    for beginning, names in _FAMILIES.items():
+        if metric.startswith(beginning):
+            annotations = names
     summaries = summaries_of(folder)
     models = []
-    for name in judges:
+    for name in annotations:
         if name in summaries:
             models.append(summaries[name]["model"])
     return " and ".join(dict.fromkeys(models)) or None

@@ -37,6 +37,8 @@ Fields = Mapping[str, Any]
 
 #: Leaves whose values need no name beside them in a label; they also come first in one.
 _PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
+#: Leaves in which the cells of one arm differ, whose scores are pooled.
+_POOLED = ("seed", "repeat")
 #: Fields of a compile; its folder is the sweep's to choose.
 _COMPILE_FIELDS = tuple(name for name in CompileConfig.model_fields if name != "out")
 _MOST_CELLS = 2_000
@@ -46,13 +48,15 @@ _MOST_CELLS = 2_000
 class Cell:
     """One run of a sweep; with `settings` its program is compiled first, into `settings.out`.
 
-    `leaves` is all that the file says of it, by leaf.
+    `leaves` is all that the file says of it, by leaf. `arm` is the label without seed and repeat,
+    the same for all cells that differ in these alone.
     """
 
     label: str
     config: RunConfig
     settings: CompileConfig | None
     leaves: Fields
+    arm: str = ""
 
     @property
     def folder(self) -> Path:
@@ -271,12 +275,14 @@ def _compile_settings(fields: Fields) -> CompileConfig | None:
 
 def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     """The cells, each labelled by as few of the things that differ as tell all apart."""
-    leaves = list(_PLAIN)
+    leaves = dict.fromkeys(_PLAIN)
     for cell in cells:
-        leaves += cell.leaves
+        leaves |= dict.fromkeys(cell.leaves)
+    for leaf in _POOLED:  # last, so that the others alone tell arms apart
+        leaves.pop(leaf, None)
     label_leaves: list[str] = []
     texts = [""] * len(cells)  # cells that are alike in the leaves shown have one text
-    for leaf in dict.fromkeys(leaves):
+    for leaf in (*leaves, *_POOLED):
         finer = []
         for text, cell in zip(texts, cells, strict=True):
             finer.append(f"{text}, {cell.leaves.get(leaf)}")
@@ -285,8 +291,15 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
             texts = finer
     labelled = []
     for cell in cells:
-        words = (_word(leaf, cell.leaves.get(leaf)) for leaf in label_leaves)
-        labelled.append(replace(cell, label=", ".join(filter(None, words))))
+        words = []
+        of_arm = []
+        for leaf in label_leaves:
+            word = _word(leaf, cell.leaves.get(leaf))
+            if word:
+                words.append(word)
+                if leaf not in _POOLED:
+                    of_arm.append(word)
+        labelled.append(replace(cell, label=", ".join(words), arm=", ".join(of_arm)))
     return labelled
 
 

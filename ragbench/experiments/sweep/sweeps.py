@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A cell against its baseline, by metric, Holm's over all cells and metrics.
+    """A cell, or all of an arm, against its baseline, by metric, Holm's over all of the sweep.
 
     Where the two cannot be compared, `why` says so and `scores` is empty.
     """
@@ -195,28 +195,38 @@ def _reason(error: Exception) -> str:
     return redact(text if isinstance(error, RagbenchError) else f"{type(error).__name__}: {text}")
 
 
+def arms_of(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The cells of each arm, which differ in seed and repeat alone, by its label."""
+    arms: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        arms.setdefault(outcome.cell.arm, []).append(outcome)
+    return arms
+
+
 def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
     by_label = {outcome.cell.label: outcome for outcome in outcomes}
+    arms = arms_of(outcomes)
+    sides: dict[tuple[str, str], tuple[list[Outcome], list[Outcome]]] = {}
+    for label, base_label in sweep.pairs.items():
+        cell = by_label[label]
+        base = by_label[base_label]
+        names = (cell.cell.arm, base.cell.arm)
+        if names[0] == names[1]:  # the baseline names a seed
+            sides[label, base_label] = ([cell], [base])
+        else:
+            sides[names] = (arms[names[0]], arms[names[1]])
     contrasts = []
-    for cell, baseline in sweep.pairs.items():
-        sides = [by_label[baseline], by_label[cell]]
-        scores = {}
-        undone = []
-        for side in sides:
-            if side.state != "done":
-                undone.append(f"{side.cell.label} is {side.state}")
-        why = "".join(undone[:1])
+    for (name, base_name), (cells, bases) in sides.items():
+        scores: Mapping[str, Comparison] = {}
+        why = _why_not(bases) or _why_not(cells)
         if not why:
             try:
-                both = []
-                for side in sides:
-                    if side.run:
-                        both.append(side.run)
-                [result] = compare_all(both, metrics=sweep.metrics, margin=sweep.margin)
-                scores = dict(result.scores)
+                runs = [_runs(bases), _runs(cells)]
+                [result] = compare_all(runs, metrics=sweep.metrics, margin=sweep.margin)
+                scores = result.scores
             except CompareError as error:
                 why = str(error)
-        contrasts.append(Contrast(cell, baseline, scores, why))
+        contrasts.append(Contrast(name, base_name, scores, why))
     comparisons = chain.from_iterable(contrast.scores.values() for contrast in contrasts)
     family = iter(correct(list(comparisons)))
     corrected = []
@@ -226,12 +236,29 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
     return corrected
 
 
+def _why_not(outcomes: Sequence[Outcome]) -> str:
+    """Why the cells cannot be compared: the first that is not done; empty where all are."""
+    for outcome in outcomes:
+        if outcome.state != "done":
+            return f"{outcome.cell.label} is {outcome.state}"
+    return ""
+
+
+def _runs(outcomes: Sequence[Outcome]) -> list[Evaluation]:
+    runs = []
+    for outcome in outcomes:
+        if outcome.run is not None:
+            runs.append(outcome.run)
+    return runs
+
+
 def _write(swept: Swept) -> None:
     cells = []
     for outcome in swept.outcomes:
         cells.append(
             {
                 "cell": outcome.cell.label,
+                "arm": outcome.cell.arm,
                 "folder": outcome.cell.folder.name,
                 "program": outcome.cell.program.name if outcome.cell.program else None,
                 "state": outcome.state,

@@ -9,10 +9,10 @@ interval miss rare large differences: with few questions none may have been draw
 
 Clusters of questions that vary together (they share a gold passage) enter by cluster-robust
 standard errors with the correction for few clusters of Bell and McCaffrey (2002, CR2), never less
-than those of single questions. A pseudo-value then weighs a cluster: the size of that in which the
-average question lies, or the design effect if that is larger. What the sample shows of clusters is
-no guide to that weight: where a program fails on a whole document now and then, most small samples
-hold no such document. `docs/verdicts.md` has what else was tried.
+than those of single questions. A pseudo-value then weighs a cluster (`cluster_weight`), or the
+design effect if that is larger. What the sample shows of clusters is no guide to that weight: where
+a program fails on a whole document now and then, most small samples hold no such document.
+`docs/verdicts.md` has what else was tried.
 
 Programs compiled with other seeds differ. A statement about the optimizer treats the seed as a
 random effect, crossed with the questions: the variance of the difference is that of the questions
@@ -42,6 +42,8 @@ from ragbench.metrics.stats.power import SHARE_OF_DF, f_tail, t_quantile, t_tail
 Floats = NDArray[np.float64]
 #: With fewer seeds, their variance cannot be told: the difference is of these programs alone.
 LEAST_SEEDS = 3
+#: The chance of a sample that shows nothing of what it should, as that of a false claim.
+_UNSEEN = 0.05
 #: The least and the greatest that a value can be; None where there are no bounds.
 Bounds = tuple[float, float] | None
 
@@ -64,9 +66,9 @@ class MeanEstimate:
 
     `centre` is drawn towards the middle of the bounds by the pseudo-values. `design_effect` (at
     least 1) is how many times larger the variance is than that of as many questions that are not
-    clustered. `cluster_size` is that of the cluster in which the average question lies, 1 without
-    clusters. `of_seeds` is the part of the squared standard error that seeds make, where they count
-    as a random effect.
+    clustered. `cluster_size` is how many questions a pseudo-value counts for, 1 without clusters.
+    `of_seeds` is the part of the squared standard error that seeds make, where they count as a
+    random effect.
     """
 
     centre: float
@@ -131,7 +133,7 @@ def estimate_mean(
         return None
     ends = np.asarray(bounds if bounds else (), dtype=np.float64)
     effect = _design_effect(x, groups, sizes)
-    cluster_size = average_cluster(sizes)
+    cluster_size = cluster_weight(sizes)
     weight = max(effect, cluster_size)
     total = len(x) + weight * len(ends)
     centre = (x.sum() + weight * ends.sum()) / total
@@ -199,23 +201,32 @@ def _codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[np.int64]:
     return np.array([seen.setdefault(cluster, len(seen)) for cluster in clusters])
 
 
-def average_cluster(sizes: ArrayLike) -> float:
-    """The size of the cluster in which the average question lies, at least 1."""
-    counts = np.asarray(sizes, dtype=np.float64)
-    return float((counts**2).sum() / counts.sum())
+def cluster_weight(sizes: ArrayLike) -> float:
+    """How many questions a pseudo-value counts for, given the `sizes` of all clusters; at least 1.
+
+    The k largest clusters may fail with a chance p such that one sample of twenty shows no failure,
+    1 - .05^(1/k). Where they hold a share h of n questions, a gain of p h / (1 - p h) on all others
+    makes up for that, and such a sample must not show it. For clusters of one size it comes to that
+    size, which is the most that it may be: the weight is the largest over k.
+    """
+    ordered = np.sort(np.asarray(sizes, dtype=np.float64))[::-1]
+    held = np.cumsum(ordered)
+    chance = 1 - _UNSEEN ** (1 / np.arange(1, len(ordered) + 1))
+    weights = held * chance / (1 - chance * held / held[-1]) / -math.log(_UNSEEN)
+    return float(min(ordered[0], weights.max()))
 
 
 def _design_effect(x: Floats, groups: NDArray[np.int64], sizes: Floats) -> float:
     """How many times larger the variance of the mean is than that of single questions.
 
-    Where no value differs from another nothing is known of it: then `average_cluster`.
+    Where no value differs from another nothing is known of it: then `cluster_weight`.
     """
     if len(sizes) == len(x):
         return 1.0
     u = x - x.mean()
     spread = float((u**2).sum())
     if spread < 1e-18:
-        return average_cluster(sizes)
+        return cluster_weight(sizes)
     return float((np.bincount(groups, weights=u) ** 2).sum()) / spread
 
 

@@ -64,9 +64,8 @@ class PlannedTest:
 
     `reach` is the largest difference that one question can have, None without bounds (then there
     are no pseudo-values). `design_effect` is how many clustered questions are worth one that is
-    not, `cluster_size` the size of the cluster in which the average question lies. `seed_variance`
-    is the variance of programs' means between `seeds`, 0 where seeds do not count as a random
-    effect.
+    not, `cluster_size` how many questions a pseudo-value counts for. `seed_variance` is the
+    variance of programs' means between `seeds`, 0 where seeds do not count as a random effect.
     """
 
     alpha: float = ALPHA

@@ -1,6 +1,6 @@
 """What verdicts, sweeps, tunes and races say, as the page opens with it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,12 @@ def read_artefact(kind: str, file: Path, reopen: Opener) -> tuple[Json, list[lis
         artefact |= _verdict(verdict)
         seeds = [[run.folder for run in runs] for runs in verdict.arms.values()]
     elif kind == "sweep":
-        artefact |= _sweep(stored, file.parent)
+        arms: dict[str, list[Json]] = {}
+        for cell in stored["cells"]:
+            arms.setdefault(cell.get("arm", cell["cell"]), []).append(cell)
+        artefact |= _sweep(stored, file.parent, arms)
+        for cells in arms.values():
+            seeds.append([file.parent / "cells" / cell["folder"] for cell in cells])
     elif kind == "race":
         artefact |= _race(stored)
     else:
@@ -68,7 +73,8 @@ def _verdict(verdict: Verdict) -> Json:
     }
 
 
-def _sweep(stored: Mapping[str, Any], folder: Path) -> Json:
+def _sweep(stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[Json]]) -> Json:
+    """The comparisons of a sweep, and its cells, of which those of one arm are one."""
     contrasts = []
     for contrast in stored["contrasts"]:
         for metric, scores in contrast["scores"].items():
@@ -86,20 +92,21 @@ def _sweep(stored: Mapping[str, Any], folder: Path) -> Json:
                 }
             )
     cells = []
-    for cell in stored["cells"]:
+    for label, cells_of_arm in arms.items():
+        place = folder / "cells" / cells_of_arm[0]["folder"]
+        outcome = cells_of_arm[0]
+        for cell in cells_of_arm:
+            if cell["state"] != "done":
+                outcome = cell
         cells.append(
             {
-                "label": cell["cell"],
-                "folder": _cell_folder(folder, cell["folder"]),
-                "state": cell["state"],
-                "reason": cell["reason"],
+                "label": label,
+                "folder": place.as_posix(),
+                "state": outcome["state"],
+                "reason": outcome["reason"],
             }
         )
     return {"cells": cells, "contrasts": contrasts}
-
-
-def _cell_folder(folder: Path, name: str) -> str:
-    return (folder / "cells" / name).as_posix()
 
 
 def _race(stored: Mapping[str, Any]) -> Json:

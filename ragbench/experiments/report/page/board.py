@@ -10,11 +10,11 @@ from ragbench.experiments import store
 from ragbench.experiments.compare import paired
 from ragbench.experiments.compare.family import SPENDING
 from ragbench.experiments.report import tables
-from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.page.artefacts import FILES, read_artefact
+from ragbench.experiments.report.repeats import label_arms
 from ragbench.experiments.runs.clusters import varies_with
 from ragbench.experiments.runs.settings import compiled_from
-from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.runs.summary import Evaluation, folder_of_repeats
 from ragbench.logs import get
 from ragbench.metrics import GROUPINGS, JUDGED, cause_of, get_metric
 from ragbench.record import Record
@@ -161,19 +161,23 @@ def _artefacts(
 
 
 def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> list[Program]:
-    """A program for the runs of each of `seeds`, and for each other run."""
+    """A program for the runs of each of `seeds`, for the repeats of a run, and for each other."""
     place = {run.folder: at for at, run in enumerate(runs)}
+    repeats: dict[Path, list[Path]] = {}
+    for folder in place:
+        repeats.setdefault(folder_of_repeats(folder), []).append(folder)
     arms: list[tuple[int, ...]] = []
     pooled = set[int]()
-    for folders in seeds:
-        if len(folders) > 1 and all(folder in place for folder in folders):
-            arms.append(tuple(place[folder] for folder in folders))
-            pooled |= set(arms[-1])
+    for folders in (*seeds, *repeats.values()):
+        known = [place[folder] for folder in folders if folder in place]
+        if len(known) == len(folders) > 1 and pooled.isdisjoint(known):
+            arms.append(tuple(known))
+            pooled |= set(known)
     arms += [(at,) for at in range(len(runs)) if at not in pooled]
     arms.sort()
     firsts = [runs[arm[0]] for arm in arms]
     befores = compiled_from(firsts)
-    labels = label_runs(firsts)
+    labels = label_arms([[runs[at] for at in arm] for arm in arms])
     data: dict[str, int] = {}
     programs = []
     for at, arm in enumerate(arms):

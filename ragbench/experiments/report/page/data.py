@@ -10,7 +10,7 @@ from typing import Any
 
 from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.family import Family, Standing, make_family
-from ragbench.experiments.compare.paired import compare_arms, shared_questions
+from ragbench.experiments.compare.paired import compare_arms, mean_of_arm, shared_questions
 from ragbench.experiments.recommend import Advice, advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
@@ -153,18 +153,15 @@ def _program(board: Board, program: Program) -> Json:
 
 
 def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
-    """The mean of all questions of the runs; its interval where there is one run."""
-    rows = [tables.measured(run.records, metric) for run in runs]
-    values = []
-    for row in rows:
-        value = row[metric]
-        if value is not None:
-            values.append(value)
-    n = len(scores_of(runs[0], metric))
-    if len(rows) == 1:
-        return {**rows[0], "n": n}
-    mean = fmean(values) if len(values) == len(rows) else None
-    return {**with_interval(metric, mean, None), "n": n}
+    """The mean of all questions of the runs, with its interval."""
+    if len(runs) == 1:
+        row = tables.measured(runs[0].records, metric)
+    else:
+        qids = sorted(set(runs[0].records).intersection(*(run.records for run in runs[1:])))
+        clusters = clusters_of(runs[0].records.only(qids))
+        mean, ends = mean_of_arm(runs, metric, qids, clusters) or (None, None)
+        row = with_interval(metric, mean, ends)
+    return {**row, "n": len(scores_of(runs[0], metric))}
 
 
 def _billed(runs: Sequence[Evaluation]) -> float | None:
