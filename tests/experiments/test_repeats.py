@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ragbench as rb
+from ragbench.experiments.report.page import make_board
+from ragbench.experiments.report.page.data import page_data
 from ragbench.experiments.runs.summary import reopen_arm
 from ragbench.experiments.store import RunFolder
+from ragbench.metrics import mean_interval
 from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.fake_server import FakeServer, Hit, plausible
 from tests.kills import write_questions
@@ -128,6 +133,32 @@ def test_compare_takes_all_repeats_and_says_what_they_are_worth(
     assert "repeats make 76% of the variance of B - A: more questions pay more" in out
     single = command("compare", a / "r1", b / "r1", "--metric", "em")[1]
     assert "differs from itself" not in single
+
+
+def test_a_folder_of_repeats_is_one_run_to_all_that_reads_it(tmp_path: Path, command: Any) -> None:
+    a = arm(tmp_path / "a", 0.2, 1, repeats=2)
+    b = arm(tmp_path / "b", 0.8, 2, repeats=2)
+    right = []
+    for number in (1, 2):
+        records = RunFolder(b / f"r{number}").records.values()
+        right.append([record.answer == "Norway" for record in records])
+    mean = sum(map(sum, right)) / 120
+    ends = mean_interval(np.mean(right, axis=0), (0.0, 1.0))
+    shown = f"{mean:.3f} [{ends.low:.3f}, {ends.high:.3f}]"
+
+    run = rb.open_run(b)
+    assert (run.folder, len(run.records), run.scores["em"]) == (b, 120, pytest.approx(mean))
+    assert run.interval("em") == ends
+    assert shown in str(rb.table(a, b))
+    assert rb.compare(a, b).scores["em"].verdict == "better"
+    advice = rb.recommend(a, b, metric="em")
+    assert (advice.arms[0].mean, advice.arms[0].interval) == (mean, ends)
+    assert shown in command("recommend", a, b, "--metric", "em")[1]
+    data = page_data(make_board([a, b], "em"), title="repeats")
+    assert [program["runs"] for program in data["programs"]] == [(0, 1), (2, 3)]
+    assert data["programs"][1]["means"]["em"] == {
+        "em": mean, "em_low": ends.low, "em_high": ends.high, "n": 60
+    }  # fmt: skip
 
 
 def test_repeats_that_differ_as_wholes_are_named(tmp_path: Path, command: Any) -> None:

@@ -19,7 +19,7 @@ from ragbench.experiments.report.page.data import page_data
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score import SUMMARY
 from ragbench.experiments.store import write_json
-from ragbench.metrics import mean_interval, paired_interval
+from ragbench.metrics import GROUNDED, mean_interval, paired_interval
 from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.metrics.records import call
 
@@ -292,6 +292,24 @@ def test_scores_of_two_judges_are_not_compared(tmp_path: Path, command: Any) -> 
     assert "judge is by m/one and by m/two; score one again with the other's LM" in err
     assert command("compare", runs[0], runs[2], "--metric", "judge")[0] == 0
     assert command("recommend", *runs[:2], "--metric", "judge")[0] == 2
+
+
+def test_evidence_is_of_what_was_shown_whoever_wrote_down_triples(
+    tmp_path: Path, command: Any
+) -> None:
+    runs = []
+    for name, model in (("a", "m/one"), ("b", "m/two")):
+        written = {"extra": lambda n: {"cluster": f"c{n}", "evidences": [["a", "b", "c"]]},
+                   "attributed_triples": [["a", "b", "c"]]}  # fmt: skip
+        run = right(tmp_path / name, draws(0.5, 40), scores={GROUNDED[0]: 0.0}, **written)
+        judges = {"evidence": {"model": model}, "grounding": {"model": model}}
+        write_json(run / SUMMARY, {"judges": judges})
+        runs.append(run)
+    code, _, err = command("compare", *runs, "--metric", "evidence")
+    assert code == 0, err
+    for name in ("evidence_f1", GROUNDED[0]):
+        code, _, err = command("compare", *runs, "--metric", name)
+        assert (code, "by m/one and by m/two" in err) == (2, True), name
 
 
 def make_judged(folder: Path, name: str, scores: Sequence[float | None]) -> Path:

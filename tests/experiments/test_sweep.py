@@ -13,6 +13,7 @@ from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.config import shipped_sweeps
+from ragbench.experiments.report.page import make_board
 from ragbench.experiments.report.sweep import sweep_report
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import reopen
@@ -145,6 +146,33 @@ def test_seeds_and_repeats_ask_the_same_questions_and_are_one_row(
         rows = [line for line in out.splitlines() if line.startswith(f"| vanilla, k={k} ")]
         assert [cell.strip() for cell in rows[0].split("|")[2:4]] == ["4", "4"]  # repeats, n
         assert len(rows) == 1
+
+
+def test_seeds_are_one_arm_in_contrasts_and_on_the_page(load: Any) -> None:
+    matrix = {"seed": [5, 6], "set": {"k": [1, 2]}}
+    swept = run_sweep(load(matrix=matrix, limit=4, baseline={"k": 1}))
+    assert [(c.cell, c.baseline) for c in swept.contrasts] == [("vanilla, k=2", "vanilla, k=1")]
+    arms = [[o.run for o in swept.outcomes if o.cell.config.set["k"] == k] for k in (1, 2)]
+    alone = compare_all(arms)[0].scores
+    found = swept.contrasts[0].scores
+    assert {m: (c.difference, c.p) for m, c in found.items()} == {
+        m: (c.difference, c.p) for m, c in alone.items()
+    }
+    board = make_board([swept.sweep.folder])
+    assert sorted(map(len, (program.runs for program in board.programs))) == [2, 2]
+    [artefact] = board.artefacts
+    assert [cell["label"] for cell in artefact["cells"]] == ["vanilla, k=1", "vanilla, k=2"]
+    # A baseline that names a seed: cells of its own arm are compared with it one by one.
+    of_seed = load(matrix=matrix, baseline={"k": 1, "seed": 5}, limit=4)
+    assert sorted((c.cell, c.baseline) for c in run_sweep(of_seed).contrasts) == [
+        ("vanilla, k=1, seed=6", "vanilla, k=1, seed=5"),
+        ("vanilla, k=2", "vanilla, k=1"),
+    ]
+
+
+def test_what_differs_beside_the_seed_keeps_arms_apart(load: Any) -> None:
+    sweep = load(matrix={}, include=[{"seed": 1, "set": {"k": 3}}, {"seed": 2, "set": {"k": 5}}])
+    assert {cell.arm for cell in sweep.cells} >= {"vanilla, k=3", "vanilla, k=5"}
 
 
 def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) -> None:

@@ -76,6 +76,17 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
         reread(made.folder)
 
 
+def test_repeats_of_every_arm(world: World) -> None:
+    made = verdict(world, {"temperature": 0.7}, repeats=2)
+    assert [len(runs) for runs in made.arms.values()] == [2, 2, 2, 2]
+    asked = [run.card.identity.get("repeat") for run in made.arms["compiled"]]
+    assert asked == [None, 2]
+    assert made.arms["compiled"][1].folder == made.folder / "compiled-0" / "r2"
+    assert reread(made.folder).conclusion("em") == made.conclusion("em")
+    with pytest.raises(RunError, match="holds repeats; give --repeats"):
+        verdict(world, {"temperature": 0.7})
+
+
 def test_killed_anywhere_it_is_continued(world: World) -> None:
     for _ in range(2):
         world.use(killed_at(22))
