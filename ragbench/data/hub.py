@@ -24,6 +24,8 @@ from ragbench.settings import DataSettings
 
 SUMS = "SHA256SUMS"
 _CORPUS = "corpus.json"
+#: Seconds in which the hub must answer at all.
+REACH_S = 1.5
 
 
 def hub_sets() -> dict[str, HubSource]:
@@ -137,6 +139,10 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
         import huggingface_hub
 
     work = Path(tempfile.mkdtemp(dir=folder.parent))
+    away = _why_away()
+    offline = huggingface_hub.constants.HF_HUB_OFFLINE
+    if away:  # what the hub's own cache has is taken; else its client would try for half a minute
+        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
         for name, target in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
             if name:
@@ -159,9 +165,21 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
         cure = "download its files and pass --data-file PATH (docs/data.md names the layouts)"
         if source.by_hand and config == next(iter(source.configs), None):
             cure = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = away or next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(
             f"{source.repo} cannot be had from the Hugging Face hub ({reason[:120]}); {cure}"
         ) from error
     finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _why_away() -> str:
+    """Returns why the hub cannot be reached; blank where it answers."""
+    from huggingface_hub import constants, utils
+
+    try:
+        utils.get_session().head(constants.ENDPOINT, timeout=REACH_S)
+    except Exception as error:  # of the HTTP client that the hub's is made with
+        return next(iter(str(error).splitlines()), "") or type(error).__name__
+    return ""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ragbench.paths import cache_root
 from tests.cli.test_mistakes import run
 
 READ = datasets.load_dataset
+DOWNLOAD = huggingface_hub.hf_hub_download
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +27,7 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("nobody is there")
 
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", nothing)
     monkeypatch.setattr(datasets, "load_dataset", nothing)
 
@@ -142,3 +145,15 @@ def test_without_a_network_get_says_what_to_put_where_and_takes_it_from_there(ho
     assert (code, out.count("as recorded")) == (0, 2)
     data = load_dataset(DataSettings(dataset="2wikimultihopqa", hub=True))
     assert {e.qid for e in data.splits["test"]} == {"h0", "h1", "h2", "h3"}
+
+
+@pytest.mark.parametrize("name", ["hotpotqa", "arag"])
+def test_a_hub_out_of_reach_is_said_at_once(name, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(datasets, "load_dataset", READ)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", DOWNLOAD)
+    start = time.monotonic()
+    with pytest.raises(DataError, match="cannot be had .*refused.*--data-file PATH"):
+        load_dataset(DataSettings(dataset=name, hub=True))
+    assert time.monotonic() - start < 5  # its own client tries for half a minute
+    assert not huggingface_hub.constants.HF_HUB_OFFLINE
