@@ -153,7 +153,7 @@ def test_a_hub_out_of_reach_is_said_at_once(name, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", READ)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", DOWNLOAD)
     start = time.monotonic()
-    with pytest.raises(DataError, match="cannot be had .*refused.*--data-file PATH"):
+    with pytest.raises(DataError, match=r"cannot be had .*refused.*--data-file PATH"):
         load_dataset(DataSettings(dataset=name, hub=True))
     assert time.monotonic() - start < 5  # its own client tries for half a minute
     assert not huggingface_hub.constants.HF_HUB_OFFLINE
