@@ -3,6 +3,7 @@
 The first rule that holds decides, in this order:
 
 control/...              an error ended the question
+control/answered_anyway  an answer to a question that has none (a refusal is right there)
 reading/wrong_form       right in substance, but not the string that was asked for
 data/metrics_disagree    a judge called it right and the strings differ
 reading/among_words      the gold answer among other words: right, denied, or a thing named after it
@@ -30,7 +31,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from ragbench.metrics.answer import best_of_answer, exact_match
+from ragbench.metrics.answer import best_of_answer, exact_match, is_answerable
 from ragbench.metrics.retrieval import union
 from ragbench.metrics.text import answer_kind, is_blank, is_refusal
 from ragbench.record import Record
@@ -66,12 +67,16 @@ class Cause:
 
 
 def cause_of(record: Record) -> Cause | None:
-    """The cause of a wrong answer; None where the answer is right (exact match)."""
+    """The cause of a wrong answer; None where it is right: by exact match, or rightly none."""
     if record.failure is not None:
         kind = record.failure.boundary
         return Cause("control", "budget" if kind == "limit" else kind, record.failure.error)
     if record.failed:
         return Cause("control", "program", "no answer")
+    if not is_answerable(record):
+        if _is_no_answer(record.answer_text):
+            return None
+        return Cause("control", "answered_anyway", "what could be searched holds no answer")
     if best_of_answer(exact_match)(record):
         return None
     if cause := _wrong_form(record):

@@ -137,7 +137,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     variants = {  # noqa: RUF012
         "combined": {},
         "per_passage": {},
-        "bridge": {"num_candidates": 5, "together": True},
+        "bridge": {"num_candidates": 5, "together": True, "on_missing": "say_so"},
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:

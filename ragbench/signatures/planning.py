@@ -91,7 +91,7 @@ PLANNER_ACTIONS = {
     "ROLLOUT": "split the node, which needs more than one fact",
     "SELECT": "make the node active; an open node is looked up too",
     "BACKTRACK": "give the active node up, whatever node_id is",
-    "STOP": "end the search, since the tree answers the question",
+    "STOP": "end the search: the tree answers the question, or more looking will not",
 }
 
 

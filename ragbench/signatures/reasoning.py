@@ -20,7 +20,8 @@ class CoTStep(dspy.Signature):
         desc="one new sentence: what the passages state, or what follows from it"
     )
     next_step: Literal["search", "answer"] = dspy.OutputField(
-        desc="search with the sentence while facts are missing; answer once none is"
+        desc="search with the sentence while facts are missing; answer once none is, or once "
+        "searching finds nothing more"
     )
     answer: str = dspy.OutputField(desc=f"empty if search, else {SPAN}")
 
@@ -147,7 +148,8 @@ class FollowUpStep(dspy.Signature):
     notes: list[str] = dspy.InputField(desc="follow-up questions with their answers; may be empty")
     follow_ups_left: int = dspy.InputField(desc="at 0, answer")
     next_step: Literal["follow_up", "answer"] = dspy.OutputField(
-        desc="follow_up while a fact is missing; answer once none is"
+        desc="follow_up while a fact is missing; answer once none is, or once "
+        "asking finds nothing more"
     )
     follow_up: str = dspy.OutputField(
         desc="of one fact, and such that it can be read alone; empty if answer"
@@ -164,7 +166,8 @@ class ReasonStep(dspy.Signature):
     searches_left: int = dspy.InputField(desc="at 0, answer")
     thought: str = dspy.OutputField(desc="what follows from the reasoning so far, step by step")
     next_step: Literal["search", "answer"] = dspy.OutputField(
-        desc="search while a fact is missing; answer once none is"
+        desc="search while a fact is missing; answer once none is, or once "
+        "searching finds nothing more"
     )
     query: str = dspy.OutputField(
         desc="what to search for, such that it can be read alone; empty if answer"

@@ -8,6 +8,7 @@ import pytest
 
 from ragbench.data import Dataset, DataSettings, load_dataset
 from ragbench.errors import DataError
+from ragbench.experiments.store import RunFolder
 from ragbench.metrics import get_metric
 from ragbench.metrics.text import normalise_answer
 from tests.fake_server import FakeServer
@@ -134,3 +135,19 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     [row] = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
     assert (row["answered"], row["refused_rightly"]) == (1.0, 0.0)
     assert 0.3 < row["right_of_answered"] < 0.7
+    server.script = lambda _: json.dumps({"answer": "not stated"})
+    every = ("--unanswerable", "1", "--limit", "3")
+    silent = (*common[:2], "--lm", f"openai/silent@{server.url}", *common[4:])
+    code, _, err = command("eval", *silent, "--out", "mute", *every)
+    assert code == 0, err
+    code, out, err = command("errors", "mute", "--format", "json")
+    assert code == 0, err
+    counts = {row["cause"]: row["n"] for row in json.loads(out)[-1]["rows"]}
+    assert (counts["questions"], counts["wrong"]) == (3, 0)  # to be silent is right there
+    qid = next(iter(RunFolder(Path("mute")).records))
+    code, out, err = command("show", "run", "mute", qid)
+    assert code == 0, err
+    assert "not in what could be searched" in out
+    code, _, err = command("report", "mute", "-o", "page.html")
+    assert code == 2
+    assert "no question has an answer to score" in err

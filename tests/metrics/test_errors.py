@@ -26,6 +26,12 @@ def test_a_right_answer_has_no_cause() -> None:
     assert cause_of(record("Noreg", answers=["Norway", "Noreg"])) is None
 
 
+def test_where_no_answer_can_be_found_silence_is_right_and_any_answer_wrong() -> None:
+    assert cause_of(record("not stated", extra={"answerable": False})) is None
+    assert name("Norway", extra={"answerable": False}) == "control/answered_anyway"
+    assert name("not stated", extra={"answerable": True}) == "control/gave_up"
+
+
 @pytest.mark.parametrize("boundary", ["provider", "parse", "retriever", "program", "limit"])
 def test_a_failed_question_is_filed_by_its_boundary(boundary: str) -> None:
     kind = "budget" if boundary == "limit" else boundary

@@ -75,6 +75,9 @@ def test_where_an_answer_may_stand() -> None:
     prediction, _ = talk(LOOK, act("finish", "unknown"), read=READ)
     assert ended(prediction) == ("Harwick", "answered")
     assert prediction.counts["finish_without_answer"] == 1
+    unstated = {"thought": "x", "answer": "not stated", "tool": "finish", "argument": ""}
+    prediction, lm = talk(LOOK, unstated, on_missing="say_so")
+    assert (ended(prediction), len(lm.asked)) == (("not stated", "answered"), 2)
 
 
 # -- guards

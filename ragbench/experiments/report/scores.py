@@ -17,6 +17,7 @@ from ragbench.experiments.score.judging import Causes, check_judge
 from ragbench.experiments.score.scoring import Scored, describe
 from ragbench.experiments.store import RunFolder, locked
 from ragbench.metrics import UNDECIDED, Cause, cause_of, get_metric
+from ragbench.metrics.answer import is_answerable
 from ragbench.record import Record
 
 _MEAN = Column("mean", kind="mean", interval=True)
@@ -119,8 +120,11 @@ def errors_of(
     rejected = Cause("data", "metrics_disagree", f"{metric} alone calls it wrong")
     rules = {}
     for record in records:
+        cause = cause_of(record)
+        if cause is None and not is_answerable(record):
+            continue
         if (score(record) or 0.0) < 1:
-            rules[record.qid] = cause_of(record) or rejected
+            rules[record.qid] = cause or rejected
     kind = Causes(rules)
     annotated = None
     if asking is not None:

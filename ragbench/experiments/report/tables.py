@@ -22,6 +22,7 @@ from ragbench.experiments.runs.summary import (
 )
 from ragbench.experiments.store import RunFolder, StoredRecords
 from ragbench.metrics import GROUPINGS, get_metric, mean_interval
+from ragbench.metrics.answer import is_answerable
 from ragbench.metrics.retrieval import shown as shown_pids
 from ragbench.record import Record
 
@@ -445,8 +446,15 @@ def trace_report(record: Record) -> Report:
     else:
         yield f"answer    {record.answer}  ({record.stop_reason})"
     if record.answers:
-        scores = ", ".join(f"{name} {value:.2f}" for name, value in record.scores.items())
-        yield f"gold      {' / '.join(record.answers)}  ({scores})"
+        scores = []
+        for name, value in record.scores.items():
+            if value is not None:
+                scores.append(f"{name} {value:.2f}")
+        if is_answerable(record):
+            verdict = ", ".join(scores)
+        else:
+            verdict = "not in what could be searched"
+        yield f"gold      {' / '.join(record.answers)}  ({verdict})"
     if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:
         yield "          right without its evidence: the model was not shown every gold passage"
     yield _cost_line(record)

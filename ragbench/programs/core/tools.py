@@ -205,7 +205,8 @@ class ToolLoop:
                     self.trace.count(event)
                     return "", "no_progress"
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
-                if is_answer(turn.answer):
+                honest = turn.answer and self.trace.wording.on_missing == "say_so"
+                if honest or is_answer(turn.answer):  # "not stated" is the word that was asked for
                     return turn.answer, "answered"
                 self.trace.count("finish_without_answer")
                 return "", "answered"
