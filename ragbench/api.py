@@ -294,7 +294,7 @@ def evaluate(
     data: Data | None = None,
     *,
     lm: LM | None = None,
-    retriever: AnyRetriever = "bm25",
+    retriever: AnyRetriever | None = None,
     corpus: Iterable[Passage | str] | None = None,
     devset: Sequence[dspy.Example] | None = None,
     **options: Any,
@@ -340,7 +340,7 @@ def compile(
     *,
     optimizer: Any = "bootstrap",
     lm: LM | None = None,
-    retriever: AnyRetriever = "bm25",
+    retriever: AnyRetriever | None = None,
     corpus: Iterable[Passage | str] | None = None,
     trainset: Sequence[dspy.Example] | None = None,
     valset: Sequence[dspy.Example] | None = None,
@@ -409,7 +409,7 @@ def verdict(
     optimizer: str = "bootstrap",
     seeds: int = 3,
     lm: LM | None = None,
-    retriever: AnyRetriever = "bm25",
+    retriever: AnyRetriever | None = None,
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
     equal_cost: bool = True,
@@ -541,7 +541,7 @@ def _config_of(
     program: Program,
     data: Data | None,
     lm: LM | None,
-    retriever: AnyRetriever,
+    retriever: AnyRetriever | None,
     corpus: Iterable[Passage | str] | None,
     options: Mapping[str, Any],
     settings: Mapping[str, Any] | None = None,
@@ -569,6 +569,11 @@ def _config_of(
     for option, value in options.items():
         fields[option] = str(value) if isinstance(value, Path) else value
     stands_for = str(fields.pop("name", None) or fields.get("out") or "")
+    if retriever is None:
+        retriever = "bm25"
+        is_own = not isinstance(program, str) or ":" in program
+        if is_own and corpus is None and dspy.settings.rm is not None:
+            retriever = dspy.settings.rm
     if not isinstance(program, str):
         program = keep_module(program, stands_for=stands_for)
     if not isinstance(lm, str):

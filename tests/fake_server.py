@@ -200,6 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(reply, Fault):
             return self._fail(reply, hit)
         wire = anthropic_message if self.path.endswith("/messages") else completion
+        if body.get("stream"):
+            return self._stream(completion(hit, reply))
         self._send(200, wire(hit, reply))
 
     def _fail(self, fault: Fault, hit: Hit) -> None:
@@ -249,6 +251,19 @@ class _Handler(BaseHTTPRequestHandler):
         linger = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.connection.close()
+
+    def _stream(self, whole: dict[str, Any]) -> None:
+        """Send a reply word by word."""
+        message = whole["choices"][0].pop("message")
+        deltas = [{"content": word} for word in re.findall(r"\s*\S+", message["content"])]
+        events: list[dict[str, Any]] = [
+            {**whole, "usage": None, "choices": [{"index": 0, "delta": delta}]}
+            for delta in [{"role": "assistant"}, *deltas]
+        ]
+        whole["choices"][0]["delta"] = {}
+        texts = [*map(json.dumps, [*events, whole]), "[DONE]"]
+        payload = "".join(f"data: {text}\n\n" for text in texts).encode()
+        self._raw(payload, len(payload), headers={"Content-Type": "text/event-stream"})
 
     def _send(
         self, status: int, data: dict[str, Any], headers: dict[str, str] | None = None

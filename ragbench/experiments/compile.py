@@ -23,8 +23,8 @@ from ragbench.experiments.plans import Plan, claim, make_plan
 from ragbench.experiments.runs.context import RunContext, asks_servers, stop_if_refused
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.ledger import Side
-from ragbench.lms.adapters import make_adapter
 from ragbench.programs.core.indexed import prepare_all
+from ragbench.programs.external import adapter_of
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
@@ -100,7 +100,7 @@ def _search(
 
     teacher_adapter = None
     if plan.teacher is not None:
-        teacher_adapter = make_adapter(config.adapter, plan.teacher)
+        teacher_adapter = adapter_of(plan.run_context.program, config.adapter, plan.teacher)
     task = optimizers.Task(
         train=plan.train,
         val=plan.val,

@@ -55,9 +55,9 @@ class Plan:
                 ),
             },
             "lms": {
-                "student": self.run_context.lm.model,
-                "teacher": self.teacher.model if self.teacher else None,
-                "prompt": self.prompt_lm.model if self.prompt_lm else None,
+                "student": self.run_context.lm.metered.identity,
+                "teacher": self.teacher.metered.identity if self.teacher else None,
+                "prompt": self.prompt_lm.metered.identity if self.prompt_lm else None,
                 "adapter": type(self.run_context.adapter).__name__,
             },
             "data": self.data.model_dump(mode="json"),

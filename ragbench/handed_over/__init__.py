@@ -16,6 +16,7 @@ from typing import Any
 from ragbench.errors import ConfigError
 from ragbench.handed_over.identity import (
     HOOK as HOOK,
+    MACHINERY as MACHINERY,
     identity_of as identity_of,
     parts_of as parts_of,
 )

@@ -40,7 +40,7 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), typ
 _LOCK = type(threading.Lock())
 _RLOCK = type(threading.RLock())
 #: What synchronises, logs or runs threads: it counts by its class alone.
-_MACHINERY = (
+MACHINERY = (
     _LOCK,
     _RLOCK,
     threading.Condition,
@@ -198,7 +198,7 @@ class _Reader:
             return self._builtin(value, place)
         if issubclass(kind, _NAMED):
             return _digest("named", repr(getattr(value, "__objclass__", "")), value.__name__)
-        if issubclass(kind, _MACHINERY):
+        if issubclass(kind, MACHINERY):
             return _digest("machinery", f"{kind.__module__}.{kind.__qualname__}")
         if issubclass(kind, functools._lru_cache_wrapper):
             return self._all("cached", (value.__wrapped__,), place)

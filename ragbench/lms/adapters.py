@@ -48,6 +48,9 @@ class PartialReplyError(AdapterParseError):
 class LenientParsing(dspy.Adapter):
     """What the adapters share: from raw values to typed ones. `_raw` finds the raw ones."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Leave methods as they are: DSPy would tell callbacks of each once more for a subclass."""
+
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         native = self.use_native_function_calling
         instructions = signature.instructions

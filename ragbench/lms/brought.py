@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -27,17 +28,35 @@ from ragbench.lms.lm import RagbenchLM, prompt_tokens
 from ragbench.lms.prices import Pricing, map_entry
 from ragbench.tokens import estimate_tokens
 
+#: Of a call to an LM that stands for an object: what a limit and the reading of a reply look at.
+_COUNTED = ("model", "messages", "max_tokens", "max_completion_tokens", "stop", "tools",
+            "tool_choice", "response_format")  # fmt: skip
 _FEATURE = "metering an LM that a module brings"
 
 
 @cache
 def meter_brought_lms() -> None:
-    """From now on, meter every LM of this process that is called for a run."""
+    """From now on, meter every LM of this process that is called for a run.
+
+    An LM that stands for an object gets the engine's identity into the key of DSPy's cache, since
+    it has the object's name.
+    """
     choose = private("dspy.clients.execution._engine", _FEATURE)
     cached = private("dspy.clients.execution._cached", _FEATURE)
     execution: Any = sys.modules[choose.__module__]
+    key_of = execution.PreparedCall.key
+
+    def key(call: Any, lm: dspy.BaseLM, asynchronous: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = key_of(call, lm, asynchronous)
+        if isinstance(lm, RagbenchLM):
+            fields["ragbench"] = lm.metered.identity
+        return fields
 
     def engine(lm: dspy.BaseLM, call: Any, asynchronous: bool) -> tuple[Any, Any, Any]:
+        if isinstance(lm, RagbenchLM) and lm.given is not None and call.request is None:
+            # The object that answers is sent all of it, also what no canonical request can hold.
+            counted = {name: call.legacy[name] for name in _COUNTED if name in call.legacy}
+            call = replace(call, legacy=counted)
         backend, request, provider = choose(lm, call, asynchronous)
         if _is_brought(lm):
             kind = _AsyncBackend if asynchronous else _Backend
@@ -59,12 +78,13 @@ def meter_brought_lms() -> None:
             _keep(call.legacy.get("messages") or [], hit.outputs)
         return hit
 
+    execution.PreparedCall.key = key
     execution._engine = engine
     execution._cached = answer
 
 
 def _is_brought(lm: dspy.BaseLM) -> bool:
-    if isinstance(lm, RagbenchLM) or dspy.settings.get(INNER):
+    if isinstance(lm, RagbenchLM) or dspy.settings.get(INNER) is not None:
         return False
     return current_ledger() is not None or bool(active())
 

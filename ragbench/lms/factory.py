@@ -13,6 +13,7 @@ import dspy
 from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError, needs_extra
 from ragbench.knobs import resolve
+from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.calls import (
     UNBOUNDED_REPLY,
     Breaker,
@@ -32,10 +33,6 @@ from ragbench.settings import LMSettings
 
 #: Seeds between two repeats: a sample that a program draws by number adds to the seed.
 REPEAT_SEEDS = 1_000_000
-#: What ragbench's own calls set, of the settings of an LM.
-_SAMPLING = ("temperature", "max_tokens", "top_p", "stop", "seed", "presence_penalty")
-#: Of a reply of an object that states no limit of its own.
-OBJECT_MAX_TOKENS = 1024
 LOCAL_TIMEOUT_S = 600.0
 HOSTED_TIMEOUT_S = 120.0
 #: Items of a list in a reply of a local model: small ones repeat an item without end.
@@ -167,16 +164,10 @@ def _of_object(
         pricing=price or Pricing({} if own_server else map_entry(provider, model)),
         capabilities=_capabilities(lm),
     )
-    longest = lm.kwargs.get("max_completion_tokens") or lm.kwargs.get("max_tokens")
-    stated = {**lm.kwargs, "max_tokens": longest or OBJECT_MAX_TOKENS}
-    sampling = {}
-    for name in _SAMPLING:
-        if stated.get(name) is not None:
-            sampling[name] = stated[name]
-    sampling.update(seeded)
-    metered = RagbenchLM(engine, cache=settings.cache, **sampling)
-    metered.given = lm
-    metered.history = lm.history  # which its owner looks at
+    engine.sends_limit = False  # what it is sent, it says itself
+    meter_brought_lms()
+    metered = RagbenchLM(engine, cache=settings.cache)
+    metered.stand_for(lm, seeded)
     return metered
 
 

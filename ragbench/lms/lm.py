@@ -10,15 +10,26 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import dspy
 from dspy import LMConfigurationError
-from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
+from dspy.lm15 import (
+    ContextLengthError,
+    LM15Error,
+    Request,
+    Response,
+    StreamDeltaEvent,
+    TextDelta,
+    Usage,
+    response_to_events,
+)
 
 from ragbench.errors import LMSetupError, RagbenchError
 from ragbench.kept import KeptRows
@@ -33,6 +44,7 @@ from ragbench.lms.calls import (
     Terms,
     empty_reply,
 )
+from ragbench.lms.calls.other_clients import ASKED, CLIENT_SETTINGS, Asked
 from ragbench.lms.prices import Pricing
 from ragbench.lms.replies import is_empty, read_reply
 from ragbench.paths import cache_root
@@ -46,6 +58,8 @@ OWN = "ragbench_own_module"
 MEMORY_ENTRIES = 20_000  # of answers
 #: What an answer that came to no regular end is counted as.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
+#: A text in pieces as models write them: a word, with the blanks before it.
+_PIECES = re.compile(r"\s*\S+|\s+")
 #: Bytes from which a prompt tells how dense a server's tokens are.
 _LONG_PROMPT = 400
 #: Tokens that a server may add to a prompt or a reply, and those of the longest thoughts.
@@ -110,6 +124,19 @@ class MeteredEngine:
             file_failure=self._file_failure,
         )
         return self._filed(answered)
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """Yields the events of a stream, once the answer to `request` is there as a whole.
+
+        So a stream is tried again, limited, cached and filed as any call is.
+        """
+        for event in response_to_events(self.complete(request)):
+            if isinstance(event, StreamDeltaEvent) and isinstance(event.delta, TextDelta):
+                # DSPy's listeners look for the marks of a field at the beginning of a piece.
+                for piece in _PIECES.findall(event.delta.text):
+                    yield replace(event, delta=replace(event.delta, text=piece))
+            else:
+                yield event
 
     def __ragbench_identity__(self) -> tuple[str, Capabilities]:
         """Returns what tells it from others, where it is part of what a person hands over."""
@@ -240,6 +267,11 @@ class AsyncMeteredEngine:
         """See `MeteredEngine.complete`."""
         return await asyncio.to_thread(self.engine.complete, request)
 
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        """See `MeteredEngine.stream`."""
+        for event in await asyncio.to_thread(lambda: [*self.engine.stream(request)]):
+            yield event
+
     def __deepcopy__(self, memo: dict[int, Any]) -> AsyncMeteredEngine:
         return self
 
@@ -304,6 +336,30 @@ class RagbenchLM(dspy.LM):
             **settings,
         )
 
+    def stand_for(self, lm: dspy.BaseLM, changed: Mapping[str, Any]) -> None:
+        """Be to a module what `lm` is: of its name, its settings, but `changed`, and its history.
+
+        DSPy's cache tells it from others by the engine's identity (`brought`).
+        """
+        self.given = lm
+        self.model = lm.model
+        self.model_type = lm.model_type
+        self.use_developer_role = getattr(lm, "use_developer_role", False)
+        self.callbacks = lm.callbacks
+        self.history = lm.history  # which its owner looks at
+        settings = {}
+        for name, value in lm.kwargs.items():
+            if name not in CLIENT_SETTINGS:
+                settings[name] = value
+        self.kwargs = {**settings, **changed}
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute that only the LM has for which it stands."""
+        given = self.__dict__.get("given")
+        if given is None or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(given, name)
+
     @property
     def metered(self) -> MeteredEngine:
         """The engine, shared by all copies of this LM."""
@@ -338,14 +394,30 @@ class RagbenchLM(dspy.LM):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
         _last.key = None  # `forget_reply` means the reply to this call from now on
-        outputs = super().__call__(*args, **self._seeded(kwargs))
+        kwargs = self._seeded(kwargs)
+        with self._noting(*args, **kwargs):
+            outputs = super().__call__(*args, **kwargs)
         if isinstance(outputs, list) and not any(map(_says_something, outputs)):
             forget_reply()  # another time it may say something
         return outputs
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """As `__call__`."""
-        return await super().acall(*args, **self._seeded(kwargs))
+        kwargs = self._seeded(kwargs)
+        with self._noting(*args, **kwargs):
+            return await super().acall(*args, **kwargs)
+
+    def _noting(
+        self, prompt: Any = None, *, messages: Any = None, **settings: Any
+    ) -> AbstractContextManager[None]:
+        """Hand the call on as it is inside the block, where an object answers it."""
+        asked = None
+        if self.given is not None and not isinstance(prompt, Request):
+            settings = {**self.kwargs, **settings}
+            settings.pop("cache", None)
+            asked = Asked(prompt, messages, settings)
+        context: AbstractContextManager[None] = dspy.context(**{ASKED: asked})
+        return context
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """File a cached answer; the engine has filed the others.
@@ -354,21 +426,21 @@ class RagbenchLM(dspy.LM):
         person's own module runs. What was sent and replied goes to the ledger, which keeps it if
         it is asked to.
         """
-        if not entry["usage"]:
-            answers = entry["response"]
-            for answer in answers if isinstance(answers, tuple) else (answers,):
-                if isinstance(answer, Response):
-                    _count_ending(answer)
-                    meter = (answer.provider_data or {}).get(METER_KEY) or {}
-                    file_lm_call(self.model, cached=True, **self.metered.priced(meter))
+        answers = entry["response"]
+        for answer in answers if isinstance(answers, tuple) else (answers,):
+            if isinstance(answer, Response) and not entry["usage"]:
+                _count_ending(answer)
+                meter = (answer.provider_data or {}).get(METER_KEY) or {}
+                identity = self.metered.identity
+                file_lm_call(identity, cached=True, **self.metered.priced(meter))
         ledger = current_ledger()
         if ledger is not None:
             sent = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]
             reply = {"role": "assistant", "content": entry["outputs"]}
             ledger.keep_texts(map(_text, sent), _text(reply))
-        if self.given is not None:
+        if self.given is not None and self.history is self.given.history:
             self.given.update_history(entry)
-        elif dspy.settings.get(OWN):
+        elif self.given is not None or dspy.settings.get(OWN):
             super().update_history(entry)
 
     def copy(self, **kwargs: Any) -> Any:

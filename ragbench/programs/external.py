@@ -8,8 +8,11 @@ trace. Passages that it returns as `passages` or `context` are kept with the rec
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from enum import Enum
+from queue import Queue
+from threading import Thread
 from typing import Any, Self
 
 import dspy
@@ -19,6 +22,7 @@ from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.data.answers import answers_of
 from ragbench.errors import ConfigError, NoAnswerError
+from ragbench.lms.adapters import make_adapter
 from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.lm import OWN
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace
@@ -95,8 +99,6 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__(retriever, **knobs)
-        #: The person's, by `dspy.configure` or `dspy.context`; None: that of the run.
-        self.adapter = dspy.settings.adapter
         meter_brought_lms()
         follow_threads()
         self.traced = TracedRetriever(self.knobs.k)
@@ -127,12 +129,14 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
                 named(predictor, predictor.signature)
                 predictor.rb_signature = predictor.signature.__name__ or name
 
+    def __call__(self, *args: Any, **inputs: Any) -> dspy.Prediction:
+        """As any module, but that callbacks and usage are those of the module within."""
+        return self.forward(*args, **inputs)
+
     def solve(self, trace: Trace) -> dspy.Prediction:
         # Calls are the program's, not those of an optimizer's prompt model.
         context = replace(current(), caller=("", "")).plus(SearchNotes(trace.note_search))
         settings: dict[str, Any] = {"rm": self.traced, OWN: True, "max_history_size": MOST_HISTORY}
-        if self.adapter is not None:
-            settings["adapter"] = self.adapter
         if dspy.settings.trace is None:  # some of DSPy's modules add to it
             settings["trace"] = []
         with use(context, **settings), contained(self.name):
@@ -176,18 +180,46 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
 
 def _copy(module: dspy.Module) -> dspy.Module:
-    """`module`, which compiling may change, with the very LMs that it has.
+    """`module`, which compiling may change, with the very LMs, threads and locks that it has.
 
     Where a part cannot be copied, such as a connection, DSPy's own way shares it.
     """
     memo: dict[int, Any] = {}
     for component in handed_over.parts_of(module):
-        if isinstance(component, dspy.BaseLM):
+        if _is_shared(component):
             memo[id(component)] = component
     try:
-        return copy.deepcopy(module, memo)
+        copied = copy.deepcopy(module, memo)
     except Exception:  # whatever a stranger's part raises when it is copied
-        return module.deepcopy()
+        copied = module.deepcopy()
+    pairs = zip(module.named_sub_modules(), copied.named_sub_modules(), strict=True)
+    for (_, original), (_, fresh) in pairs:  # which copying leaves out
+        fresh.callbacks = original.callbacks
+    return copied
+
+
+def _is_shared(component: object) -> bool:
+    """Whether two of it would be in each other's way: it holds a thread, or ends what it holds."""
+    if isinstance(component, dspy.Module | type):
+        return False
+    if isinstance(component, (dspy.BaseLM, Queue, *handed_over.MACHINERY)):
+        return True
+    if hasattr(type(component), "__del__"):
+        return True
+    attributes = getattr(component, "__dict__", {})
+    return any(isinstance(value, Thread | Executor) for value in attributes.values())
+
+
+def adapter_of(program: RAGProgram, name: str, lm: dspy.LM | None) -> dspy.Adapter:
+    """Returns the adapter called `name` for `program`.
+
+    `auto` of a module of a person's own is what it is in plain DSPy: that of DSPy's settings, or
+    `dspy.ChatAdapter`.
+    """
+    if name == "auto" and isinstance(program, ModuleProgram):
+        adapter: dspy.Adapter = dspy.settings.adapter or dspy.ChatAdapter()
+        return adapter
+    return make_adapter(name, lm)
 
 
 def _as_prediction(output: Any, owner: str) -> dspy.Prediction:

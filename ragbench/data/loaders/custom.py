@@ -80,6 +80,12 @@ class CustomRecord(Record):
         return ""
 
 
+#: Names of a record that are read, and those of an example.
+_READ = frozenset(
+    {*CustomRecord.model_fields, "golden_answers", "qid", "qtype", "gold_pids", "cluster"}
+)
+
+
 @data_set("documents", setting="pooled")
 def load_documents(spec: DataSettings) -> Dataset:
     """Passages without questions, for `ragbench ask`: a corpus file, or a folder of documents."""
@@ -130,8 +136,18 @@ def _own_items(spec: DataSettings, corpus: Sequence[Passage] | None) -> Iterator
             support=record.support,
             gold_pids=_gold(row, record, lookup) or supporting,
             decomposition=record.decomposition,
+            **_further_fields(row),
         )
         yield Item(row, example, passages)
+
+
+def _further_fields(row: Row) -> dict[str, str | int | float | bool]:
+    """Returns what else the record says of its question, which a module may take as an input."""
+    further = {}
+    for name, value in row.data.items():
+        if name not in _READ and name.isidentifier() and isinstance(value, str | int | float):
+            further[name] = value
+    return further
 
 
 def _context(

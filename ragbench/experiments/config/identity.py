@@ -60,7 +60,8 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     identity["lm_for"] = {role: server_of(spec) for role, spec in identity["lm_for"].items()}
     for name in ("set", "retriever_set"):  # embedders, rerankers and retrievers at addresses
         identity[name] = {key: _with_addresses(value) for key, value in identity[name].items()}
-    identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
+    if ":" not in identity["program"]:  # else it is DSPy's own, or part of the program's digest
+        identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
     if identity["set"].get("backend") == "auto" and identity["compiled"] is None:
         reasons = str(fields["lm_for"].get("reason", ""))
         identity["set"]["backend"] = _backend(

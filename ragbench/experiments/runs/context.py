@@ -36,7 +36,6 @@ from ragbench.experiments.store import (
     read_card,
 )
 from ragbench.ledger import OpenLedger
-from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import (
     GIVE_PRICE,
     Limits,
@@ -56,6 +55,7 @@ from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import QuestionIds, calls_of
+from ragbench.programs.external import adapter_of
 from ragbench.programs.routing import Policy, Router
 from ragbench.record import Call, billed, was_sent
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
@@ -79,14 +79,14 @@ class RunContext:
     @property
     def title(self) -> str:
         questions = f"{self.dataset.name} {self.config.split}"
-        return f"{self.program.label} on {questions}, {self.lm.model}"
+        return f"{self.program.label} on {questions}, {self.lm.metered.identity}"
 
     def negotiated(self) -> dict[str, dict[str, str]]:
         """What the servers of its LMs refused of a request, and how it is sent instead."""
         learned: dict[str, dict[str, str]] = {}
         for lm in (self.lm, *self.role_lms.values()):
             if lm.metered.terms.learned:
-                learned[lm.model] = dict(lm.metered.terms.learned)
+                learned[lm.metered.identity] = dict(lm.metered.terms.learned)
         return learned
 
     def check_lms(self) -> None:
@@ -183,7 +183,7 @@ def build(
         program=built,
         lm=lm,
         role_lms=roles,
-        adapter=make_adapter(config.adapter, lm),
+        adapter=adapter_of(built, config.adapter, lm),
     )
 
 
@@ -296,7 +296,7 @@ def make_card(run_context: RunContext) -> RunCard:
         changed_knobs=run_context.program.changed_knobs,
         retriever=run_context.retriever.card(),
         index=dict(index_facts(run_context.program)),
-        model=run_context.lm.model,
+        model=run_context.lm.metered.identity,
         price=config.price,
         adapter=type(run_context.adapter).__name__,
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),

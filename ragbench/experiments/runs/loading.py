@@ -21,10 +21,9 @@ from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.saved_state import load_compiled
 from ragbench.experiments.store import is_run, read_card
 from ragbench.handed_over import label_of
-from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.external import Asked
+from ragbench.programs.external import Asked, adapter_of
 from ragbench.programs.wrappers import Around, Voting, repair_form
 from ragbench.retrievers import Retriever
 
@@ -73,7 +72,10 @@ class LoadedProgram(Around):
         if inputs:
             example = dspy.Example(question=question, **inputs)
             context = context.plus(Asked(example))
-        adapter = dspy.settings.adapter or make_adapter("auto", dspy.settings.lm)
+        program = self.inner
+        while isinstance(program, Around):
+            program = program.inner
+        adapter = dspy.settings.adapter or adapter_of(program, "auto", dspy.settings.lm)
         with use(context, adapter=adapter):
             return self.inner(question=question)
 

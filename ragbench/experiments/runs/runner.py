@@ -232,7 +232,7 @@ def reads_all(run_context: RunContext) -> bool:
     sizes = [len(retriever.corpus)]
     if isinstance(retriever, PerQuestion):
         sizes = [len(rows) for rows in retriever.corpus.contexts.values()]
-    reached = sum(size <= program.knobs.k for size in sizes)
+    reached = sum(0 < size <= program.knobs.k for size in sizes)
     return 2 * reached > len(sizes)
 
 

@@ -5,7 +5,8 @@ Local ones, those that are handed over as objects, and those of LiteLLM's provid
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
@@ -23,6 +24,7 @@ from dspy.lm15 import (
     Usage,
 )
 
+from ragbench.dspy_private import private
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls.client import Client, Wire, credible, openai_compatible
 from ragbench.lms.calls.http import HttpClient, HttpRequest
@@ -94,39 +96,95 @@ class LocalClient(Client):
         return response
 
 
-#: The setting of DSPy that is set while a metered LM asks through another one.
+#: The setting of DSPy that is set while a metered LM asks through another one: the list that gets
+#: what the other one would have put into its history.
 INNER = "ragbench_inner"
+_FEATURE = "an LM of one's own"
+#: The setting of DSPy that holds the call of an LM that was handed over, as `Asked`.
+ASKED = "ragbench_asked"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call as a module made it: what it sends, and every setting that it comes to."""
+
+    prompt: Any
+    messages: Any
+    settings: Mapping[str, Any]
 
 
 class GivenClient(Client):
-    """A model through a `dspy.LM` that somebody made: it answers as it is, without its cache."""
+    """A model through a `dspy.LM` that somebody made: it answers as it is, without its cache.
+
+    Where the call is known (`ASKED`) the LM is called just so; else it is sent the request.
+    """
 
     def __init__(self, lm: dspy.BaseLM) -> None:
         self._lm = lm.copy(cache=False, num_retries=0)
+        # What is told of the call is told once, by the metered LM around this one.
+        self._lm.callbacks = []
+        self._lm.update_history = _note  # type: ignore[method-assign]
         self.provider = lm.model.partition("/")[0]
 
     def complete(self, request: Request) -> Response:
-        # What is told of the call is told once, by the metered LM around this one.
-        with dspy.context(**{INNER: True}, usage_tracker=None, callbacks=[], disable_history=True):
-            return self._complete(self._lm, request)
+        asked = dspy.settings.get(ASKED)
+        noted: list[dict[str, Any]] = []
+        quiet = {"usage_tracker": None, "callbacks": [], "disable_history": False}
+        with dspy.context(**{INNER: noted, ASKED: None}, **quiet, send_stream=None):
+            try:
+                if isinstance(asked, Asked):
+                    outputs = self._outputs(asked)
+                else:
+                    outputs = self._lm(replace(request, model=self._lm.model))
+            except dspy.LMError as error:
+                raise _classed(error, self.provider) from error
+        response = self._response(outputs, noted, request)
+        return replace(response, usage=_whole(response.usage, self.provider))
 
-    def _complete(self, lm: dspy.BaseLM, request: Request) -> Response:
-        if type(lm).forward is not dspy.LM.forward:  # a way of answering of its own
-            if request.system:
-                system = [{"role": "system", "content": str(request.system)}]
+    def _outputs(self, asked: Asked) -> Any:
+        """Returns what the LM gives for the call; a setting that was taken away since is None."""
+        settings: dict[str, Any] = dict.fromkeys(self._lm.kwargs.keys() - CLIENT_SETTINGS)
+        for name, value in asked.settings.items():
+            if name not in self._lm.kwargs or value != self._lm.kwargs[name]:
+                settings[name] = value
             else:
-                system = []
-            messages = [{"role": str(m.role), "content": m.text or ""} for m in request.messages]
-            settings = {n: getattr(request.config, n, None) for n in ("temperature", "max_tokens")}
-            settings = {name: value for name, value in settings.items() if value is not None}
-            return _response(lm(messages=[*system, *messages], **settings), request)
-        try:
-            answered = lm(replace(request, model=lm.model))
-        except dspy.LMError as error:
-            raise _classed(error, self.provider) from error
-        if not isinstance(answered, Response):
-            return _response(answered, request)
-        return replace(answered, usage=_whole(answered.usage, self.provider))
+                del settings[name]
+        settings.pop("rollout_id", None)
+        if settings.get("n") or self._lm.kwargs.get("n"):
+            settings["n"] = 1  # each sample is asked for by itself
+        # The LM around this one has warned already, where messages are none of an adapter's.
+        quiet = private("dspy.clients._deprecation.adapter_message_call", _FEATURE)
+        with quiet(self._lm, asked.messages):
+            return self._lm(asked.prompt, messages=asked.messages, **settings)
+
+    def _response(
+        self, outputs: Any, noted: list[dict[str, Any]], request: Request
+    ) -> Response:
+        """Returns the LM's reply, with the usage that it noted where it noted one."""
+        answered = outputs
+        if noted and not isinstance(outputs, Response):
+            answered = noted[-1]["response"]
+        if isinstance(answered, Response):
+            return answered
+        with suppress(Exception):  # whatever a stranger's LM noted
+            convert = private("dspy.clients.lm15_boundary.response_value", _FEATURE)
+            response: Response = convert(answered, self._lm.model_type, request)
+            return response
+        return _response(outputs, request)
+
+
+def _note(entry: dict[str, Any]) -> None:
+    """Keep what an LM would put into its history for the metered LM around it."""
+    noted = dspy.settings.get(INNER)
+    if noted is not None:
+        noted.append(entry)
+
+
+#: Settings of an LM that say how it is reached, and not what it is asked.
+CLIENT_SETTINGS = frozenset(
+    {"api_key", "api_base", "base_url", "headers", "extra_headers", "timeout", "api_version"}
+    | {"azure_ad_token_provider", "organization", "project", "extra_query", "custom_llm_provider"}
+)
 
 
 def _classed(error: dspy.LMError, provider: str) -> LM15Error:
