@@ -238,7 +238,10 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
         optimizer={"name": "tune", "seed": settings.tune_seed, **settings.model_dump(mode="json")},
         config=tried.config.identity(),
         given=run_context.config.sources(),
-        lms={"student": run_context.lm.metered.identity, "adapter": type(run_context.adapter).__name__},
+        lms={
+            "student": run_context.lm.metered.identity,
+            "adapter": type(run_context.adapter).__name__,
+        },
         versions=artifacts.versions(),
         scores={
             "metric": name,

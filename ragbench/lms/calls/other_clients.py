@@ -123,13 +123,13 @@ class GivenClient(Client):
         self._lm = lm.copy(cache=False, num_retries=0)
         # What is told of the call is told once, by the metered LM around this one.
         self._lm.callbacks = []
-        self._lm.update_history = _note  # type: ignore[method-assign]
+        self._lm.update_history = _note
         self.provider = lm.model.partition("/")[0]
 
     def complete(self, request: Request) -> Response:
         asked = dspy.settings.get(ASKED)
         noted: list[dict[str, Any]] = []
-        quiet = {"usage_tracker": None, "callbacks": [], "disable_history": False}
+        quiet: dict[str, Any] = {"usage_tracker": None, "callbacks": [], "disable_history": False}
         with dspy.context(**{INNER: noted, ASKED: None}, **quiet, send_stream=None):
             try:
                 if isinstance(asked, Asked):
@@ -157,9 +157,7 @@ class GivenClient(Client):
         with quiet(self._lm, asked.messages):
             return self._lm(asked.prompt, messages=asked.messages, **settings)
 
-    def _response(
-        self, outputs: Any, noted: list[dict[str, Any]], request: Request
-    ) -> Response:
+    def _response(self, outputs: Any, noted: list[dict[str, Any]], request: Request) -> Response:
         """Returns the LM's reply, with the usage that it noted where it noted one."""
         answered = outputs
         if noted and not isinstance(outputs, Response):
