@@ -102,7 +102,7 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
 
     programs_listed = list(filter(None, map(str.strip, programs.split(","))))
     if programs_listed == ["all"]:
-        programs_listed = PROGRAMS.names()
+        programs_listed = [name for name, program in PROGRAMS if not program.needs_gold]
     chosen_by_name: dict[str, dict[str, Any]] = {}
     for name in programs_listed:
         program, _, state = name.rpartition("@")
@@ -112,7 +112,8 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
             chosen_by_name[name] = {"program": program, "compiled": Path(state)}
         else:
             chosen_by_name[name] = {"program": name}
-            PROGRAMS.get(name)
+            if PROGRAMS.get(name).needs_gold:
+                raise ConfigError(f"{name} is an upper bound, which nobody can build; leave it out")
     compiled = any("compiled" in chosen for chosen in chosen_by_name.values())
     configs: dict[str, RunConfig] = {}
     for name in programs_listed:

@@ -153,6 +153,8 @@ def compare_command(
 @option("--worth", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
         group="Search",
         help="The least gain in the metric that pays for a dearer program.")  # fmt: skip
+@option("--include-unshown", is_flag=True, group="Search",
+        help="Weigh runs too that read all passages or have a bare index.")  # fmt: skip
 @option("--router", is_flag=True, group="Search",
         help="Also learn a router: a program chosen by a question's wording.")  # fmt: skip
 @option("-o", "--output", type=PATH, group="Output",
@@ -163,6 +165,7 @@ def recommend_command(
     metric: str,
     common: bool,
     worth: float,
+    include_unshown: bool,
     router: bool,
     output: Path | None,
 ) -> None:
@@ -184,7 +187,8 @@ def recommend_command(
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")
     arms = [reopen_arm(run) for run in runs]
-    advice = advise(arms, metric, labels=label_arms(arms), common=common, worth=worth)
+    names = label_arms(arms)
+    advice = advise(arms, metric, labels=names, common=common, worth=worth, unshown=include_unshown)
     learned = learn_router(advice) if router else None
     show(advice_report(advice, learned))
     if output is not None and learned is not None:

@@ -172,13 +172,14 @@ def advise(
     labels: Sequence[str] = (),
     common: bool = False,
     worth: float = WORTH,
+    unshown: bool = False,
 ) -> Advice:
     """What `runs` say of which program to use; `labels` are their names, by default the folders'.
 
     Runs that are given together are the seeds of one program, and are pooled. With `common` the
     questions that all runs have are enough. A run that shares less than half of the questions of
     the largest is left out, whatever `common` is. `worth` is the least gain in the mean that pays
-    for a dearer program.
+    for a dearer program. `unshown` weighs runs too that cannot show their method.
 
     Raises:
         ConfigError: there are fewer than two runs, or `metric` is no measure of accuracy.
@@ -201,7 +202,7 @@ def advise(
     for group in groups:
         for run in group:
             read_for(run, [metric, *SPENDING])
-    places, unfit = comparable(groups)
+    places, unfit = comparable(groups, unshown=unshown)
     left_out = sorted(f"left out: {names[at]}, which {why}" for at, why in unfit.items())
     if len(places) < 2:
         raise ConfigError(

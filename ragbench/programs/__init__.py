@@ -5,6 +5,7 @@ A new one is a module or a folder of its own, and one import line here.
 
 from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import PROGRAMS, RAGProgram
+from ragbench.programs.gold import GoldRAG
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG
 from ragbench.programs.hyde import HyDE
@@ -30,6 +31,7 @@ from ragbench.programs.workflow.crag import CRAG
 from ragbench.programs.workflow.faithful_rag import FaithfulRAG
 from ragbench.programs.workflow.flare import FLARE
 from ragbench.programs.workflow.ma_rag import MARAG
+from ragbench.programs.workflow.main_rag import MAINRAG
 from ragbench.programs.workflow.memo_rag import MemoRAG
 from ragbench.programs.workflow.ra_isf import RAISF
 from ragbench.programs.workflow.rag_enta import RAGentA

@@ -1,7 +1,8 @@
-"""Multi-query RAG: rewrite the question a few ways, search with all, fuse, and read once.
+"""Multi-query RAG: write a few queries for the question, search with all, fuse, and read once.
 
-The flow of LookaheadRAG's baseline, which asks for paraphrases (`mode=paraphrase`), fused as in
-RAG-Fusion (Rackauckas 2024, arXiv:2402.03367). A reply that cannot be parsed leaves the question
+The flow of LookaheadRAG's baseline, which asks for diverse search queries; `mode=paraphrase` asks
+for the question in other words, as RAG-Fusion does (Rackauckas 2024, arXiv:2402.03367), whose
+fusion this is. A reply that cannot be parsed leaves the question
 alone as the query, even if `include_original` is off.
 """
 

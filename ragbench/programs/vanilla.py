@@ -17,6 +17,7 @@ from ragbench.retrievers import Dense, Distracting, Progress, Retriever
 from ragbench.signatures import AnswerFromContext, DirectAnswer
 
 
+@PROGRAMS.register("memory", listed=False)  # another name of it
 @PROGRAMS.register("direct")
 class DirectRAG(RAGProgram):
     """Answer from memory."""

@@ -174,6 +174,27 @@ def test_a_run_over_three_questions_does_not_change_the_advice(
     assert "left out: react" in command("recommend", folders[0], *few)[2]
 
 
+def test_a_run_that_shows_nothing_is_weighed_if_asked_for_and_an_upper_bound_never(
+    tmp_path: Path, command: Any
+) -> None:
+    folders: list[Path] = []
+    events = {"vanilla": "", "react": "", "raptor": "bare_index", "gold": "reads_gold"}
+    for name, event in events.items():
+        counts = {event: 1} if event else {}
+        right = ["Norway" if n < 60 + 10 * len(folders) else "Sweden" for n in range(100)]
+        records = [answered(f"q{n}", right[n], counts=counts) for n in range(100)]
+        identity = {**CARD["identity"], "program": name, "set": {"k": 5}}
+        folders.append(make_run(tmp_path / name, records, identity=identity, label=name))
+    out = command("recommend", *folders)[1]
+    assert "left out: raptor" in out
+    wide = command("recommend", *folders, "--include-unshown")[1]
+    assert "left out: raptor" not in wide
+    for text in (out, wide):
+        assert "left out: gold, which is an upper bound" in text
+        assert "| gold" not in text
+    assert command("recommend", folders[0], folders[3])[0] == 2
+
+
 def test_no_program_is_advised_whose_right_answers_lack_their_evidence(
     tmp_path: Path, command: Any
 ) -> None:

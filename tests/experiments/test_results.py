@@ -143,6 +143,9 @@ def test_a_run_that_does_not_show_its_method_is_marked_with_a_legend(ran: Ran, e
     assert any(note.startswith("\u2020: ") for note in most.notes)
     assert "mark" not in half.rows[0]
     assert "\u2020" not in " ".join(half.notes)
+    bound = run_table([ran(answered("q", "Norway", counts={event: 1, "reads_gold": 1}))])
+    assert bound.rows[0]["mark"] == "\u2021"
+    assert [note[0] for note in bound.notes[1:]] == ["\u2021"]
 
 
 # -- prices of a run over HTTP ---------------------------------------------------------------------

@@ -1,13 +1,68 @@
-"""Rows that papers compare with: self_ask, iter_retgen, hyde, search_o1."""
+"""Rows that papers compare with: gold, memory, main_rag, self_ask, iter_retgen, hyde, search_o1."""
 
 from typing import Any
 
-from ragbench.programs import HyDE, IterRetGen, SearchO1, SelfAsk
+import pytest
+
+from ragbench.context import current, use
+from ragbench.errors import DataError, KnobError
+from ragbench.experiments.config import RunConfig, make_config
+from ragbench.experiments.runs.context import build
+from ragbench.programs import MAINRAG, PROGRAMS, GoldRAG, HyDE, IterRetGen, SearchO1, SelfAsk
+from ragbench.programs.core.program import QuestionIds
 from ragbench.retrievers import make_retriever
 from tests.programs.shelf import COUNTY, TOWN, ask, check, converse, rules, shelf, shown, step
 
 AUTHOR = "Who wrote the novel Salt Road?"
 BORN = "Where was Orla Venn born?"
+
+
+def test_gold_reads_the_gold_passages_in_the_order_of_the_data_and_nothing_else() -> None:
+    gold = QuestionIds({TOWN: "q"}, {"q": ["Salt Road", "Orla Venn", "in no corpus"]})
+    replies: Any = {"AnswerFromContext": [{"answer": "Harwick"}]}
+    sees, hides = ["[1] Salt Road |", "[2] Orla Venn |"], ["Tam Quill |"]
+    with use(current().plus(gold)):
+        prediction, _ = check(GoldRAG, replies, sees=sees, hides=hides, counts={"reads_gold": 1})
+    assert prediction.shown == ["Salt Road", "Orla Venn"]
+    check(GoldRAG, replies, hides=["|"], counts={"reads_gold": 0, "no_gold": 1})
+    with pytest.raises(KnobError, match="k=3"):
+        GoldRAG(shelf(), k=3)
+
+
+def test_data_without_gold_passages_is_refused_and_memory_is_another_name_of_direct() -> None:
+    given: dict[str, Any] = {"size": 100, "limit": 3, "lm": "openai/m@http://127.0.0.1:9/v1"}
+    assert build(RunConfig(program="gold", **given)).program.name == "gold"
+    like = build(RunConfig(program="vanilla", **given))
+    for example in like.examples:
+        example.gold_pids = []
+    with pytest.raises(DataError, match="no question of synthetic has any"):
+        build(RunConfig(program="gold", **given), like=like)
+    assert make_config({"program": "memory"}).program == PROGRAMS.get("memory").name == "direct"
+
+
+def test_main_rag_reads_the_passages_whose_answers_hold_best_first() -> None:
+    stated = {"Orla Venn": "Harwick", "Tam Quill": "Eastmere", "Salt Road": "Orla Venn"}
+    holds = {"Orla Venn": 0.9, "Tam Quill": 0.2, "Salt Road": 0.6}
+
+    def answered(asked: Any) -> dict[str, str]:
+        return {"answer": stated.get(asked.inputs["context"].split(" |")[0].split("] ")[-1], "")}
+
+    def judged(asked: Any) -> dict[str, Any]:
+        sure = holds[asked.inputs["passage"].split(" |")[0]]
+        return {"holds": sure > 0.5, "confidence": max(sure, 1 - sure)}
+
+    last: Any = {"AnswerFromContext": {"answer": "Harwick"}}
+    script = rules(AnswerIfStated=answered, HoldsAnswer=judged, **last)
+    for n, titles in ((0.0, ["Orla Venn", "Salt Road"]), (3.0, [*holds])):
+        prediction, lm, _ = ask(MAINRAG(shelf(), n=n), script, TOWN)
+        assert len(lm.asked) == 5 + 3 + 1  # two passages give no answer, and are not judged
+        read = shown(lm, "AnswerFromContext")["context"]
+        assert all(title in read for title in titles)
+        assert ("Tam Quill |" in read) == (n > 0)
+        assert read.index("Orla Venn |") < read.index("Salt Road |")
+    nothing = rules(AnswerIfStated={"answer": ""}, **last)
+    prediction, lm, _ = ask(MAINRAG(shelf()), nothing, TOWN)
+    assert len(prediction.shown) == 5  # where none gives an answer, all are read
 
 
 def follow_up(question: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from ragbench.experiments.compare.paired import (
 )
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import compiled_from
-from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, shows_method
+from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, is_upper_bound, shows_method
 from ragbench.metrics import Comparison, Interval, Method, correct, get_metric
 
 #: What a question takes, by the metric that measures it; the first that says something is the cost.
@@ -182,10 +182,11 @@ def make_family(
     return replace(family, standings=tuple(standings))
 
 
-def comparable(arms: Sequence[Arm]) -> tuple[list[int], dict[int, str]]:
+def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int], dict[int, str]]:
     """The places of the arms that make a family, by their folders, and why each other one does not.
 
-    One has too few of the questions of the largest, or cannot show its method where others do.
+    One has too few of the questions of the largest, cannot show its method where others do (unless
+    `unshown` asks for such arms), or is an upper bound.
     """
     runs = [arm[0] for arm in arms]
     folders = [str(run.folder) for run in runs]
@@ -193,7 +194,7 @@ def comparable(arms: Sequence[Arm]) -> tuple[list[int], dict[int, str]]:
     questions = runs[largest].records
     telling = set()
     for at, run in enumerate(runs):
-        if shows_method(run.summary):
+        if shows_method(run.summary) and not is_upper_bound(run.summary):
             telling.add(at)
     places = []
     left_out = {}
@@ -201,7 +202,9 @@ def comparable(arms: Sequence[Arm]) -> tuple[list[int], dict[int, str]]:
         run = runs[at]
         n = sum(qid in questions for qid in run.records)
         other_data = run.card.data.digest != runs[largest].card.data.digest
-        if len(telling) >= 2 and at not in telling:
+        if is_upper_bound(run.summary):
+            left_out[at] = "is an upper bound: it was told the gold passages"
+        elif len(telling) >= 2 and at not in telling and not unshown:
             left_out[at] = "reads all passages or has a bare index"
         elif other_data or n >= _LEAST_SHARE * len(questions):
             places.append(at)

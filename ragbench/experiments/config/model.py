@@ -92,12 +92,14 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     @model_validator(mode="before")
     @classmethod
     def _shorthands(cls, values: Any) -> Any:
-        """`k` is a knob, and a policy is run by the router."""
+        """`k` is a knob, a policy is run by the router, and a program has one name."""
         if not isinstance(values, Mapping):
             return values
         fields = with_k(values)
         if fields.get("policy"):
             fields.setdefault("program", ROUTER)
+        if fields.get("program") == "memory":
+            fields["program"] = "direct"
         return fields
 
     @model_validator(mode="after")

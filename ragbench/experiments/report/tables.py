@@ -15,6 +15,7 @@ from ragbench.experiments.runs.summary import (
     EVIDENCE,
     FOUND,
     failure_of,
+    is_upper_bound,
     members,
     shows_method,
     stop_lines,
@@ -75,6 +76,9 @@ LEGEND_OF_MARK = (
     "summary, edge or community, so that the row does not show how the program searches; "
     "--setting pooled asks over all passages"
 )
+LEGEND_OF_GOLD = (
+    "\u2021: it was told the gold passages: an upper bound of reading, which nobody can build"
+)
 LEGEND_OF_EVIDENCE = (
     "; evidence: share of questions whose gold passages the model was all shown; found: whose gold "
     "passages were all found"
@@ -123,16 +127,21 @@ def title_of(evaluation: Evaluation) -> str:
 def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
     """One row per run, called by `labels` or by its program and what tells it from the others."""
     rows = []
-    notes = []
+    legends: dict[str, None] = {}
     for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True):
         row = {"program": label, **row_of_run(run), **_memory(run, evaluations)}
-        if not shows_method(run.summary):
-            notes = [LEGEND_OF_MARK]
+        if is_upper_bound(run.summary):
+            row["mark"] = "\u2021"
+            legends[LEGEND_OF_GOLD] = None
+        elif not shows_method(run.summary):
             row["mark"] = "\u2020"
+            legends[LEGEND_OF_MARK] = None
         rows.append(row)
+    notes = list(legends)
     columns = [Column("program"), *_known(rows)]
     if notes:
-        columns.append(Column("mark", "\u2020"))
+        marks = {row["mark"] for row in rows if "mark" in row}
+        columns.append(Column("mark", "".join(sorted(marks))))
     evidence = any(column.name == EVIDENCE for column in columns)
     notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
     return Table("runs", columns, rows, notes=notes)

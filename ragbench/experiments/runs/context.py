@@ -106,11 +106,13 @@ class RunContext:
         """The LM, its adapter and quiet defaults, for the calls made inside the block."""
         # Optimizers hand a program the text alone; the log says which question it is of.
         qids: dict[str, str] = {}
+        gold: dict[str, list[str]] = {}
         for split in self.dataset.splits.values():
             for example in split:
                 qids[example.question] = str(example.qid)
+                gold[str(example.qid)] = example.get("gold_pids") or []
         context = replace(current(), role_lms=self.role_lms)
-        context = context.plus(QuestionIds(qids), QuestionTime(self.config.question_timeout))
+        context = context.plus(QuestionIds(qids, gold), QuestionTime(self.config.question_timeout))
         with use(
             context,
             lm=self.lm,
@@ -148,6 +150,12 @@ def build(
         raise DataError(
             f"{dataset.name} has no passages, which {config.program} would search; give "
             "--corpus-file PATH (in Python corpus=), or take --program direct"
+        )
+    has_gold = not examples or any(example.get("gold_pids") for example in examples)
+    if program.needs_gold and not has_gold:
+        raise DataError(
+            f"{config.program} reads the gold passages of each question, and no question of "
+            f"{dataset.name} has any; give data that names them, or take another program"
         )
     if like is None:  # or its cache is in use
         configure_cache()

@@ -108,6 +108,15 @@ def spending(record: Record) -> Spending:
 SHOWS_NOTHING = ("reads_all", "bare_index")
 
 
+#: Event of a question whose program was told the gold passages.
+READS_GOLD = "reads_gold"
+
+
+def is_upper_bound(summary: Summary) -> bool:
+    """Whether the program was told the gold passages, as none that can be built is."""
+    return summary.counts.get(READS_GOLD, 0) > 0
+
+
 def shows_method(summary: Summary) -> bool:
     """Whether most questions show how the program chooses what it reads."""
     return all(2 * summary.counts.get(event, 0) <= summary.n for event in SHOWS_NOTHING)

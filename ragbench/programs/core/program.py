@@ -60,12 +60,14 @@ class ProgramKnobs(Knobs):
 
 @dataclass(frozen=True)
 class QuestionIds:
-    """Part of the context of a run: the id of each question by its text.
+    """Part of the context of a run: the id of each question by its text, its gold pids by its id.
 
-    An optimizer hands a program the text alone; the log says which question it is of.
+    An optimizer hands a program the text alone; the log says which question it is of. The gold
+    pids are for a program that `needs_gold`.
     """
 
     by_text: Mapping[str, str]
+    gold: Mapping[str, Sequence[str]]
 
 
 def predict(
@@ -124,6 +126,8 @@ class RAGProgram(dspy.Module, Generic[K]):
     autonomy: ClassVar[Autonomy] = Autonomy("no", "no", "no")
     #: Whether what it reads is chosen by searches for `k` passages.
     chooses: ClassVar[bool] = True
+    #: Whether it is told the gold passages: an upper bound, which nobody can build.
+    needs_gold: ClassVar[bool] = False
     #: The class of `knobs`; `RAGProgram[MyKnobs]` sets it.
     Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
     knobs: K

@@ -12,10 +12,8 @@ dropped without a judge: there is nothing to judge.
 too, and the draft is audited again after each.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
 from typing import NamedTuple
 
 import dspy
@@ -23,27 +21,22 @@ from pydantic import Field
 
 from ragbench import signatures
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
+from ragbench.programs.core import PROGRAMS, Trace, is_answer, predict
 from ragbench.programs.core.program import NO_ANSWER
-from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, numbered
+from ragbench.programs.workflow.judged import JudgedKnobs, JudgedPassages
 from ragbench.retrievers import Passage, Retriever
 from ragbench.words import question_key
 
 #: Follow-up questions at the most.
 _MAX_FOLLOW_UPS = 3
-#: A stated certainty of 0 or 1 counts as this much less.
-_LEAST = 0.001
 
 
-class RAGentAKnobs(ProgramKnobs):
+class RAGentAKnobs(JudgedKnobs):
     """Knobs of `rag_enta`."""
 
-    k: int = Field(20, ge=1, le=100, description="passages per search")
     max_calls: int = Field(60, ge=1, le=10_000, description="LM calls per question at the most")
     n: float = Field(0.5, ge=-3, le=3, description="deviations below the mean that are kept")
-    confidence_source: Weighing = Field("verbal", description="source of probabilities")
     known_again: bool = Field(
         False, description="a follow-up reads known passages too, and is audited"
     )
@@ -79,7 +72,7 @@ class Draft:
 
 
 @PROGRAMS.register("rag_enta")
-class RAGentA(RAGProgram[RAGentAKnobs]):
+class RAGentA(JudgedPassages[RAGentAKnobs]):
     """Judge passages by the answers from each, answer with claims, audit them, fill the gaps."""
 
     name = "rag_enta"
@@ -95,8 +88,6 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.answer_each = predict(signatures.AnswerIfStated)
-        self.judge = grader(signatures.HoldsAnswer, self.knobs.confidence_source)
         self.cite = predict(signatures.CitedAnswer)
         self.cite_part = predict(signatures.CitedPart)
         self.audit = predict(signatures.AuditClaims)
@@ -109,8 +100,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         reason: core.StopReason = "answered"
         try:
             passages = trace.search(trace.question, k=self.knobs.k)
-            scores = trace.fan_out(lambda p: self._score(trace, p), passages, calls_each=2)
-            passages_kept = self._kept(trace, passages, scores)
+            passages_kept = self.kept(trace, passages)
             draft.answer, draft.claims = self._cited(
                 trace, self.cite, trace.question, passages_kept
             )
@@ -121,49 +111,6 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
                 draft.answer = self._integrated(trace, draft, trace.passages, last=True)
         seen = {p.pid: p for p in (*passages_kept, *trace.passages)}
         return trace.prediction(draft.answer, reason, passages=list(seen.values()))
-
-    def _score(self, trace: Trace, passage: Passage) -> float | None:
-        """Agents 1 and 2 on one passage: the log-odds that the answer from it alone holds.
-
-        None where the passage gives no answer.
-        """
-        context = self.shown([passage])
-        reply = trace.ask(self.answer_each, otherwise={"answer": ""}, context=context)
-        answer = str(reply.answer or "").strip()
-        if not is_answer(answer):
-            trace.step("judge", observation=answer, pids=(passage.pid,))
-            return None
-        text = render_one(passage, max_tokens=self.knobs.context_tokens)
-        judged = {"passage": text, "answer": answer}
-        labels = (True, False)
-        source = self.knobs.confidence_source
-        probabilities = ask_probabilities(
-            trace, self.judge, "holds", labels, source=source, **judged
-        )
-        likely = min(max(0.5 if probabilities is None else probabilities[True], _LEAST), 1 - _LEAST)
-        score = math.log(likely) - math.log(1 - likely)
-        notes = {"score": round(score, 4)}
-        trace.step("judge", observation=answer, pids=(passage.pid,), notes=notes)
-        return score
-
-    def _kept(
-        self, trace: Trace, passages: Sequence[Passage], scores: Sequence[float | None]
-    ) -> list[Passage]:
-        """The passages that pass, best first; all where none does."""
-        judged = []
-        for passage, score in zip(passages, scores, strict=False):
-            if score is not None:
-                judged.append((passage, score))
-        if not judged:
-            trace.step("filter", of=passages)
-            return list(passages)
-        known_scores = [score for _, score in judged]
-        least = fmean(known_scores) - self.knobs.n * pstdev(known_scores)
-        best = sorted(judged, key=lambda pair: -pair[1])  # stable
-        # A difference in the last digit is none: equal scores all pass.
-        chosen = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
-        trace.step("filter", of=chosen, notes={"threshold": round(least, 4)})
-        return chosen
 
     def _cited(
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]

@@ -1,0 +1,59 @@
+"""The upper bound: the reader of `vanilla` over the passages that the data marks as gold.
+
+What reading alone is worth where a search is perfect. It is told what no system knows, so it is
+marked in tables (`reads_gold`), and neither `recommend` nor `choose` advises it. Data without gold
+passages is refused; a single question without any is read from nothing (`no_gold`).
+"""
+
+from typing import ClassVar
+
+import dspy
+from pydantic import Field
+
+from ragbench.context import current
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
+from ragbench.programs.core.program import QuestionIds, Reader, reading
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import AnswerFromContext
+
+
+class GoldKnobs(ProgramKnobs):
+    """Knobs of `gold`."""
+
+    reader: Reader = Field("predict", description="reason before the answer?")
+
+
+@PROGRAMS.register("gold")
+class GoldRAG(RAGProgram[GoldKnobs]):
+    """Answer from the passages."""
+
+    name, family, calls = "gold", "baseline", "1"
+    chooses = False
+    needs_gold = True
+    unread: ClassVar = {"k": "all gold passages are read, however many there are"}
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        passages = self._gold(trace)
+        if passages:
+            trace.count("reads_gold")
+            trace.search_by(lambda: passages, trace.question, k=len(passages))
+        else:
+            trace.count("no_gold")
+        return trace.prediction(self.answer_from(trace, self.answer, passages), "answered")
+
+    def _gold(self, trace: Trace) -> list[Passage]:
+        """The gold passages of the question, in the order of the data; empty where none is told."""
+        context = current()
+        known = context.get(QuestionIds)
+        if known is None:
+            return []
+        corpus = trace.retriever.corpus
+        passages = []
+        for pid in known.gold.get(context.qid or "", ()):
+            if pid in corpus.positions:
+                passages.append(corpus[corpus.positions[pid]])
+        return passages

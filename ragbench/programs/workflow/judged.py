@@ -1,0 +1,85 @@
+"""Passages that two agents keep: one answers from each alone, the other judges that answer.
+
+What MAIN-RAG (Chang et al. 2024, arXiv:2501.00332) and RAGentA have in common. The judge's score is
+log p(yes) - log p(no); passages under the mean of their scores less `n` standard deviations are
+dropped. A passage whose answer is empty is dropped without a judge: there is nothing to judge.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+from pydantic import Field
+from typing_extensions import TypeVar
+
+from ragbench import signatures
+from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
+from ragbench.programs.core.prompts import render_one
+from ragbench.retrievers import Passage, Retriever
+
+#: A stated certainty of 0 or 1 counts as this much less.
+_LEAST = 0.001
+
+
+class JudgedKnobs(ProgramKnobs):
+    """Knobs of programs whose passages are judged."""
+
+    k: int = Field(20, ge=1, le=100, description="passages per search")
+    n: float = Field(0.0, ge=-3, le=3, description="deviations below the mean that are kept")
+    confidence_source: Weighing = Field("verbal", description="source of probabilities")
+
+
+J = TypeVar("J", bound=JudgedKnobs, default=JudgedKnobs, covariant=True)
+
+
+class JudgedPassages(RAGProgram[J]):
+    """Answer from each passage alone, judge the answers, and keep the best passages."""
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.answer_each = predict(signatures.AnswerIfStated)
+        self.judge = grader(signatures.HoldsAnswer, self.knobs.confidence_source)
+
+    def kept(self, trace: Trace, passages: Sequence[Passage]) -> list[Passage]:
+        """Those of `passages` that pass, best first; all where none does."""
+        scores = trace.fan_out(lambda p: self._score(trace, p), passages, calls_each=2)
+        judged = []
+        for passage, score in zip(passages, scores, strict=False):
+            if score is not None:
+                judged.append((passage, score))
+        if not judged:
+            trace.step("filter", of=passages)
+            return list(passages)
+        known_scores = [score for _, score in judged]
+        least = fmean(known_scores) - self.knobs.n * pstdev(known_scores)
+        best = sorted(judged, key=lambda pair: -pair[1])  # stable
+        # A difference in the last digit is none: equal scores all pass.
+        chosen = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
+        trace.step("filter", of=chosen, notes={"threshold": round(least, 4)})
+        return chosen
+
+    def _score(self, trace: Trace, passage: Passage) -> float | None:
+        """Both agents on one passage: the log-odds that the answer from it alone holds.
+
+        None where the passage gives no answer.
+        """
+        context = self.shown([passage])
+        reply = trace.ask(self.answer_each, otherwise={"answer": ""}, context=context)
+        answer = str(reply.answer or "").strip()
+        if not is_answer(answer):
+            trace.step("judge", observation=answer, of=[passage])
+            return None
+        probabilities = ask_probabilities(
+            trace,
+            self.judge,
+            "holds",
+            (True, False),
+            source=self.knobs.confidence_source,
+            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
+            answer=answer,
+        )
+        likely = min(max(0.5 if probabilities is None else probabilities[True], _LEAST), 1 - _LEAST)
+        score = math.log(likely) - math.log(1 - likely)
+        trace.step("judge", observation=answer, of=[passage], notes={"score": round(score, 4)})
+        return score

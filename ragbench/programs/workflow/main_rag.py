@@ -1,0 +1,30 @@
+"""MAIN-RAG: answers from single passages, a judge that keeps and orders passages, one last answer.
+
+Chang et al. 2024 (arXiv:2501.00332), which trains nothing. Agent 1 answers from each of 20 passages
+alone; agent 2 judges each answer with its passage; those that score their mean or more are kept,
+best first; agent 3 answers from them. `n` moves the bar by standard deviations, as in the paper's
+study of it. RAGentA goes on from here.
+"""
+
+import dspy
+
+from ragbench.programs.core import PROGRAMS, Trace, predict
+from ragbench.programs.workflow.judged import JudgedKnobs, JudgedPassages
+from ragbench.retrievers import Retriever
+from ragbench.signatures import AnswerFromContext
+
+
+@PROGRAMS.register("main_rag")
+class MAINRAG(JudgedPassages[JudgedKnobs]):
+    """Judge passages by the answers from each, then answer from the best."""
+
+    name, family, paper = "main_rag", "workflow", "arXiv:2501.00332"
+    calls = "2 k + 1, one fewer for a passage without an answer"
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.answer = predict(AnswerFromContext)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        passages = self.kept(trace, trace.search(trace.question, k=self.knobs.k))
+        return trace.prediction(self.answer_from(trace, self.answer, passages), "answered")
