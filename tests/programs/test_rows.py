@@ -54,14 +54,14 @@ def test_main_rag_reads_the_passages_whose_answers_hold_best_first() -> None:
     last: Any = {"AnswerFromContext": {"answer": "Harwick"}}
     script = rules(AnswerIfStated=answered, HoldsAnswer=judged, **last)
     for n, titles in ((0.0, ["Orla Venn", "Salt Road"]), (3.0, [*holds])):
-        prediction, lm, _ = ask(MAINRAG(shelf(), n=n), script, TOWN)
+        prediction, lm, _ = ask(MAINRAG(shelf(), n=n), script, COUNTY)
         assert len(lm.asked) == 5 + 3 + 1  # two passages give no answer, and are not judged
         read = shown(lm, "AnswerFromContext")["context"]
         assert all(title in read for title in titles)
         assert ("Tam Quill |" in read) == (n > 0)
         assert read.index("Orla Venn |") < read.index("Salt Road |")
     nothing = rules(AnswerIfStated={"answer": ""}, **last)
-    prediction, lm, _ = ask(MAINRAG(shelf()), nothing, TOWN)
+    prediction, lm, _ = ask(MAINRAG(shelf()), nothing, COUNTY)
     assert len(prediction.shown) == 5  # where none gives an answer, all are read
 
 
