@@ -284,6 +284,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         help="Metric by which an answer is wrong: less than 1.")  # fmt: skip
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
         help="LM that decides the causes that rules cannot.")  # fmt: skip
+@option("--modes", is_flag=True, group="Judge",
+        help="Have --judge name A-RAG's modes of failure, from the steps taken.")  # fmt: skip
 @option("--replay", "replay_lm", metavar="LM", group="Replay",
         help="Ask wrong questions again with LM, with what may have been missing; at most four "
              "calls each.")  # fmt: skip
@@ -296,7 +298,8 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Print the causes of each RUN's wrong answers, and examples to read.
 
     Every wrong answer has one cause, found by rules from its record alone; with --judge, a model
-    decides those that rules cannot, and they are marked. A judge's verdicts count where the run was
+    decides those that rules cannot, and they are marked; with --modes it names what first went
+    wrong, as A-RAG's analysis does. A judge's verdicts count where the run was
     scored with one. With --replay, the cause is what mends the answer; name the data of the run,
     for the gold passages that were not found.
     """
@@ -310,13 +313,15 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
         _replay(runs, data, options, progress)
         return
     asking = shared.make_asking(options, options["judge_lm"], partial(progress.count, "explaining"))
-    if options["batch"] and asking is None:
-        raise ConfigError("--batch needs a model to ask; give --judge LM")
-    allow = options["allow_self_judge"]
+    for name in ("batch", "modes"):
+        if options[name] and asking is None:
+            raise ConfigError(f"--{name} needs a model to ask; give --judge LM")
+    how = {name: options[name] for name in ("metric", "modes")}
+    how["allow_self"] = options["allow_self_judge"]
     with spending(shared.take_limits(options)) as spent, progress:
         scored = []
         for run in runs:
-            scored.append(errors_of(run, asking=asking, allow_self=allow, metric=options["metric"]))
+            scored.append(errors_of(run, asking=asking, **how))
     show(errors_report(scored, show=options["show"], cause=options["cause"]))
     _end_where_stopped(spent.stopped_by)
 

@@ -258,6 +258,30 @@ Mistake = Literal[
 ]
 
 
+# The six of A-RAG's analysis of failures (Du et al. 2026).
+FailureMode = Literal[
+    "entity_confusion", "wrong_strategy", "misunderstanding", "budget", "not_in_corpus", "gave_up"
+]
+
+
+class NameFailure(dspy.Signature):
+    """Say what first went wrong on the way to a wrong answer."""
+
+    question: str = dspy.InputField()
+    gold_answers: list[str] = dspy.InputField()
+    gold_passages: list[str] = dspy.InputField(desc="what proves them, and whether it was found")
+    steps: list[str] = dspy.InputField(desc="what was searched, read and thought, in order")
+    answer: str = dspy.InputField()
+    ended_by: str = dspy.InputField()
+    mode: FailureMode = dspy.OutputField(
+        desc="entity_confusion: one person, place or thing was taken for another; wrong_strategy: "
+        "the wrong facts were looked for, or too few; misunderstanding: another question was "
+        "answered; budget: the way was right, and no step was left; not_in_corpus: the passages "
+        "that were searched do not hold what is needed; gave_up: no answer was given though a "
+        "step was left"
+    )
+
+
 # The names are those of kinds of errors; `score.judging` says what each is filed under.
 class ExplainMistake(dspy.Signature):
     """Say how the answer to the question differs from the gold answers.

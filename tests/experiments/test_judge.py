@@ -346,6 +346,36 @@ def test_a_model_decides_what_rules_cannot(folder: Folder, command: Any) -> None
     assert (code, "--judge" in err) == (2, True)
 
 
+def test_a_model_names_the_mode_of_a_failure_once_and_rules_keep_what_they_know(
+    folder: Folder, command: Any
+) -> None:
+    search = {"action": "search", "input": "Red Sky", "observation": "x " * 9000}
+    run = folder(
+        answered("q1", "Norway"),
+        answered("q2", "Sweden", steps=[search] * 30, pids=("p1",), stop_reason="max_steps"),
+        answered("q3", "Chad", steps=[{"action": "think", "thought": "It is in Africa."}]),
+        answered("q4", "", stop_reason="budget"),
+        replace(failure(), qid="q5"),
+    )
+
+    def name_mode(hit: Hit) -> str:
+        mode = "entity_confusion" if "Africa" in str(hit.body) else "wrong_strategy"
+        return f"[[ ## mode ## ]]\n{mode}\n\n[[ ## completed ## ]]"
+
+    with FakeServer(name_mode) as server:
+        asking = [run, "--judge", "openai/judge", "--api-base", server.url, "--no-cache"]
+        code, out, err = command("errors", *asking, "--modes")
+        again = command("errors", *asking, "--modes")
+        prompts = sorted(str(hit.body["messages"]) for hit in server.hits)
+    assert code == 0, err
+    for line in ("control/wrong_strategy", "reading/entity_confusion", "control/budget"):
+        assert f"| {line} " in out
+    assert (again[1], len(prompts)) == (out, 2)  # what was said is in the journal
+    assert any("max_steps" in prompt and "not found" in prompt for prompt in prompts)
+    assert max(map(len, prompts)) < 40_000
+    assert command("errors", run, "--modes")[0] == 2
+
+
 def test_wrong_is_what_the_metric_or_the_judge_says(folder: Folder) -> None:
     rows = [answered("q1", "The kingdom of Norway"), answered("q2", "Sweden")]
     assert set(causes(folder(*rows), metric="contain")) == {"q2"}

@@ -13,7 +13,7 @@ from ragbench.experiments.report.tables import unread_lines
 from ragbench.experiments.runs.summary import Evaluation, stop_lines
 from ragbench.experiments.score.annotation import annotate, spending
 from ragbench.experiments.score.asking import Asking
-from ragbench.experiments.score.judging import Causes, check_judge
+from ragbench.experiments.score.judging import Causes, FailureModes, check_judge
 from ragbench.experiments.score.scoring import Scored, describe
 from ragbench.experiments.store import RunFolder, locked
 from ragbench.metrics import UNDECIDED, Cause, cause_of, get_metric
@@ -106,12 +106,18 @@ class Errors:
 
 
 def errors_of(
-    folder: Path, *, asking: Asking | None = None, allow_self: bool = False, metric: str = "em"
+    folder: Path,
+    *,
+    asking: Asking | None = None,
+    allow_self: bool = False,
+    metric: str = "em",
+    modes: bool = False,
 ) -> Errors:
     """The wrong answers of the run in `folder`: those with less than 1 by `metric`.
 
     Verdicts of a judge count where the run was scored by one. With `asking`, a model gives the
-    causes that rules cannot decide; it must not be the model that answered, unless `allow_self`.
+    causes that rules cannot decide, or with `modes` A-RAG's modes of failure; it must not be the
+    model that answered, unless `allow_self`.
     """
     opened = RunFolder(folder)
     run = Evaluation.of(opened)
@@ -125,7 +131,7 @@ def errors_of(
             continue
         if (score(record) or 0.0) < 1:
             rules[record.qid] = cause or rejected
-    kind = Causes(rules)
+    kind = FailureModes(rules) if modes else Causes(rules)
     annotated = None
     if asking is not None:
         check_judge(records, asking.lm, allow_self=allow_self)

@@ -16,7 +16,8 @@ from ragbench.ledger import calling
 from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics import UNDECIDED, Cause, best, exact_match, union
 from ragbench.record import Record
-from ragbench.signatures import ExplainMistake, JudgeAnswer
+from ragbench.signatures import ExplainMistake, JudgeAnswer, NameFailure
+from ragbench.tokens import first_tokens
 
 Rule = Literal["ragbench", "arag"]
 
@@ -30,8 +31,19 @@ The generated answer is right if it holds the key information of the gold answer
 in its facts, and says nothing against it. Reply with one word and nothing else: correct or \
 incorrect."""
 
-#: Tokens of passages shown with a question whose mistake is explained.
+#: Tokens of passages, or of steps, shown with a question whose mistake is explained.
 CONTEXT_TOKENS = 6000
+#: Tokens of one step.
+_STEP_TOKENS = 300
+#: A-RAG's mode of a failure -> the level of causes that it is of.
+_LEVEL_OF_MODE = {
+    "entity_confusion": "reading",
+    "wrong_strategy": "control",
+    "misunderstanding": "reading",
+    "budget": "control",
+    "not_in_corpus": "retrieval",
+    "gave_up": "control",
+}
 
 
 class Judging(Annotation):
@@ -157,10 +169,13 @@ class Causes(Annotation):
             return rule
         if reply.value is None:
             return Cause(rule.level, "undecided", reply.why, rule.hop, by="model")
+        return self.of_value(record, reply.value)
+
+    def of_value(self, record: Record, value: str) -> Cause:
+        """The cause that a choice of the model stands for."""
         gold = set(record.gold_pids)
         all_there = bool(gold) and gold <= set(union(record))
-        among = rule.kind == "among_words"
-        if among:
+        if self.rules[record.qid].kind == "among_words":
             same = ("reading", "wrong_form")
         else:
             same = ("data", "metrics_disagree")
@@ -175,6 +190,57 @@ class Causes(Annotation):
             "wrong_kind": ("reading", "other_type"),
             "no_answer": ("control", "gave_up"),
             "passages_lack_it": lacking,
-        }[reply.value]
-        words = str(reply.value).replace("_", " ")
+        }[value]
+        words = value.replace("_", " ")
         return Cause(level, kind, f"the model says: {words}", by="model")
+
+
+class FailureModes(Causes):
+    """A-RAG's six modes of failure (Du et al. 2026), which a model names from the steps taken.
+
+    A question that an error or a limit ended, and one without an answer though everything was
+    shown, keep the cause of the rules, and are not asked about.
+    """
+
+    name = "failure_mode"
+    signature = NameFailure
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """One, where the answer is wrong and no rule says why."""
+        rule = self.rules.get(record.qid)
+        if rule is None or rule.name in ("control/budget", "control/gave_up"):
+            return ()
+        steps, cut = _steps_shown(record)
+        found = set(union(record))
+        titles = {passage.pid: passage.title or passage.pid for passage in record.passages}
+        gold = []
+        for pid in record.gold_pids:
+            gold.append(f"{titles.get(pid, pid)}: {'found' if pid in found else 'not found'}")
+        inputs = {
+            "question": record.question,
+            "gold_answers": record.answers,
+            "gold_passages": gold,
+            "steps": steps,
+            "answer": record.answer_text,
+            "ended_by": record.stop_reason or "",
+        }
+        return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
+
+    def of_value(self, record: Record, value: str) -> Cause:
+        """The cause of a mode."""
+        words = value.replace("_", " ")
+        return Cause(_LEVEL_OF_MODE[value], value, f"the model says: {words}", by="model")
+
+
+def _steps_shown(record: Record) -> tuple[list[str], bool]:
+    """The steps of `record` as text, as far as they fit, and whether some did not."""
+    lines = []
+    room = CONTEXT_TOKENS
+    for step in record.steps:
+        parts = [f"{step.action}: {step.input}", step.thought, step.observation]
+        line = first_tokens(" | ".join(filter(None, parts)), min(room, _STEP_TOKENS))
+        room -= _STEP_TOKENS
+        lines.append(line)
+        if room <= 0:
+            break
+    return lines, len(lines) < len(record.steps)
