@@ -38,6 +38,14 @@ _LOOSE_HEADER = re.compile(
 )
 
 
+#: Providers that show a model the schema that its reply is held to.
+_SCHEMA_SHOWN = ("openai/", "azure/", "anthropic/", "gemini/", "vertex_ai/")
+#: What DSPy says of a field's schema in the system's message.
+_SCHEMA_NOTE = re.compile(
+    r" *# note: the value you produce must adhere to the JSON schema: .*(?=\")"
+)
+
+
 class PartialReplyError(AdapterParseError):
     """A reply of which not every field could be read; `read` holds those that could."""
 
@@ -141,7 +149,19 @@ def _by_name(schema: Any) -> Any:
 
 
 class LenientJSON(LenientParsing, dspy.JSONAdapter):
-    """JSON, constrained by the strict schema where the server can, read leniently."""
+    """JSON, constrained by the strict schema where the server can, read leniently.
+
+    A schema stands once in what the model reads: not in the message too where its provider shows it
+    the one that the reply is held to. A server of one's own may only constrain the reply by it.
+    """
+
+    def format_system_message(self, signature: type[dspy.Signature]) -> str:
+        message = super().format_system_message(signature)
+        lm = dspy.settings.lm
+        enforced = getattr(lm, "supports_response_schema", False)
+        if enforced and str(lm.model).startswith(_SCHEMA_SHOWN):
+            return _SCHEMA_NOTE.sub("", message)
+        return message
 
     def _prepare_response_format(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]

@@ -5,8 +5,6 @@ marked in tables (`reads_gold`), and neither `recommend` nor `choose` advises it
 passages is refused; a single question without any is read from nothing (`no_gold`).
 """
 
-from typing import ClassVar
-
 import dspy
 from pydantic import Field
 
@@ -30,7 +28,6 @@ class GoldRAG(RAGProgram[GoldKnobs]):
     name, family, calls = "gold", "baseline", "1"
     chooses = False
     needs_gold = True
-    unread: ClassVar = {"k": "all gold passages are read, however many there are"}
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)

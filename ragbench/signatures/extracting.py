@@ -31,7 +31,8 @@ class ReadAndJudge(dspy.Signature):
         desc="0 to 1: whether the facts alone give the answer; under 0.5 while one is missing"
     )
     missing: list[str] = dspy.OutputField(
-        desc="searches that can be made now for the facts still missing; empty if none"
+        desc="searches that can be made now for the facts still missing; "
+        f"{types.NAMED}; empty if none"
     )
 
 
@@ -96,7 +97,8 @@ class ExtractEntities(dspy.Signature):
     text: str = dspy.InputField()
     entities: list[str] = dspy.OutputField(
         desc="names of people, groups, places, works, events, products, and dates or years; no "
-        "other numbers; empty if none"
+        "other numbers; a name with the mark that tells it from a namesake, such as NAME (film); "
+        "empty if none"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import SPAN, Triple
+from ragbench.signatures.types import NAMED, SPAN, Triple
 
 Relevance = Literal["relevant", "irrelevant"]
 Support = Literal["full", "partial", "none"]
@@ -133,7 +133,8 @@ class AuditClaims(dspy.Signature):
         desc="parts of the question that no claim answers; empty if none"
     )
     follow_ups: list[str] = dspy.OutputField(
-        desc="for each unanswered part, one question that makes sense by itself; empty if none"
+        desc="for each unanswered part, one question that makes sense by itself; "
+        f"{NAMED}; empty if none"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import SPAN, LookUpNode, PlanAction, PlanNode, SubTask
+from ragbench.signatures.types import NAMED, SPAN, LookUpNode, PlanAction, PlanNode, SubTask
 
 
 class SplitQuestion(dspy.Signature):
@@ -19,7 +19,7 @@ class SplitQuestion(dspy.Signature):
     max_parts: int = dspy.InputField(desc="sub-questions at the most")
     sub_questions: list[str] = dspy.OutputField(
         desc="of one fact each if max_parts allows; a later one may use {1}, {2} for the answers "
-        "of earlier ones; empty if there are none"
+        f"of earlier ones; {NAMED}; empty if there are none"
     )
 
 
@@ -45,7 +45,7 @@ class NextSubTask(dspy.Signature):
     history: list[str] = dspy.InputField(desc="searches already made")
     done: bool = dspy.OutputField(desc="whether every fact that the answer needs was found")
     queries: list[str] = dspy.OutputField(
-        desc="searches that can be made now, one for each fact; empty if done"
+        desc=f"searches that can be made now, one for each fact; {NAMED}; empty if done"
     )
 
 
@@ -107,7 +107,7 @@ class PlannerAction(dspy.Signature):
     node_id: str = dspy.OutputField(desc="of the node to act on")
     sub_questions: list[str] = dspy.OutputField(
         desc="for ROLLOUT: questions in order, of one fact each if max_parts allows; {1} stands "
-        "for the answer of the first, as in: Who directed TITLE?, Where was {1} born?"
+        f"for the answer of the first, as in: Who directed TITLE?, Where was {{1}} born?; {NAMED}"
     )
 
 
@@ -126,7 +126,7 @@ class RecursiveDecompose(dspy.Signature):
     sub_questions: list[str] = dspy.OutputField(
         desc="for decompose: questions that together give the answer, of one fact each if "
         "max_parts allows; each is searched and read alone; a later one may use {1}, {2} for the "
-        "answers of earlier ones; else empty"
+        f"answers of earlier ones; {NAMED}; else empty"
     )
     combine: str = dspy.OutputField(
         desc="for decompose: how the answers combine, with the facts of the passages needed for "
@@ -212,4 +212,4 @@ class DefineStep(dspy.Signature):
     kind: Literal["lookup", "aggregate"] = dspy.OutputField(
         desc="lookup: a fact must be found; aggregate: it follows from the answers of earlier steps"
     )
-    task: str = dspy.OutputField(desc="one question")
+    task: str = dspy.OutputField(desc=f"one question; {NAMED}")

@@ -5,6 +5,8 @@ from typing import Literal
 
 import dspy
 
+from ragbench.signatures.types import NAMED
+
 QueryMode = Literal["diverse", "paraphrase"]
 QueryAction = Literal["rewrite", "decompose", "disambiguate"]
 
@@ -39,7 +41,7 @@ class RefineQuery(dspy.Signature):
     context: list[str] = dspy.InputField(desc="passages found so far; may be empty")
     question: str = dspy.InputField()
     kind: str = dspy.InputField(desc="what the query asks for")
-    query: str = dspy.OutputField(desc="one query, which makes sense by itself")
+    query: str = dspy.OutputField(desc=f"one query, which makes sense by itself; {NAMED}")
 
 
 # CRAG's second search (Yan et al. 2024, arXiv:2401.15884): keywords, for a search engine.
@@ -50,7 +52,7 @@ class RewriteQuery(dspy.Signature):
     question: str = dspy.InputField()
     query: str = dspy.OutputField(
         desc="no sentence: the names that matter, those that the passages reveal too, and what is "
-        "asked about them"
+        f"asked about them; {NAMED}"
     )
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import BRIEF, GUESS, SPAN
+from ragbench.signatures.types import BRIEF, GUESS, NAMED, SPAN
 
 
 # One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509). A choice
@@ -152,7 +152,7 @@ class FollowUpStep(dspy.Signature):
         "asking finds nothing more"
     )
     follow_up: str = dspy.OutputField(
-        desc="of one fact, and such that it can be read alone; empty if answer"
+        desc=f"of one fact, and such that it can be read alone; {NAMED}; empty if answer"
     )
     answer: str = dspy.OutputField(desc=f"empty if follow_up, else {SPAN}")
 
@@ -170,6 +170,6 @@ class ReasonStep(dspy.Signature):
         "searching finds nothing more"
     )
     query: str = dspy.OutputField(
-        desc="what to search for, such that it can be read alone; empty if answer"
+        desc=f"what to search for, such that it can be read alone; {NAMED}; empty if answer"
     )
     answer: str = dspy.OutputField(desc=f"empty if search, else {SPAN}")

@@ -36,6 +36,8 @@ GUESS = "a best guess rather than a refusal"
 OnMissing = Literal["guess", "say_so"]
 SAY_SO = '"not stated" rather than a guess'
 BRIEF = f"{SPAN}; {GUESS}"
+#: Of what becomes a query: a bare name finds whatever else has it too.
+NAMED = "each name with what it is, such as the merchant NAME"
 #: An answer on the way to the last one.
 STATED = "the complete name, date, number or phrase alone; empty if not stated"
 
@@ -148,7 +150,7 @@ class SubTask(Shown):
     """A sub-question of a plan."""
 
     id: str = Field(description="short, such as 1")
-    question: str = Field(description="of one fact")
+    question: str = Field(description=f"of one fact; {NAMED}")
     depends_on: list[str] = Field(default=[], description="ids of earlier ones that it needs")
     status: Literal["open", "done", "failed"] = Field(default="open", description="open if new")
 
@@ -157,14 +159,14 @@ class PlanAction(Shown):
     """One search for one sub-question of a plan."""
 
     requirement_id: str = Field(description="id of the sub-question")
-    query: str = Field(description="what to search for, without placeholders")
+    query: str = Field(description=f"what to search for, without placeholders; {NAMED}")
 
 
 class LookUpNode(Shown):
     """A look-up of a plan."""
 
     id: str = Field(description="n1, n2, ...")
-    query: str = Field(description="what to search for")
+    query: str = Field(description=f"what to search for; {NAMED}")
     op: Literal["lookup", "bridge", "filter", "compare", "aggregate", "verify"] = Field(
         default="lookup", description="what kind of look-up it is"
     )
@@ -187,7 +189,10 @@ class Binding(Shown):
     """A variable and one value of it."""
 
     variable: str = Field(description="its name, as given")
-    value: str = Field(description="the complete name, date or number alone")
+    value: str = Field(
+        description="the complete name, date or number; of a name also what it is, such as the "
+        "merchant NAME"
+    )
 
 
 class TreeNode(BaseModel):

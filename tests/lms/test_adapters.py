@@ -136,6 +136,28 @@ def test_lists_are_bounded_for_local_models_alone() -> None:
         assert part["maxItems"] == MAX_ITEMS
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"), [("openai/tiny", False), ("hosted_vllm/tiny", True), ("openai/other", True)]
+)
+def test_a_schema_stands_once_in_what_the_model_reads(
+    spec: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    enforced = spec != "openai/other"
+    with FakeServer() as server:
+        lm = make_lm(spec, api_base=server.url, cache=False, schema=enforced)
+        with (
+            dspy.context(lm=lm, adapter=make_adapter("json")),
+            contextlib.suppress(dspy.AdapterParseError),
+        ):
+            dspy.Predict(Planned)(question="x")
+        body = server.hits[0].body
+    message = body["messages"][0]["content"]
+    assert ("depends_on" in message) == told
+    assert '"tasks": "{tasks}' in message  # the field itself stays
+    assert ("depends_on" in str(body.get("response_format"))) == enforced
+
+
 def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
     assert type(make_adapter("auto", ScriptedLM())) is type(make_adapter("json"))
     assert type(make_adapter("auto", ScriptedLM(schema=False))) is type(make_adapter("chat"))

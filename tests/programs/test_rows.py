@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ragbench.context import current, use
-from ragbench.errors import DataError, KnobError
+from ragbench.errors import DataError
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.runs.context import build
 from ragbench.programs import MAINRAG, PROGRAMS, GoldRAG, HyDE, IterRetGen, SearchO1, SelfAsk
@@ -25,8 +25,6 @@ def test_gold_reads_the_gold_passages_in_the_order_of_the_data_and_nothing_else(
         prediction, _ = check(GoldRAG, replies, sees=sees, hides=hides, counts={"reads_gold": 1})
     assert prediction.shown == ["Salt Road", "Orla Venn"]
     check(GoldRAG, replies, hides=["|"], counts={"reads_gold": 0, "no_gold": 1})
-    with pytest.raises(KnobError, match="k=3"):
-        GoldRAG(shelf(), k=3)
 
 
 def test_data_without_gold_passages_is_refused_and_memory_is_another_name_of_direct() -> None:
