@@ -122,7 +122,8 @@ def parse_call(row: Mapping[str, Any]) -> Call:
 class Totals:
     """Sums over calls; a sum of prices is None as soon as one is unknown.
 
-    `calls` counts those to an LM, `others` those to an embedder or a reranker; the rest is of both.
+    `calls`, `prompt_tokens` and `completion_tokens` are of LMs, `others` and `other_tokens` of
+    embedders and rerankers; the rest is of both.
     `cost_usd` is the list price or what was paid, see `total` and `billed`; `list_usd` always the
     list price. `failed_tokens` are those of failed attempts, which only `billed` has.
     """
@@ -140,11 +141,17 @@ class Totals:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     failed_tokens: int = 0
+    other_tokens: int = 0
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens together."""
+        """Prompt and completion tokens of LMs together."""
         return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def all_tokens(self) -> int:
+        """Those of embedders and rerankers too."""
+        return self.tokens + self.other_tokens
 
     def __add__(self, other: Totals) -> Totals:
         return add_up([self, other])
@@ -201,19 +208,17 @@ class Sum:
             failed=call.error is not None,
             attempts=call.attempts * call.count,
             fallbacks=call.fallback,
-            prompt_tokens=call.prompt_tokens,
-            completion_tokens=call.completion_tokens,
             cache_read_tokens=call.cache_read_tokens,
             cache_write_tokens=call.cache_write_tokens,
         )
+        self._add_tokens(call, of_lm=of_lm)
         self._latencies.append(call.latency_s)
         prices = []
         if call.error is None:
             prices.append((call.paid if self._billed else call.cost_usd, call.cost_usd))
         if self._billed and (lost := call.failed) is not None:
-            sent = lost.prompt_tokens
-            got = lost.completion_tokens
-            self._counts.update(prompt_tokens=sent, completion_tokens=got, failed_tokens=sent + got)
+            self._add_tokens(lost, of_lm=of_lm)
+            self._counts["failed_tokens"] += lost.prompt_tokens + lost.completion_tokens
             prices.append((lost.cost_usd, lost.cost_usd))
         for paid, listed in prices:
             if paid is None or listed is None:
@@ -221,6 +226,14 @@ class Sum:
             else:
                 self._paid.append(paid)
                 self._listed.append(listed)
+
+    def _add_tokens(self, taken: Call | FailedAttempts, *, of_lm: bool) -> None:
+        sent = taken.prompt_tokens
+        got = taken.completion_tokens
+        if of_lm:
+            self._counts.update(prompt_tokens=sent, completion_tokens=got)
+        else:
+            self._counts["other_tokens"] += sent + got
 
     def totals(self) -> Totals:
         """Returns the sums over the calls so far, the same in any order."""

@@ -129,6 +129,7 @@ COLUMNS = (
     Column("completion_tokens", "integer", lambda run, r: r.ledger.as_if.completion_tokens,
            "tokens"),
     Column("tokens", "integer", lambda run, r: r.ledger.as_if.tokens, "tokens"),
+    Column("embedder_tokens", "integer", lambda run, r: r.ledger.as_if.other_tokens, "tokens"),
     Column("cost_usd", "number", lambda run, r: r.ledger.as_if.cost_usd, "cost_usd"),
     Column("billed_calls", "integer", lambda run, r: r.ledger.billed.calls, "calls"),
     Column("billed_tokens", "integer", lambda run, r: r.ledger.billed.tokens, "tokens"),

@@ -52,8 +52,8 @@ _COLUMNS_OF = {
     "latency_s": ("p50_s", "p95_s"),
 }
 #: Amounts that no file of predictions tells, and their columns.
-_NEVER_KNOWN = ("embedding_and_reranking_calls", "retrievals", "critical_path_calls",
-                "critical_path_s")  # fmt: skip
+_NEVER_KNOWN = ("embedding_and_reranking_calls", "embedding_and_reranking_tokens", "retrievals",
+                "critical_path_calls", "critical_path_s")  # fmt: skip
 _NEVER_SHOWN = ("path", "searches")
 
 

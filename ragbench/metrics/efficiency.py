@@ -13,7 +13,8 @@ from ragbench.record import Record, total
 _RESOURCES = {
     "calls": "calls to LMs, one for each time the program asked, as if uncached",
     "embedding_and_reranking_calls": "calls to embedders and rerankers, as if uncached",
-    "tokens": "tokens in and out, as if uncached",
+    "tokens": "tokens of LMs, in and out, as if uncached",
+    "embedding_and_reranking_tokens": "tokens of embedders and rerankers, as if uncached",
     "cost_usd": "dollars at list price, as if uncached; none where a price is unknown",
     "latency_s": "seconds, as if uncached",
     "retrievals": "searches, repeats left out",
@@ -31,6 +32,7 @@ def spend(record: Record) -> dict[str, float | None]:
         "calls": float(spent.calls),
         "embedding_and_reranking_calls": float(spent.others),
         "tokens": float(spent.tokens),
+        "embedding_and_reranking_tokens": float(spent.other_tokens),
         "cost_usd": spent.cost_usd,
         "latency_s": float(record.latency_s),
         "retrievals": float(sum(not search.cached for search in record.searches)),

@@ -119,7 +119,7 @@ class Dense(Ranking):
         facts: dict[str, Any] = {"embedder": self.embedder.identity, "vectors": self._kind}
         if self.index_calls:
             spent = total(self.index_calls)
-            facts["embedding_tokens"] = spent.prompt_tokens
+            facts["embedding_tokens"] = spent.other_tokens
             facts["embedding_s"] = round(spent.latency_s, 3)
             facts["embedding_usd"] = spent.cost_usd
         return facts

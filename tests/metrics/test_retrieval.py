@@ -117,7 +117,8 @@ def test_spending_counts_cached_calls_and_leaves_the_judge_out() -> None:
     ]
     path = {"calls": 2, "latency_s": 1.0}
     assert spend(record(ledger={"calls": calls, "path": path})) == {
-        "calls": 2, "embedding_and_reranking_calls": 2, "tokens": 440, "retrievals": 1,
+        "calls": 2, "embedding_and_reranking_calls": 2, "tokens": 220, "retrievals": 1,
+        "embedding_and_reranking_tokens": 220,
         "cost_usd": pytest.approx(0.002), "latency_s": 0.6,
         "critical_path_calls": 2, "critical_path_s": 1.0,
     }  # fmt: skip

@@ -325,7 +325,7 @@ def _choice(
 def _runner(name: str, evaluation: Evaluation, measure: Metric) -> Runner:
     scores = []
     seconds = []
-    tokens = evaluation.prepared.tokens
+    tokens = evaluation.prepared.all_tokens
     usd = evaluation.prepared.cost_usd
     for record in evaluation.records.values():
         score = measure.score(record)

@@ -50,6 +50,7 @@ _COLUMNS = (
     Column("path", kind="amount", drop=9),
     Column("searches", kind="amount", drop=8),
     Column("tokens", kind="amount", drop=4),
+    Column("embedder_tokens", "embedder tokens", "amount", drop=8),
     Column("cost_usd", "$/1,000", "usd_1000", drop=2),
     Column("index_usd", "index $", "usd", drop=3),
     Column("p50_s", "p50 s", "seconds", drop=5),
@@ -211,6 +212,7 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
         "path": each(summary.critical_path_calls),
         "searches": each(summary.retrievals),
         "tokens": each(as_if.tokens),
+        "embedder_tokens": each(as_if.other_tokens or None),
         "cost_usd": each(as_if.cost_usd),
         "p50_s": latency.get("p50"),
         "p95_s": latency.get("p95"),
@@ -282,7 +284,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     if prepared.attempts:
         so_far = "" if evaluation.card.index else " so far"
         lines.append(
-            f"index{so_far}: billed {prepared.calls:,} calls, {prepared.tokens:,} tokens, "
+            f"index{so_far}: billed {prepared.calls:,} calls, {prepared.all_tokens:,} tokens, "
             f"{money(prepared.cost_usd)} $"
         )
     if lost.attempts:
@@ -476,11 +478,13 @@ def _cost_line(record: Record) -> str:
     calls = amount(record.known("calls", total.calls))
     tokens = amount(record.known("tokens", total.tokens))
     searches = amount(record.known("retrievals", len(record.searches)))
+    embedded = f" and {total.other_tokens:,} of embedders" if total.other_tokens else ""
     cost = money(record.known("cost_usd", total.cost_usd))
     seconds = record.known("latency_s", record.latency_s)
     time = "unknown" if seconds is None else f"{seconds:.1f}"
     events = "".join(f"; {name} {n}" for name, n in record.counts.items())
     return (
-        f"cost      {calls} calls (path {amount(path)}), {searches} searches, {tokens} tokens, "
+        f"cost      {calls} calls (path {amount(path)}), {searches} searches, {tokens} tokens"
+        f"{embedded}, "
         f"{cost} $, {time} s{events}"
     )

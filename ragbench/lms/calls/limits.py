@@ -122,7 +122,7 @@ class Spent:
             for call in filter(was_sent, calls):
                 spent = billed([call])
                 cost = math.inf if spent.cost_usd is None else spent.cost_usd
-                self.total += Amount(call.attempts, spent.tokens, cost)
+                self.total += Amount(call.attempts, spent.all_tokens, cost)
 
     def words(self) -> str:
         if math.isfinite(self.total.cost):

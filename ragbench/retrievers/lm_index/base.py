@@ -133,7 +133,7 @@ class LMIndex(Retriever):
         return {
             **{fact: len(getattr(self, name)) for fact, name in self.lengths.items()},
             "index_calls": spent.calls,
-            "index_tokens": spent.tokens,
+            "index_tokens": spent.all_tokens,
             "index_usd": spent.cost_usd,
             "index_s": round(total(self.calls).latency_s, 3),
             **self.counts,
