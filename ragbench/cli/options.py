@@ -256,7 +256,7 @@ def make_asking(
     from ragbench.experiments.score.asking import Asking
     from ragbench.lms.batch import batched
     from ragbench.lms.factory import make_lm
-    from ragbench.lms.lm import configure_cache
+    from ragbench.lms.reply_cache import configure_cache
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()

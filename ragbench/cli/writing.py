@@ -61,7 +61,7 @@ def questions_command(
     from ragbench.experiments.questions import Request, write_questions
     from ragbench.experiments.questions.page import write_page
     from ragbench.experiments.runs.context import limited, lm_of
-    from ragbench.lms.lm import configure_cache
+    from ragbench.lms.reply_cache import configure_cache
     from ragbench.logs import quiet_libraries
 
     lengths = _hops(hops)

@@ -21,8 +21,8 @@ from pydantic import TypeAdapter
 
 from ragbench.context import current, use
 from ragbench.ledger import SecondTry, count
-from ragbench.lms.lm import forget_reply
 from ragbench.lms.replies import escaped, escaped_values
+from ragbench.lms.reply_cache import forget_reply
 from ragbench.lms.values import UnreadableError, read_value, repaired_json
 from ragbench.redact import encodable
 

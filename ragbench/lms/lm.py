@@ -1,8 +1,8 @@
 """`RagbenchLM`: a `dspy.LM` whose every call is governed, priced and in the ledger.
 
 DSPy calls the engine only when its cache has no answer, so what passes there is what is billed. The
-engine also writes what the call took into the response, which DSPy's cache keeps, so that an answer
-from the cache still knows its tokens, price, latency and attempts.
+engine also writes what the call took into the response, which that cache (`reply_cache`) keeps, so
+that an answer from the cache still knows its tokens, price, latency and attempts.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import asyncio
 import json
 import math
 import re
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -32,7 +30,6 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError, RagbenchError
-from ragbench.kept import KeptRows
 from ragbench.ledger import count, current_ledger, file_lm_call
 from ragbench.lms.calls import (
     UNBOUNDED_REPLY,
@@ -47,7 +44,7 @@ from ragbench.lms.calls import (
 from ragbench.lms.calls.other_clients import ASKED, CLIENT_SETTINGS, Asked
 from ragbench.lms.prices import Pricing
 from ragbench.lms.replies import is_empty, read_reply
-from ragbench.paths import cache_root
+from ragbench.lms.reply_cache import begin_call, forget_reply
 from ragbench.record import Call, FailedAttempts
 from ragbench.redact import each_text, encodable, without_keys
 from ragbench.tokens import estimate_tokens
@@ -55,7 +52,6 @@ from ragbench.tokens import estimate_tokens
 METER_KEY = "ragbench"
 #: The setting of DSPy that is set while a module of a person's own answers a question.
 OWN = "ragbench_own_module"
-MEMORY_ENTRIES = 20_000  # of answers
 #: What an answer that came to no regular end is counted as.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 #: A text in pieces as models write them: a word, with the blanks before it.
@@ -393,7 +389,7 @@ class RagbenchLM(dspy.LM):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
-        _last.key = None  # `forget_reply` means the reply to this call from now on
+        begin_call()
         kwargs = self._seeded(kwargs)
         with self._noting(*args, **kwargs):
             outputs = super().__call__(*args, **kwargs)
@@ -471,70 +467,3 @@ def _says_something(output: Any) -> bool:
 
 def _text(message: object) -> str:
     return json.dumps(message, ensure_ascii=False, sort_keys=True, default=str)
-
-
-class _Last(threading.local):
-    """The key under which the calling thread's last reply was found or kept on disk."""
-
-    key: str | None = None
-
-
-_last = _Last()
-
-
-class Answers:
-    """The disk under DSPy's cache: answers as JSON, each with a checksum, so that none runs code.
-
-    An answer that was changed, and a disk that cannot be used, cost a new call and nothing else.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._rows = KeptRows(path, durable=False)
-
-    def __contains__(self, key: str) -> bool:
-        return self.get(key) is not None
-
-    def get(self, key: str) -> Any:
-        """Returns what is kept under `key`; None where nothing is, or what is there was changed."""
-        _last.key = key
-        rows = self._rows.get([key.encode()])
-        if rows:
-            return json.loads(rows[key.encode()])
-        return None
-
-    def set(self, key: str, value: Any) -> None:
-        """Keep `value` under `key`, if it can be."""
-        _last.key = key
-        self._rows.put({key.encode(): json.dumps(value).encode()})
-
-    def delete(self, key: str) -> None:
-        """Let go of what is under `key`."""
-        self._rows.delete(key.encode())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._rows.close()
-
-
-def forget_reply() -> None:
-    """Do not keep the reply that this thread got last: nothing in it could be read."""
-    key = _last.key
-    _last.key = None
-    if key is not None:
-        dspy.cache.memory_cache.pop(key, None)
-        if dspy.cache.enable_disk_cache:  # a program may have turned DSPy's cache off since
-            dspy.cache.disk_cache.delete(key)
-
-
-def configure_cache(folder: Path | None = None) -> Path:
-    """Use `folder` (by default `lm` in ragbench's cache folder) for DSPy's cache; returns it."""
-    folder = folder or cache_root() / "lm"
-    former = getattr(dspy.cache, "disk_cache", None)
-    if isinstance(former, Answers):
-        former.close()
-    dspy.configure_cache(
-        enable_disk_cache=False, enable_memory_cache=True, memory_max_entries=MEMORY_ENTRIES
-    )
-    dspy.cache.disk_cache = Answers(folder / "replies.sqlite")
-    dspy.cache.enable_disk_cache = True
-    return folder

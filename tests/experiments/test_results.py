@@ -15,7 +15,7 @@ from ragbench.experiments.report.tables import notes, run_table
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import Evaluation, headline_intervals, reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
-from ragbench.lms.lm import configure_cache
+from ragbench.lms.reply_cache import configure_cache
 from ragbench.metrics import mean_interval
 from ragbench.record import (
     CUT_OFF,

@@ -12,7 +12,7 @@ import pytest
 from ragbench.kept import KeptRows
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.factory import make_lm
-from ragbench.lms.lm import configure_cache
+from ragbench.lms.reply_cache import configure_cache
 from tests.fake_server import FakeServer, plausible
 
 

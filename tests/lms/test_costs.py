@@ -12,7 +12,7 @@ import pytest
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import Limits, spending
 from ragbench.lms.factory import make_lm
-from ragbench.lms.lm import configure_cache
+from ragbench.lms.reply_cache import configure_cache
 from ragbench.record import Call, FailedAttempts, Ledger, billed, parse_call
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 from tests.wire import ask, lm_at

@@ -12,7 +12,7 @@ from ragbench.ledger import fan_out, open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import Scope
 from ragbench.lms.factory import make_lm
-from ragbench.lms.lm import configure_cache
+from ragbench.lms.reply_cache import configure_cache
 from ragbench.record import Ledger
 from tests.fake_server import FakeServer, Fault, Script, plausible
 from tests.wire import ask, lm_at

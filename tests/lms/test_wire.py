@@ -18,7 +18,7 @@ from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import Caller, Service, services
 from ragbench.lms.factory import make_lm
-from ragbench.lms.lm import configure_cache
+from ragbench.lms.reply_cache import configure_cache
 from tests.fake_server import FakeServer, Fault, Script, plausible
 from tests.retrievers.wire import listening
 from tests.wire import ask, eval_towns, lm_at

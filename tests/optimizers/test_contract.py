@@ -11,7 +11,7 @@ from ragbench.errors import ConfigError, KnobError, RunError
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import CallRefusedError
-from ragbench.lms.lm import configure_cache
+from ragbench.lms.reply_cache import configure_cache
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import measure
 from ragbench.user_code import allow

@@ -81,16 +81,11 @@ class Race:
     """
 
     def __init__(self, programs: int, rule: Rule, *, largest: int = 1) -> None:
-        if programs < 2:
-            raise ValueError("a race needs at least two programs")
-        if not 0 <= rule.worth < 1:
-            raise ValueError(f"worth={rule.worth} must be from 0 to below 1")
         self.rule = rule
         self.running = list(range(programs))
         self.exits: list[Exit] = []
         self.questions = 0
         self._largest = largest
-        self._scores = np.zeros(programs)
         self._costs = np.zeros(programs)
         self._slow = np.zeros((len(_STAKES), programs))
         pairs = (len(_STAKES), programs, programs)
@@ -105,7 +100,6 @@ class Race:
     def look(self, block: Block) -> list[Exit]:
         """Takes the next block in, and returns the programs that leave by it."""
         self.questions += block.scores.shape[1]
-        self._scores += np.nan_to_num(block.scores).sum(axis=1)
         self._costs = block.costs
         totals, sizes = _by_cluster(block)
         difference = totals[:, None, :] - totals[None, :, :]
@@ -125,19 +119,15 @@ class Race:
         costs = np.where(np.isnan(self._costs), np.inf, self._costs)
         return sorted(self.running, key=lambda program: (costs[program], program))
 
-    def mean(self, program: int) -> float:
-        """Returns the mean score of a program that is in."""
-        return float(self._scores[program] / self.questions)
-
     def _threshold(self, rules: int) -> float:
-        rivals = self._scores.size - 1
+        rivals = self._costs.size - 1
         return math.log(rules * rivals / self.rule.alpha)
 
     def _too_slow(self) -> list[Exit]:
         if self.rule.max_p95 is None:
             return []
         capital = np.logaddexp.reduce(self._slow, axis=0) - math.log(len(_STAKES))
-        limit = math.log(self._scores.size / self.rule.alpha)
+        limit = math.log(self._costs.size / self.rule.alpha)
         exits = []
         for program in list(self.running):
             if capital[program] >= limit:

@@ -10,8 +10,10 @@ records, so that the same command continues a race, and recorded runs can be rac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -97,29 +99,11 @@ class Choice:
         """The race as JSON."""
         exits = []
         for name, exit_row, winner in self.exits:
-            exits.append(
-                {
-                    "program": name,
-                    "reason": exit_row.reason,
-                    "questions": exit_row.questions,
-                    "winner": winner,
-                }
-            )
-        runners = []
-        for runner in self.runners:
-            runners.append({**vars(runner), "folder": str(runner.folder)})
-        return {
-            "advice": self.sentence,
-            "running": list(self.running),
-            "programs": runners,
-            "exits": exits,
-            "questions": self.questions,
-            "stream": self.stream,
-            "share": self.calls_share,
-            "rule": vars(self.rule),
-            "metric": self.metric,
-            "stopped_by": self.stopped_by,
-        }
+            exits.append({**vars(exit_row), "program": name, "winner": winner})
+        runners = [{**vars(runner), "folder": str(runner.folder)} for runner in self.runners]
+        race = {**vars(self), "rule": vars(self.rule), "exits": exits, "programs": runners}
+        del race["runners"]
+        return {"advice": self.sentence, "share": self.calls_share, **race}
 
 
 def choose(
@@ -210,10 +194,7 @@ def in_clusters(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
     by_cluster: dict[str, list[dspy.Example]] = {}
     for example in examples:
         by_cluster.setdefault(_cluster(example), []).append(example)
-    ordered = []
-    for cluster in by_cluster.values():
-        ordered += cluster
-    return ordered
+    return list(chain.from_iterable(by_cluster.values()))
 
 
 def blocks(clusters: Sequence[Any], least: int = BLOCK) -> Iterator[slice]:
@@ -232,10 +213,7 @@ def _cluster(example: dspy.Example) -> str:
 
 
 def _largest(clusters: Sequence[Any]) -> int:
-    sizes: dict[Any, int] = {}
-    for cluster in clusters:
-        sizes[cluster] = sizes.get(cluster, 0) + 1
-    return max(sizes.values())
+    return max(Counter(clusters).values())
 
 
 def _measure(metric: str, programs: Mapping[str, object]) -> Metric:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
 from ragbench.experiments.config.names import check_fields
-from ragbench.experiments.config.provenance import Source, check_stored
+from ragbench.experiments.config.provenance import check_stored
 from ragbench.knobs import Knobs, resolve
 from ragbench.settings import (
     SEED,
@@ -86,8 +86,6 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     out: Annotated[
         Path | None, Option(group="run", default="a name made from the settings", incidental=True)
     ] = Field(None, description="folder to write to")
-    #: Fields, and keys of mappings (`set.k`), that a stored folder said.
-    _stored: frozenset[str] = PrivateAttr(frozenset())
 
     @model_validator(mode="before")
     @classmethod
@@ -110,19 +108,6 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
                 "FILE, as `ragbench recommend --router -o FILE` writes it"
             )
         return self
-
-    def said_by(self, leaf: str) -> Source:
-        """Who said a field, or a key of one that holds a mapping (`set.k`)."""
-        name, _, key = leaf.partition(".")
-        if leaf in self._stored:
-            return "folder"
-        if key:
-            if key in getattr(self, name):
-                return "person"
-            return "default"
-        if name in self.model_fields_set:
-            return "person"
-        return "default"
 
     def sources(self) -> dict[str, Any]:
         """Field -> value of the data, the LM, the retriever and the seed, where given.
@@ -212,9 +197,7 @@ def make_config(
 
         # that of one's own where no layout is known
         fields["dataset"] = next(filter(None, map(detect_layout, paths)), "jsonl")
-    config = resolve(RunConfig, "config", fields)
-    config._stored = frozenset(leaves_of(stored or {}).keys() - leaves_of(with_k(given)).keys())
-    return config
+    return resolve(RunConfig, "config", fields)
 
 
 def check_names(fields: Mapping[str, Any], owner: str, also: Iterable[str] = ()) -> None:

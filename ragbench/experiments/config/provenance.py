@@ -14,8 +14,6 @@ from typing import Any, Literal, get_args, get_origin
 from ragbench.errors import ConfigError
 from ragbench.user_code import is_external
 
-Source = Literal["person", "default", "folder"]
-
 #: What a stored folder may set -> within which bounds. Code, addresses, keys, files, limits, prices
 #: and all else come from the person alone. The folder's own state (program.json and the files that
 #: its sidecar lists) is read from the folder, and from nowhere else.

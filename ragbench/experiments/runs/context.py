@@ -49,7 +49,8 @@ from ragbench.lms.calls import (
     wait_for_calls,
 )
 from ragbench.lms.factory import make_lm
-from ragbench.lms.lm import RagbenchLM, configure_cache
+from ragbench.lms.lm import RagbenchLM
+from ragbench.lms.reply_cache import configure_cache
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram

@@ -1,0 +1,85 @@
+"""DSPy's cache of replies: in memory, and on disk as JSON with checksums: none runs code."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ragbench.kept import KeptRows
+from ragbench.paths import cache_root
+
+#: Replies that are kept in memory.
+MEMORY_ENTRIES = 20_000
+
+
+class _Last(threading.local):
+    """The key under which the calling thread's last reply was found or kept on disk."""
+
+    key: str | None = None
+
+
+_last = _Last()
+
+
+class Answers:
+    """The disk under DSPy's cache.
+
+    An answer that was changed, and a disk that cannot be used, cost a new call and nothing else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows = KeptRows(path, durable=False)
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: str) -> Any:
+        """Returns what is kept under `key`; None where nothing is, or what is there was changed."""
+        _last.key = key
+        rows = self._rows.get([key.encode()])
+        if rows:
+            return json.loads(rows[key.encode()])
+        return None
+
+    def set(self, key: str, value: Any) -> None:
+        """Keep `value` under `key`, if it can be."""
+        _last.key = key
+        self._rows.put({key.encode(): json.dumps(value).encode()})
+
+    def delete(self, key: str) -> None:
+        """Let go of what is under `key`."""
+        self._rows.delete(key.encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._rows.close()
+
+
+def begin_call() -> None:
+    """From now on `forget_reply` means the reply to the call that this thread makes."""
+    _last.key = None
+
+
+def forget_reply() -> None:
+    """Do not keep the reply that this thread got last: nothing in it could be read."""
+    key = _last.key
+    _last.key = None
+    if key is not None:
+        dspy.cache.memory_cache.pop(key, None)
+        if dspy.cache.enable_disk_cache:  # a program may have turned DSPy's cache off since
+            dspy.cache.disk_cache.delete(key)
+
+
+def configure_cache(folder: Path | None = None) -> None:
+    """Use `folder` (by default `lm` in ragbench's cache folder) for DSPy's cache."""
+    folder = folder or cache_root() / "lm"
+    former = getattr(dspy.cache, "disk_cache", None)
+    if isinstance(former, Answers):
+        former.close()
+    dspy.configure_cache(
+        enable_disk_cache=False, enable_memory_cache=True, memory_max_entries=MEMORY_ENTRIES
+    )
+    dspy.cache.disk_cache = Answers(folder / "replies.sqlite")
+    dspy.cache.enable_disk_cache = True
