@@ -118,6 +118,16 @@ def _with_runs(
     return folders
 
 
+def leave_out(*names: str) -> Callable[[Command], Command]:
+    """Take these options off a command; a config file may still set what they set."""
+
+    def decorate(made: Command) -> Command:
+        made.params = [param for param in made.params if param.name not in names]
+        return made
+
+    return decorate
+
+
 class FiniteRange(click.FloatRange):
     """A number, within bounds if there are some, neither infinite nor NaN."""
 

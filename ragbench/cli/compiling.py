@@ -9,6 +9,7 @@ from ragbench.cli import options as shared
 from ragbench.cli.command import (
     PATH,
     command,
+    leave_out,
     margin_option,
     metrics_option,
     option,
@@ -83,6 +84,14 @@ def compiled_command(folder: Path) -> None:
     show(programs_report(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))
 
 
+@leave_out(
+    # These have no sense in a verdict: it compiles, and asks the held-out questions.
+    "compiled", "policy", "split",
+    # These are for a world, a split or a corpus made anew, and a config file may set them.
+    "size", "split_seed", "fractions", "passage_tokens", "hub_config", "alias_file",
+    # Its runs keep their prompts and their events, and no question is cut short.
+    "prompts", "question_timeout", "log_level",
+)  # fmt: skip
 @command(
     "verdict",
     examples=[

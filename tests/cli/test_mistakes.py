@@ -38,6 +38,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("args", "expected"),
     [
         ("eval --program ircott", "did you mean ircot"),
+        ("verdict --split train", "No such option"),
         ("eval --set max_stepz=3", "did you mean max_steps"),
         ("eval --set oops", "not of the form NAME=VALUE"),
         ("eval --dataset hotpotqa", "--data-file"),

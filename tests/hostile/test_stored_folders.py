@@ -159,7 +159,6 @@ def test_no_command_follows_what_a_compiled_folder_says(
         ["sweep", "sweep.yaml"],
         ["tune", "--compiled", "c", *own, "--limit", 2, "--trials", 1],
         ["compile", "--compiled", "c", *own],
-        ["verdict", "--compiled", "c", *own, "--limit", 1],
         ["compiled", "."],
         ["doctor", "c"],
         ["show", "run", "after"],
