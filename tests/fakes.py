@@ -29,7 +29,8 @@ from pydantic import BaseModel
 
 from ragbench.context import current
 from ragbench.lms.calls import Caller, Client
-from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
+from ragbench.lms.engine import Capabilities, MeteredEngine
+from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing, parse_price
 
 Reply = Mapping[str, Any] | str | Exception

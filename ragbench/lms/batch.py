@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 from ragbench.errors import LMSetupError, RunError, needs_extra
 from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Caller, CallRefusedError, HostedClient
 from ragbench.lms.calls.http import HttpReply
-from ragbench.lms.lm import MeteredEngine, RagbenchLM
+from ragbench.lms.engine import MeteredEngine
+from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import BATCH_DISCOUNT
 from ragbench.lms.specs import HostedSpec
 

@@ -24,7 +24,8 @@ from ragbench.dspy_private import private
 from ragbench.ledger import current_ledger, file_lm_call
 from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, CallRefusedError, Scope, active
 from ragbench.lms.calls.other_clients import INNER
-from ragbench.lms.lm import RagbenchLM, prompt_tokens
+from ragbench.lms.engine import prompt_tokens
+from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing, map_entry
 from ragbench.tokens import estimate_tokens
 

@@ -24,8 +24,9 @@ from ragbench.lms.calls import (
 )
 from ragbench.lms.calls.http import trust
 from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalClient
+from ragbench.lms.engine import Capabilities, MeteredEngine
 from ragbench.lms.headers import checked_headers
-from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
+from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.local import LocalSpec, find, sha256_of, shared_server
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec

@@ -1,314 +1,24 @@
-"""`RagbenchLM`: a `dspy.LM` whose every call is governed, priced and in the ledger.
-
-DSPy calls the engine only when its cache has no answer, so what passes there is what is billed. The
-engine also writes what the call took into the response, which that cache (`reply_cache`) keeps, so
-that an answer from the cache still knows its tokens, price, latency and attempts.
-"""
+"""`RagbenchLM`: a `dspy.LM` over a metered engine, which keeps DSPy's interface."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import math
-import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
-from dspy import LMConfigurationError
-from dspy.lm15 import (
-    ContextLengthError,
-    LM15Error,
-    Request,
-    Response,
-    StreamDeltaEvent,
-    TextDelta,
-    Usage,
-    response_to_events,
-)
+from dspy.lm15 import Request, Response
 
-from ragbench.errors import LMSetupError, RagbenchError
-from ragbench.ledger import count, current_ledger, file_lm_call
-from ragbench.lms.calls import (
-    UNBOUNDED_REPLY,
-    Amount,
-    Answered,
-    Caller,
-    Client,
-    Reply,
-    Terms,
-    empty_reply,
-)
+from ragbench.errors import LMSetupError
+from ragbench.ledger import current_ledger, file_lm_call
 from ragbench.lms.calls.other_clients import ASKED, CLIENT_SETTINGS, Asked
+from ragbench.lms.engine import METER_KEY, AsyncMeteredEngine, MeteredEngine, count_ending
 from ragbench.lms.prices import Pricing
-from ragbench.lms.replies import is_empty, read_reply
 from ragbench.lms.reply_cache import begin_call, forget_reply
-from ragbench.record import Call, FailedAttempts
-from ragbench.redact import each_text, encodable, without_keys
-from ragbench.tokens import estimate_tokens
 
-METER_KEY = "ragbench"
 #: The setting of DSPy that is set while a module of a person's own answers a question.
 OWN = "ragbench_own_module"
-#: What an answer that came to no regular end is counted as.
-EVENTS = {"length": "truncated", "content_filter": "content_filter"}
-#: A text in pieces as models write them: a word, with the blanks before it.
-_PIECES = re.compile(r"\s*\S+|\s+")
-#: Bytes from which a prompt tells how dense a server's tokens are.
-_LONG_PROMPT = 400
-#: Tokens that a server may add to a prompt or a reply, and those of the longest thoughts.
-HIDDEN_TOKENS, MOST_THOUGHTS = 8_192, 200_000
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What an LM can be asked for, declared: DSPy's adapters choose their format by it."""
-
-    response_schema: bool = False
-    function_calling: bool = False
-    reasoning: bool = False
-    params: frozenset[str] = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed"})
-    max_items: int | None = None  # of a list in a reply, by the schema; None: not bounded
-
-
-class MeteredEngine:
-    """A DSPy engine over a `Client`: every call goes through a `Caller`, is priced and filed."""
-
-    def __init__(
-        self, client: Client, caller: Caller, *, pricing: Pricing, capabilities: Capabilities
-    ) -> None:
-        self.client, self.caller, self.identity = client, caller, caller.model
-        self.pricing, self.capabilities = pricing, (can := capabilities)
-        self.supports_response_schema = can.response_schema
-        self.supports_function_calling = can.function_calling
-        self.supports_reasoning = can.reasoning
-        self.supported_params, self.max_items = can.params, can.max_items
-        #: What its server takes of a request, as far as it has said so.
-        self.terms = Terms(caller.model, client.rename)
-        #: Whether every request states how long its reply may be.
-        self.sends_limit = True
-        #: Tokens that the server counted for a byte, at the most; None while it has told none.
-        self._density: float | None = None
-
-    def complete(self, request: Request) -> Response:
-        """Returns the answer to `request`, filed in the ledger; so is the failure.
-
-        Raises:
-            dspy.lm15.LM15Error: the last attempt failed.
-            CallRefusedError: the call was refused.
-        """
-        try:
-            self.client.prepare()
-        except RagbenchError as error:
-            # Of DSPy's tree, or DSPy would hide it in an error of its own.
-            raise LMConfigurationError(str(error), model=self.identity) from error
-        if not request.config.max_tokens and self.sends_limit:  # or what is reserved is none
-            request = replace(request, config=replace(request.config, max_tokens=UNBOUNDED_REPLY))
-        density = 1.0  # a token a byte, until a reply has told better
-        if self._density is not None:
-            density = self._density
-        prompt = math.ceil(prompt_bytes(request) * density)
-        reply = request.config.max_tokens or UNBOUNDED_REPLY
-        cost = self.pricing.cost(prompt, reply)
-        blank: list[Response] = []
-        answered = self.caller.call(
-            lambda: self._send(request, blank),
-            prompt=hash(tuple(message.text for message in request.messages)),
-            most=Amount(1, prompt + reply, math.inf if cost is None else cost),
-            file_failure=self._file_failure,
-        )
-        return self._filed(answered)
-
-    def stream(self, request: Request) -> Iterator[Any]:
-        """Yields the events of a stream, once the answer to `request` is there as a whole.
-
-        So a stream is tried again, limited, cached and filed as any call is.
-        """
-        for event in response_to_events(self.complete(request)):
-            if isinstance(event, StreamDeltaEvent) and isinstance(event.delta, TextDelta):
-                # DSPy's listeners look for the marks of a field at the beginning of a piece.
-                for piece in _PIECES.findall(event.delta.text):
-                    yield replace(event, delta=replace(event.delta, text=piece))
-            else:
-                yield event
-
-    def __ragbench_identity__(self) -> tuple[str, Capabilities]:
-        """Returns what tells it from others, where it is part of what a person hands over."""
-        return self.identity, self.capabilities
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
-        return self  # optimizers copy programs; connections, server and limits stay shared
-
-    def _send(self, request: Request, blank: list[Response]) -> Reply[Response]:
-        """Returns the reply to one request; the first blank one goes to `blank` and is retried."""
-        request = self.terms.applied(request)
-        if request.config.seed is not None and "seed" not in self.supported_params:
-            # It is there to give a repeat a place of its own in the cache.
-            request = replace(request, config=replace(request.config, seed=None))
-        try:
-            response = _clean(self.client.complete(request), request)
-            if is_empty(response) and response.finish_reason not in EVENTS:
-                blank.append(response)
-                if len(blank) > 1 and response.text:
-                    return self._counted(request, response)  # blanks are what it has to say
-                raise empty_reply(response.finish_reason, response.usage)
-        except LM15Error as error:
-            error.negotiated = self.terms.learn(error, request)
-            usage = getattr(error, "usage", None)
-            if usage and (usage.input_tokens is not None or usage.output_tokens is not None):
-                sent = usage.input_tokens or 0
-                got = usage.output_tokens or 0
-                error.billed = FailedAttempts(sent, got, self._paid(usage))
-            raise
-        return self._counted(request, response)
-
-    def _counted(self, request: Request, response: Response) -> Reply[Response]:
-        """Returns `response` with what it took, estimated where the server does not say."""
-        stated = response.usage
-        size = prompt_bytes(request)
-        sent = stated.input_tokens
-        got = stated.output_tokens
-        if sent is not None and sent > size + HIDDEN_TOKENS:
-            sent = None
-        if got is not None and got > _most_tokens(request, response):
-            got = None
-        if got == 0 and response.text:
-            got = None  # a text takes a token at the least
-        if sent and size >= _LONG_PROMPT:
-            # Short prompts are left out: what a server adds to each would count for long ones too.
-            self._density = max(self._density or 0.0, min(sent / size, 1.0))
-        if not sent or got is None:
-            count("tokens_estimated")
-        if not sent:
-            sent = prompt_tokens(request)
-        if got is None:
-            got = estimate_tokens(response.text or "")
-        read = stated.cache_read_tokens or 0
-        written = stated.cache_write_tokens or 0
-        if read + written > sent:
-            read = written = 0
-        thought = stated.reasoning_tokens or 0
-        if thought > got:
-            thought = 0
-        usage = Usage(
-            sent,
-            got,
-            cache_read_tokens=read or None,
-            cache_write_tokens=written or None,
-            reasoning_tokens=thought or None,
-        )
-        return Reply(replace(response, usage=usage), sent + got, self._paid(usage))
-
-    def _paid(self, usage: Usage, *, cached: bool = True) -> float | None:
-        """Returns the price in US dollars, with the provider's prompt-cache rates if `cached`."""
-        return self.pricing.cost(
-            usage.input_tokens or 0,
-            usage.output_tokens or 0,
-            cache_read=usage.cache_read_tokens or 0 if cached else 0,
-            cache_write=usage.cache_write_tokens or 0 if cached else 0,
-            thought=usage.reasoning_tokens or 0,
-        )
-
-    def _filed(self, answered: Answered[Response]) -> Response:
-        """Returns the response, with what the call took in it; that is filed."""
-        response = answered.reply.value
-        paid = answered.reply.cost_usd
-        usage = response.usage
-        listed = self._paid(usage, cached=False)
-        meter = {
-            "prompt_tokens": usage.input_tokens,
-            "completion_tokens": usage.output_tokens,
-            "latency_s": round(answered.latency_s, 6),
-            "attempts": answered.attempts,
-            "cache_read_tokens": usage.cache_read_tokens or 0,
-            "cache_write_tokens": usage.cache_write_tokens or 0,
-            "reasoning_tokens": usage.reasoning_tokens or 0,
-        }
-        _count_ending(response)
-        prices = {"cost_usd": listed, "paid_usd": paid if paid != listed else None}
-        file_lm_call(self.identity, **meter, **prices, failed=answered.failed)
-        # The provider's own reply is left out: it would double the size of the cache, and a server
-        # may have put anything into it and its id.
-        return replace(response, id=None, provider_data={METER_KEY: meter})
-
-    def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what a cached call took, with what that costs at the price of now."""
-        tokens = {}
-        for name, value in meter.items():
-            if not name.endswith("_usd"):
-                tokens[name] = value
-        call = self.pricing.apply(Call(self.identity, **tokens))
-        return {**tokens, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
-
-    def _file_failure(self, error: Exception, **usage: Any) -> None:
-        # The name of the error that DSPy makes of it, which is what a program sees.
-        if isinstance(error, LM15Error):
-            name = f"LM{type(error).__name__}"
-        else:
-            name = "LMUnexpectedError"
-        if isinstance(error, ContextLengthError):
-            name = "ContextWindowExceededError"
-        file_lm_call(self.identity, error=name, **usage)
-
-
-class AsyncMeteredEngine:
-    """The same engine for `acall`: each call runs in a thread, with its caller's context."""
-
-    def __init__(self, engine: MeteredEngine) -> None:
-        self.engine = engine
-
-    async def complete(self, request: Request) -> Response:
-        """See `MeteredEngine.complete`."""
-        return await asyncio.to_thread(self.engine.complete, request)
-
-    async def stream(self, request: Request) -> AsyncIterator[Any]:
-        """See `MeteredEngine.stream`."""
-        for event in await asyncio.to_thread(lambda: [*self.engine.stream(request)]):
-            yield event
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> AsyncMeteredEngine:
-        return self
-
-
-def prompt_tokens(request: Request) -> int:
-    """Returns tokens of what `request` sends, estimated."""
-    return estimate_tokens(_sent_text(request))
-
-
-def prompt_bytes(request: Request) -> int:
-    """Bytes of the texts that `request` sends: no tokeniser makes more tokens of them."""
-    return len(_sent_text(request).encode("utf-8", "replace"))
-
-
-def _sent_text(request: Request) -> str:
-    texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
-    return "".join([*map(str, request.tools), *texts])
-
-
-def _most_tokens(request: Request, response: Response) -> int:
-    """Returns the most tokens that a reply can have taken, hidden reasoning included."""
-    limit = request.config.max_tokens or MOST_THOUGHTS
-    if response.usage.reasoning_tokens:
-        limit += MOST_THOUGHTS
-    size = len((response.text or "").encode("utf-8", "replace"))
-    return max(limit, size) + HIDDEN_TOKENS
-
-
-def _clean(response: Response, request: Request) -> Response:
-    """Returns `response` as it may be read and kept, whatever a server put into it.
-
-    It may echo the key that it was sent, and say half of a character.
-    """
-    cleaned = each_text(lambda text: without_keys(encodable(text)), response.message.parts)
-    response = replace(response, message=replace(response.message, parts=cleaned))
-    return read_reply(replace(response, model=request.model), request)
-
-
-def _count_ending(response: Response) -> None:
-    if event := EVENTS.get(response.finish_reason):
-        count(event)
 
 
 class RagbenchLM(dspy.LM):
@@ -425,7 +135,7 @@ class RagbenchLM(dspy.LM):
         answers = entry["response"]
         for answer in answers if isinstance(answers, tuple) else (answers,):
             if isinstance(answer, Response) and not entry["usage"]:
-                _count_ending(answer)
+                count_ending(answer)
                 meter = (answer.provider_data or {}).get(METER_KEY) or {}
                 identity = self.metered.identity
                 file_lm_call(identity, cached=True, **self.metered.priced(meter))

@@ -30,8 +30,8 @@ from ragbench.lms.calls import (
     spending,
     stop,
 )
+from ragbench.lms.engine import prompt_tokens
 from ragbench.lms.factory import make_lm
-from ragbench.lms.lm import prompt_tokens
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
 from tests.wire import lm_at
