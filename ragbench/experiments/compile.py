@@ -23,6 +23,8 @@ from ragbench.experiments.plans import Plan, claim, make_plan
 from ragbench.experiments.runs.context import RunContext, asks_servers, stop_if_refused
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.ledger import Side
+from ragbench.lms.calls import room
+from ragbench.optimizers.students import EndlessError
 from ragbench.programs.core.indexed import prepare_all
 from ragbench.programs.external import adapter_of
 from ragbench.redact import redact
@@ -92,10 +94,18 @@ def _search(
     config = plan.run_context.config
     metric = plan.settings.optimizer_metric
     numbers = itertools.count(1)
-    most = budget.runs.high if budget else 0
+    if budget is None:  # calls are limited; those that the cache answers are not
+        most = int(room().calls)
+    else:
+        most = budget.runs.high
 
     def on_run() -> None:
         number = next(numbers)
+        if budget is None and number > most:
+            raise EndlessError(
+                f"optimizer {plan.optimizer.name} does not end: it ran the program {most:,} "
+                "times, which is as many calls as are left of the limit"
+            )
         watch.count("program runs", number, max(most, number))
 
     teacher_adapter = None

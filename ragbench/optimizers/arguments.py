@@ -20,9 +20,10 @@ K = TypeVar("K", bound=Knobs)
 #: What a task supplies, under the names that DSPy's optimizers have for it, and what only writes
 #: to a terminal or to a service.
 SUPPLIED = frozenset({
-    "student", "trainset", "valset", "metric", "teacher", "teacher_settings", "prompt_model",
-    "prompt_lm", "reflection_lm", "task_model", "lm", "num_threads", "max_errors", "seed",
-    "log_dir", "display_progress", "verbose", "track_stats", "provide_traceback",
+    "student", "trainset", "valset", "devset", "metric", "teacher", "teacher_settings",
+    "eval_kwargs", "prompt_model",
+    "prompt_lm", "reflection_lm", "task_model", "lm", "num_threads", "max_errors",
+    "seed", "log_dir", "display_progress", "verbose", "track_stats", "provide_traceback",
     "requires_permission_to_run", "use_wandb", "wandb_api_key", "wandb_init_kwargs", "use_mlflow",
 })  # fmt: skip
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
@@ -60,6 +61,21 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return named
 
 
+def is_by_name(compile: Callable[..., Any]) -> bool:
+    """Whether `compile` takes the student by its name alone, and not as its first argument."""
+    for parameter in parameters_of(compile).values():
+        return parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    return False
+
+
+def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of `function`, without the first one of `compile`, which is the student."""
+    parameters = parameters_of(function)
+    if function.__name__ == "compile" and parameters and not is_by_name(function):
+        del parameters[next(iter(parameters))]
+    return parameters
+
+
 def knobs_of(
     base: type[K], functions: Collection[Callable[..., Any]], *, without: Collection[str] = ()
 ) -> type[K]:
@@ -70,7 +86,7 @@ def knobs_of(
     """
     fields: dict[str, Any] = {}
     for function in functions:
-        for name, parameter in parameters_of(function).items():
+        for name, parameter in settings_of(function).items():
             if name in SUPPLIED or name in without or name in base.model_fields:
                 continue
             if name.startswith("_") or name.endswith("_key") or name in fields:
@@ -108,7 +124,7 @@ def passed_to(function: Callable[..., Any], knobs: Knobs) -> dict[str, Any]:
 
 def supplied_to(function: Callable[..., Any], supplied: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `supplied` that `function` takes; one that takes any keyword gets no more."""
-    return {name: supplied[name] for name in parameters_of(function) if name in supplied}
+    return {name: supplied[name] for name in settings_of(function) if name in supplied}
 
 
 def shown(knobs: Knobs) -> dict[str, Any]:

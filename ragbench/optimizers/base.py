@@ -23,7 +23,7 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import Side
 from ragbench.optimizers.arguments import knobs_of, shown
 from ragbench.optimizers.dspy_patches import logged_to
-from ragbench.optimizers.students import LMDownError, finish, guarded, make_student
+from ragbench.optimizers.students import EndlessError, LMDownError, finish, guarded, make_student
 from ragbench.optimizers.tally import Tally
 from ragbench.optimizers.task import (
     NEVER,
@@ -234,6 +234,8 @@ def _working_on(task: Task) -> Iterator[None]:
     with logged_to(task.log_folder / "optimizer.log"), use(context, **settings):
         try:
             yield
+        except EndlessError as error:
+            raise RunError(_one_line(error)) from None
         except (LMDownError, LMError) as error:  # the latter of a prompt model
             raise RunError(
                 f"the LM takes no more calls ({_one_line(error)}); when it does, give the same "

@@ -18,11 +18,19 @@ from dspy import AdapterParseError, LMError
 from ragbench import handed_over
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.lms.factory import keep_lm, make_lm
-from ragbench.lms.lm import RagbenchLM
-from ragbench.optimizers.arguments import SUPPLIED, knobs_of, parameters_of, passed_to, supplied_to
+from ragbench.lms.lm import OWN, RagbenchLM
+from ragbench.optimizers.arguments import (
+    SUPPLIED,
+    is_by_name,
+    knobs_of,
+    passed_to,
+    settings_of,
+    supplied_to,
+)
 from ragbench.optimizers.base import Optimizer, OptimizerKnobs
 from ragbench.optimizers.task import NEVER, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
+from ragbench.programs.own_threads import follow_threads
 from ragbench.user_code import contained, load_object, message_of
 
 
@@ -47,20 +55,34 @@ class OwnOptimizer(Optimizer):
             source = handed_over.digest_of_code(self.name, type(self).made)
         return {**super().identity, "source": source}
 
+    def check(self, size: Size) -> None:
+        """Raise ConfigError where it needs an argument that nobody gives."""
+        super().check(size)
+        for function in _functions_of(type(self).made):
+            for name, parameter in settings_of(function).items():
+                needed = parameter.default is inspect.Parameter.empty and name not in SUPPLIED
+                if needed and name not in self.knobs.model_fields_set:
+                    raise ConfigError(f"optimizer {self.name} needs --opt-set {name}=VALUE")
+
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """What its `compile` gives.
+        """What its `compile` gives; where that gives nothing, the student, which it changed.
+
+        Threads that it starts have its LM and its limits.
 
         Raises:
-            ConfigError: it fails, needs an argument, or gives no program of the student's kind.
+            ConfigError: it fails, or gives no program of the student's kind.
         """
+        fields = _fields_of(student)
         supplied = self._supplied(student, task)
+        follow_threads()
         try:
-            with contained(f"optimizer {self.name}"):
-                optimizer = self._optimizer(supplied)
-                compile = optimizer.compile
+            with contained(f"optimizer {self.name}"), dspy.context(**{OWN: True}):
+                compile = self._optimizer(supplied).compile
                 arguments = supplied_to(compile, supplied) | passed_to(compile, self.knobs)
-                self._check_needed(compile, arguments)
-                compiled = compile(student, **arguments)
+                if is_by_name(compile):
+                    compiled = compile(student=student, **arguments)
+                else:
+                    compiled = compile(student, **arguments)
         except (RagbenchError, LMError, AdapterParseError):
             raise
         except Exception as error:  # whatever a stranger's optimizer raises
@@ -68,11 +90,19 @@ class OwnOptimizer(Optimizer):
             raise ConfigError(
                 f"optimizer {self.name} failed: {' '.join(reason.split())}"
             ) from error
+        if compiled is None:
+            compiled = student
         if not isinstance(compiled, type(student)):
             raise ConfigError(
                 f"optimizer {self.name} gave {type(compiled).__name__}, not the program that it "
                 "was given to compile"
             )
+        for name, names in _fields_of(compiled).items():
+            if names != fields.get(name):
+                raise ConfigError(
+                    f"optimizer {self.name} gave {name} the fields {', '.join(names)}; a compiled "
+                    f"program keeps those it has: {', '.join(fields.get(name, ['none']))}"
+                )
         return SearchResult(compiled)
 
     def _supplied(self, student: RAGProgram, task: Task) -> dict[str, Any]:
@@ -84,6 +114,8 @@ class OwnOptimizer(Optimizer):
         return {
             "trainset": task.trainset,
             "valset": task.valset,
+            "devset": task.valset,
+            "eval_kwargs": {"num_threads": task.workers, "display_progress": False},
             "metric": task.full_metric,
             "teacher": teacher,
             "teacher_settings": task.teacher_settings,
@@ -103,19 +135,22 @@ class OwnOptimizer(Optimizer):
         if not isinstance(source, type):
             return _metered(source, supplied)
         init = _init_of(source)
-        arguments = supplied_to(init, supplied) | passed_to(init, self.knobs)
-        self._check_needed(init, arguments)
-        return source(**arguments)
-
-    def _check_needed(self, function: Any, arguments: dict[str, Any]) -> None:
-        for name, parameter in parameters_of(function).items():
-            needed = parameter.default is inspect.Parameter.empty
-            if needed and name not in arguments and name != "student":
-                raise ConfigError(f"optimizer {self.name} needs --opt-set {name}=VALUE")
+        return source(**supplied_to(init, supplied), **passed_to(init, self.knobs))
 
 
 def _init_of(kind: Any) -> Any:
     return kind.__init__
+
+
+def _functions_of(source: Any) -> list[Any]:
+    """What takes the arguments of an optimizer: its constructor, unless it is made, and compile."""
+    if isinstance(source, type):
+        return [_init_of(source), cast(Any, source).compile]
+    return [source.compile]
+
+
+def _fields_of(program: RAGProgram) -> dict[str, list[str]]:
+    return {name: [*p.signature.fields] for name, p in program.named_predictors()}
 
 
 def _metered(handed: Any, supplied: dict[str, Any]) -> Any:
@@ -179,12 +214,9 @@ def optimizer_of(source: Any, name: str) -> type[Optimizer]:
 @lru_cache(maxsize=64)
 def _own(source: Any, name: str) -> type[Optimizer]:
     kind: Any = source if isinstance(source, type) else type(source)
-    functions = [kind.compile]
-    if isinstance(source, type):
-        functions.insert(0, _init_of(kind))
     summary = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
     members = {
         "name": name, "made": source, "description": summary, "source": f"{kind.__module__}",
-        "Knobs": knobs_of(OptimizerKnobs, functions),
+        "Knobs": knobs_of(OptimizerKnobs, _functions_of(source)),
     }  # fmt: skip
     return cast(type[Optimizer], type(kind.__name__, (OwnOptimizer,), members))

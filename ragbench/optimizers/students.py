@@ -31,6 +31,10 @@ class LMDownError(StopSignal):
     """The LM is down, or a limit was reached: calls are refused from now on."""
 
 
+class EndlessError(StopSignal):
+    """An optimizer of unknown cost ran the program more often than it may have calls."""
+
+
 class _Predict(dspy.Predict):
     """A `dspy.Predict` that shows trimmed demonstrations, and ends the compile with the LM.
 
