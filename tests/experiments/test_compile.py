@@ -23,10 +23,14 @@ from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
-from ragbench.experiments.sweep.spec import load_sweep
+from ragbench.experiments.sweep import load_sweep, run_sweep
+from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import Limits, spending
+from ragbench.lms.formats import NAMES
 from ragbench.optimizers import OPTIMIZERS
+from tests.experiments.towns import World
 from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.fakes import Asked
 from tests.kills import script, write_questions
 from tests.runs import compile_calls, holds
 
@@ -290,3 +294,60 @@ def test_an_optimizer_is_handed_over_as_an_object_or_registered_as_a_class(
     assert read_sidecar(folder).optimizer["knobs"]["k"] == 3
     with pytest.raises(ConfigError, match="neither a name nor a"):
         api.compile("vanilla", "jsonl", optimizer=3, **given)
+
+
+#: What an adapter's prompt says -> how the answer is written in its format.
+FORMATS = {
+    "SHOUT": "{}",
+    "<answer>": "<answer>\n{}\n</answer>",
+    "[[ ## completed": "[[ ## answer ## ]]\n{}\n\n[[ ## completed ## ]]",
+    "JSON": '{{"answer": "{}"}}',
+}
+SHOUTING = """
+import dspy
+
+class Shouting(dspy.ChatAdapter):
+    def format(self, signature, demos, inputs):
+        messages = super().format(signature, demos, inputs)
+        messages[-1]["content"] = messages[-1]["content"].partition("Respond with")[0] + "SHOUT"
+        return messages
+    def parse(self, signature, completion):
+        return {"answer": completion}
+"""
+
+
+def in_its_format(asked: Asked) -> str:
+    """Right for a quarter, and for all where a demonstration is shown."""
+    numbers = re.findall(r"Which town number (\d+) lies", asked.prompt)
+    answer = "elsewhere"
+    if not numbers:  # the second of two steps
+        answer = re.findall(r"Town \d+|elsewhere", asked.prompt)[-1]
+    elif int(numbers[-1]) % 4 == 0 or len(numbers) > 1:
+        answer = f"Town {numbers[-1]}"
+    for mark, written in FORMATS.items():
+        if mark in asked.prompt:
+            return written.format(answer)
+    return answer  # the first of two steps
+
+
+def test_every_adapter_is_an_axis_of_a_sweep_of_compiles(world: World) -> None:
+    world.use(in_its_format, schema=False)
+    file = world.folder / "mine.py"
+    file.write_text(SHOUTING)
+    names = [*NAMES, f"{file}:Shouting"]
+    fields = {
+        "program": "vanilla", "dataset": "jsonl", "data_file": str(world.data), "k": 1,
+        "lm": "scripted", "optimizer": "bootstrap", "limit": 4, "matrix": {"adapter": names},
+    }  # fmt: skip
+    path = world.folder / "sweep.yaml"
+    path.write_text(json.dumps(fields))
+    swept = run_sweep(load_sweep(str(path), out=world.folder / "swept"))
+    assert swept.exit_code == 0
+    cards = [read_sidecar(path.parent) for path in sorted(world.folder.rglob("*/sidecar.json"))]
+    shipped = [card for card in cards if card.candidate is None]
+    kinds = {card.lms["adapter"] for card in shipped}
+    assert kinds == {type(make_adapter(name, world.lm)).__name__ for name in names}
+    for card in shipped:
+        scores = card.scores
+        assert (card.outcome, scores["compiled"]["failed"]) == ("better", 0)
+        assert (scores["zero_shot"]["mean"], scores["compiled"]["mean"]) == (0.125, 1.0)

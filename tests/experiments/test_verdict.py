@@ -5,22 +5,26 @@ import re
 import shutil
 from typing import Any
 
+import dspy
 import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
 from ragbench.cli.printing import show
 from ragbench.data import load_dataset
-from ragbench.errors import DataError, RunError
+from ragbench.errors import DataError, RagbenchError, RunError
 from ragbench.experiments.compare.running import run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.comparison import looks_in_words, summary_lines, verdict_report
 from ragbench.experiments.store import write_json
+from ragbench.lms.calls import Limits, spending
+from ragbench.optimizers import OPTIMIZERS
+from ragbench.optimizers.external import keep_optimizer
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town
 from tests.fakes import Asked, Reply
-from tests.runs import record_rows
+from tests.runs import compile_calls, record_rows
 
 
 def verdict(
@@ -85,6 +89,49 @@ def test_repeats_of_every_arm(world: World) -> None:
     assert reread(made.folder).conclusion("em") == made.conclusion("em")
     with pytest.raises(RunError, match="holds repeats; give --repeats"):
         verdict(world, {"temperature": 0.7})
+
+
+STRANGER = """
+from dspy.teleprompt import BootstrapFewShot
+
+class Own(BootstrapFewShot):
+    def compile(self, student, *, trainset, **kwargs):
+        return super().compile(student, trainset=trainset)
+"""
+
+
+@pytest.mark.parametrize("how", ["file", "object", "entry point", "chain"])
+def test_an_optimizer_of_ones_own_gets_the_arms_seeds_and_journal_of_those_that_ship(
+    how: str, world: World
+) -> None:
+    file = world.folder / "own.py"
+    file.write_text(STRANGER)
+    if how == "object":
+        name = keep_optimizer(dspy.BootstrapFewShot(max_labeled_demos=0))
+    elif how == "entry point":
+        name = "of_an_entry_point"
+        OPTIMIZERS.register(name, listed=False)(dspy.BootstrapFewShot)
+    else:
+        name = {"file": f"{file}:Own", "chain": f"{file}:Own -> labeled"}[how]
+    settings = CompileConfig(optimizer=name)
+    with spending(Limits(calls=40)), pytest.raises(RagbenchError, match="--max-calls 40"):
+        verdict(world, how=settings, seeds=2, equal_cost=True)
+    asked = len(world.lm.asked)
+    assert asked <= 40
+    rest = world.use()
+    found = verdict(world, how=settings, seeds=2, equal_cost=True)
+    arms = {arm: len(runs) for arm, runs in found.arms.items()}
+    assert arms.pop("zero-shot") == arms.pop("form") == 1
+    assert arms.pop("compiled") == arms.pop("compiled-form") == 2, "a compile for each seed"
+    assert list(arms.values()) == [1], "the arm of equal cost"
+    assert found.distinct_programs == 2
+    assert found.contrasts["zero-shot", "compiled"]["em"].difference > 0
+    again = world.use(cache=False)
+    assert verdict(world, how=settings, seeds=2, equal_cost=True).to_dict() == found.to_dict()
+    assert again.asked == []
+    calls = compile_calls(found.folder / "program-0")
+    assert {row.split(" ", 2)[1] for row in calls} >= {"zero_shot", "student"}
+    assert rest.asked
 
 
 def test_killed_anywhere_it_is_continued(world: World) -> None:

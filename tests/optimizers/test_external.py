@@ -1,0 +1,207 @@
+"""Optimizers of strangers, with odd manners: each ends right, or in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments import budgets
+from ragbench.experiments.compile import compile_program
+from ragbench.experiments.config import CompileConfig
+from ragbench.lms.calls import CallRefusedError, Limits, spending
+from ragbench.optimizers.task import SearchResult
+from ragbench.user_code import allow
+from tests.experiments.towns import World
+from tests.fakes import Asked
+from tests.optimizers.world import compiled, even_towns, scripted
+
+CODE = """
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import dspy
+
+CAREFUL = "Answer the question. Be careful."
+
+def told(program):
+    for predictor in program.predictors():
+        predictor.signature = predictor.signature.with_instructions(CAREFUL)
+    return program
+
+class Metered:
+    def __init__(self, metric):
+        self.metric = metric
+
+class DeepCopies(Metered):
+    def compile(self, student, *, trainset, **kwargs):
+        return copy.copy(told(copy.deepcopy(student)))
+
+class InPlace(Metered):
+    def compile(self, student, *, trainset, valset):
+        told(student)
+
+class Named:
+    def compile(self, *, student, trainset):
+        return told(student.deepcopy())
+
+class Otherwise:
+    def compile(self, module, trainset, devset, eval_kwargs):
+        assert len(devset) == 6 and eval_kwargs["num_threads"]
+        return told(module.deepcopy())
+
+class TwoArguments(Metered):
+    def compile(self, student, *, trainset, valset):
+        best = told(student.deepcopy())
+        for example in valset:
+            prediction = best(**example.inputs())
+            by_place = self.metric(example, prediction)
+            by_name = self.metric(example=example, prediction=prediction)
+            assert by_place + by_name == 2.0 * self.metric(example, prediction, None).score
+        return best
+
+class Threads(Metered):
+    def compile(self, student, *, trainset, valset):
+        best = told(student.deepcopy())
+        def score(example):
+            return float(self.metric(example, best(**example.inputs())))
+        with ThreadPoolExecutor(3) as pool:
+            assert sum(pool.map(score, valset)) == len(valset)
+        scores = []
+        thread = threading.Thread(target=lambda: scores.append(score(trainset[0])))
+        thread.start()
+        thread.join()
+        assert scores == [1.0]
+        return best
+
+class ThreadsForever:
+    def compile(self, student, *, trainset):
+        def ask(example):
+            for number in range(1000):
+                told(student)
+                student(**example.inputs())
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(ask, trainset))
+
+class Wraps:
+    def compile(self, student, *, trainset):
+        outer = dspy.Module()
+        outer.inner = student
+        return outer
+
+class Pair:
+    def compile(self, student, *, trainset):
+        return student, 1.0
+
+class Reasons:
+    def compile(self, student, *, trainset):
+        best = student.deepcopy()
+        for predictor in best.predictors():
+            predictor.signature = predictor.signature.prepend("reasoning", dspy.OutputField(), str)
+        return best
+
+class Raises:
+    def compile(self, student, *, trainset):
+        student(**trainset[0].inputs())
+        raise KeyError("in the middle" + chr(10) + "of it")
+
+class Needs:
+    def __init__(self, metric, vectorizer):
+        self.vectorizer = vectorizer
+    def compile(self, student, *, trainset):
+        return student
+
+class Forever:
+    def compile(self, student, *, trainset):
+        while True:
+            for example in trainset:
+                try:
+                    student(**example.inputs())
+                except Exception:
+                    pass
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    file = tmp_path / "odd.py"
+    file.write_text(CODE)
+    names = [line.split()[1].split("(")[0].strip(":") for line in CODE.splitlines() if
+             line.startswith("class ")]  # fmt: skip
+    allow(*(f"{file}:{name}" for name in names))
+    return f"{file}:"
+
+
+def when_told(asked: Asked) -> dict[str, Any]:
+    """Right for even towns, and for all where it is told to be careful."""
+    reply = even_towns(asked)
+    if "Be careful" in asked.prompt:
+        number = asked.inputs["question"].split("?")[0].rpartition(" ")[2]
+        reply["answer"] = f"Ann {number}"
+    return reply
+
+
+def by(spec: str, folder: Path, script: Any = when_told) -> SearchResult:
+    return compiled(spec, folder, scripted(script), knobs={})
+
+
+@pytest.mark.parametrize(
+    "name", ["DeepCopies", "InPlace", "Named", "Otherwise", "TwoArguments", "Threads"]
+)
+def test_one_with_manners_of_its_own_ends_right(name: str, spec: str, tmp_path: Path) -> None:
+    found = by(f"{spec}{name}", tmp_path)
+    assert found.program.predictors()[0].signature.instructions.endswith("Be careful.")
+    assert type(found.program).__name__ == "VanillaRAG"
+    assert found.program.predictors()[0].lm is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Wraps", "gave Module, not the program that it was given"),
+        ("Pair", "gave tuple, not the program that it was given"),
+        ("Reasons", "gave answer the fields context, question, reasoning, answer; .*keeps those"),
+        ("Raises", "failed: KeyError: 'in the middle"),
+        ("Needs", "needs --opt-set vectorizer=VALUE"),
+    ],
+)
+def test_one_that_cannot_be_kept_is_one_line(
+    name: str, words: str, spec: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        by(f"{spec}{name}", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_threads_of_its_own_are_under_the_limits(spec: str, tmp_path: Path) -> None:
+    def script(asked: Asked) -> Any:
+        if asked.number > 10:
+            return CallRefusedError("the limit of calls")
+        return when_told(asked)
+
+    with pytest.raises(RunError, match="limit of calls"):
+        by(f"{spec}ThreadsForever", tmp_path, script)
+
+
+def test_one_that_asks_forever_ends_at_its_limit_also_where_the_cache_answers(
+    spec: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets, "_MOST_RUNS", 100)
+    settings = CompileConfig(optimizer=f"{spec}Forever", out=world.folder / "out")
+    stopped = pytest.raises(RunError, match="does not end: it ran the program 50 times")
+    with spending(Limits(calls=50)), stopped:
+        compile_program(world.config(), settings, on_message=lambda line: None)
+    assert len(world.lm.asked) == 8 + 16  # each question once
+    assert not (world.folder / "out" / "sidecar.json").exists()
+
+
+@pytest.mark.parametrize("name", ["COPRO", "MIPROv2", "SIMBA", "InferRules", "LabeledFewShot"])
+def test_dspys_own_classes_run_as_a_stranger_of_the_same_kind(name: str, tmp_path: Path) -> None:
+    allow(f"dspy:{name}")
+    settings: dict[str, dict[str, Any]] = {
+        "COPRO": {"breadth": 2, "depth": 1}, "SIMBA": {"bsize": 4, "num_candidates": 2,
+        "max_steps": 1}, "InferRules": {"num_candidates": 1},
+        "MIPROv2": {"auto": "none", "num_candidates": 3, "num_trials": 2, "minibatch": False},
+    }  # fmt: skip
+    found = compiled(f"dspy:{name}", tmp_path, knobs=settings.get(name, {}))
+    assert len(found.program.predictors()) == 1
