@@ -216,7 +216,9 @@ class REAP(RAGProgram[REAPKnobs]):
         trace.step("plan", observation=observation, notes={"done": bool(reply.done)})
         if ended:
             return [], True
-        return queries or self._fresh(done, [trace.question]), False
+        if not queries and not done.searched:
+            queries = [trace.question]
+        return queries, False
 
     def _fresh(self, done: Progress, queries: Sequence[str]) -> list[str]:
         """At most `_MAX_ACTIONS` of `queries`, without blanks and what was searched before."""

@@ -15,13 +15,15 @@ class CoTStep(dspy.Signature):
     context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
     thoughts: str = dspy.InputField(desc="reasoning so far")
-    sentences_left: int = dspy.InputField(desc="at the last, answer")
+    sentences_left: int = dspy.InputField(
+        desc="this one counts; at 1, answer unless a fact is missing"
+    )
     thought: str = dspy.OutputField(
         desc="one new sentence: what the passages state, or what follows from it"
     )
     next_step: Literal["search", "answer"] = dspy.OutputField(
-        desc="search with the sentence while facts are missing; answer once none is, or once "
-        "searching finds nothing more"
+        desc="search, by this sentence alone, while facts are missing; answer once none is, or "
+        "once searching finds nothing more"
     )
     answer: str = dspy.OutputField(desc=f"empty if search, else {SPAN}")
 

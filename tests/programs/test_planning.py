@@ -209,6 +209,11 @@ def test_spec_where_little_is_found(planned: Any, read: Any, searched: Any, coun
     research("spec", replies, searched=searched, counts=counts)
 
 
+def test_spec_ends_where_the_planner_has_nothing_more_to_look_for() -> None:
+    replies = {"NextSubTask": [queries("Salt Road"), queries()], "ReadAndJudge": [judged("x")]}
+    research("spec", replies, searched=["Salt Road"], stop="no_progress")
+
+
 @pytest.mark.parametrize("shown", [False, True])
 def test_without_facts_the_answer_is_from_nothing_unless_told_otherwise(shown: bool) -> None:
     replies = {"NextSubTask": [queries("Salt Road"), queries(done=True)]}
