@@ -11,7 +11,6 @@ failed, and what was *billed*.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -191,7 +190,7 @@ class Sum:
 
     def __init__(self, *, billed: bool = False) -> None:
         self._billed = billed
-        self._counts = Counter(dict.fromkeys(_SUMS, 0))
+        self._counts = dict.fromkeys(_SUMS, 0)
         self._paid: list[float] = []
         self._listed: list[float] = []
         self._known = True
@@ -202,15 +201,13 @@ class Sum:
         if self._billed and call.cached:
             return
         of_lm = call.kind in LM_KINDS
-        self._counts.update(
-            calls=call.count * of_lm,
-            others=call.count * (not of_lm),
-            failed=call.error is not None,
-            attempts=call.attempts * call.count,
-            fallbacks=call.fallback,
-            cache_read_tokens=call.cache_read_tokens,
-            cache_write_tokens=call.cache_write_tokens,
-        )
+        counts = self._counts
+        counts["calls" if of_lm else "others"] += call.count
+        counts["failed"] += call.error is not None
+        counts["attempts"] += call.attempts * call.count
+        counts["fallbacks"] += call.fallback
+        counts["cache_read_tokens"] += call.cache_read_tokens
+        counts["cache_write_tokens"] += call.cache_write_tokens
         self._add_tokens(call, of_lm=of_lm)
         self._latencies.append(call.latency_s)
         prices = []
@@ -231,7 +228,8 @@ class Sum:
         sent = taken.prompt_tokens
         got = taken.completion_tokens
         if of_lm:
-            self._counts.update(prompt_tokens=sent, completion_tokens=got)
+            self._counts["prompt_tokens"] += sent
+            self._counts["completion_tokens"] += got
         else:
             self._counts["other_tokens"] += sent + got
 

@@ -8,7 +8,7 @@ failed and scores 0: failing early is cheap, never good. Calls of a judge are no
 from functools import partial
 
 from ragbench.metrics.base import add_amount, once
-from ragbench.record import Record, total
+from ragbench.record import Record, Totals, total
 
 _RESOURCES = {
     "calls": "calls to LMs, one for each time the program asked, as if uncached",
@@ -24,9 +24,17 @@ _RESOURCES = {
 
 
 @once
+def as_if(record: Record) -> Totals:
+    """The totals of all its calls, as if nothing had been cached."""
+    return record.ledger.as_if
+
+
+@once
 def spend(record: Record) -> dict[str, float | None]:
     """The spending of one record, by resource; an amount that nobody knows is None."""
-    spent = total([call for call in record.ledger.calls if call.kind != "judge"])
+    spent = as_if(record)
+    if any(call.kind == "judge" for call in record.ledger.calls):
+        spent = total([call for call in record.ledger.calls if call.kind != "judge"])
     path = record.ledger.path
     amounts = {
         "calls": float(spent.calls),

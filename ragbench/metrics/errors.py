@@ -242,7 +242,7 @@ def _is_no_answer(answer: str) -> bool:
     return is_blank(answer) or is_refusal(answer)
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=2_000)
 def loose_words(text: str) -> tuple[str, ...]:
     """The words of `text` without accents, case, any punctuation, articles and number endings."""
     plain = text.casefold()

@@ -8,8 +8,7 @@ with what it was compiled from. All of these tests are one family for Holm's cor
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
+from statistics import fmean
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import (
@@ -136,9 +135,10 @@ def make_family(
         scored &= set(matrix(arm, metric, qids)[0])
     spending = []
     evidence = []
+    complete = sorted(scored)
     for arm in arms:
-        spending.append({name: _spent(arm, sorted(scored), name) for name in SPENDING})
-        evidence.append(_without_evidence(arm, sorted(scored)))
+        spending.append({name: _spent(arm, complete, name) for name in SPENDING})
+        evidence.append(_without_evidence(arm, complete))
     cost = _measure_of_cost(spending)
     places = []
     for at, (without, right) in enumerate(evidence):
@@ -253,7 +253,7 @@ def _measure_of_cost(spending: Sequence[Mapping[str, float | None]]) -> str:
 def _spent(runs: Arm, qids: Sequence[str], name: str) -> float | None:
     values = []
     for run in runs:
-        column = run.records.only(qids).column(get_metric(name).score)
+        column = run.records.column(get_metric(name).score)
         for qid in qids:
             value = column[qid]
             if value is None:
@@ -261,15 +261,14 @@ def _spent(runs: Arm, qids: Sequence[str], name: str) -> float | None:
             values.append(value)
     if not values:
         return None
-    return float(np.mean(values))
+    return fmean(values)
 
 
 def _without_evidence(runs: Arm, qids: Sequence[str]) -> tuple[int, int]:
     """How many right answers (EM 1) lacked a gold passage, of those whose gold is known."""
     shares = []
     for run in runs:
-        records = run.records.only(qids)
-        correct_answers = records.column(get_metric("em").score)
-        evidence = records.column(get_metric(EVIDENCE).score)
+        correct_answers = run.records.column(get_metric("em").score)
+        evidence = run.records.column(get_metric(EVIDENCE).score)
         shares += [evidence[q] for q in qids if correct_answers[q] == 1 and evidence[q] is not None]
     return sum(share != 1 for share in shares), len(shares)

@@ -7,6 +7,7 @@ Every difference is B minus A.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +133,7 @@ def _partly_scored(
     a: Arm, b: Arm, metric: str, qids: Sequence[str]
 ) -> dict[str, list[float | None]]:
     """The questions of `qids` that some of the runs have a score of and some have not."""
-    sides = [run.records.only(qids).column(get_metric(metric).score) for run in (*a, *b)]
+    sides = [run.records.column(get_metric(metric).score) for run in (*a, *b)]
     missing: dict[str, list[float | None]] = {}
     for qid in qids:
         row = [side[qid] for side in sides]
@@ -159,19 +160,25 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
         raise CompareError(
             f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
         )
-    sides = [run.records.only(qids).column(get_metric(metric).score) for run in runs]
-    complete = {}
+    sides = [run.records.column(get_metric(metric).score) for run in runs]
+    before: Column = {}
+    after: Column = {}
     for qid in qids:
         row = _known_scores(sides, qid)
         if len(row) == len(runs):
-            complete[qid] = row
-    if all(all(run.records.only(complete).column(failed).values()) for run in runs):
+            before[qid] = row[: len(a)]
+            after[qid] = row[len(a) :]
+    if all(map(_all_failed, runs, repeat(before))):
         raise CompareError(
             f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
             "attribution gives, else choose another metric"
         )
-    n = len(a)
-    return {q: row[:n] for q, row in complete.items()}, {q: row[n:] for q, row in complete.items()}
+    return before, after
+
+
+def _all_failed(run: Evaluation, qids: Iterable[str]) -> bool:
+    of_question = run.records.column(failed)
+    return all(of_question[qid] for qid in qids)
 
 
 def _known_scores(sides: Iterable[Mapping[str, float | None]], qid: str) -> list[float]:
@@ -269,7 +276,7 @@ def question(record: Record) -> str:
 
 def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
     """The questions of `qids` that every run has a score of, and those `(runs, questions)`."""
-    sides = [run.records.only(qids).column(get_metric(metric).score) for run in arm]
+    sides = [run.records.column(get_metric(metric).score) for run in arm]
     scored = []
     rows = []
     for qid in qids:

@@ -25,6 +25,13 @@ def clusters_of(records: StoredRecords) -> dict[str, str]:
     As the data set names them; where its records do not say, by shared gold passages, or by the
     wording of questions that have none. Where all share one, no interval can be given.
     """
+    if clusters_of not in records.memo:
+        records.memo[clusters_of] = _clusters(records)
+    clusters: dict[str, str] = records.memo[clusters_of]
+    return clusters
+
+
+def _clusters(records: StoredRecords) -> dict[str, str]:
     column = records.column(varies_with)
     keys: list[Sequence[Hashable]] = []
     clusters: list[str] = []

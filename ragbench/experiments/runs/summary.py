@@ -19,6 +19,7 @@ import numpy as np
 from ragbench.experiments.runs.clusters import clusters_of, varies_with
 from ragbench.experiments.store import RunCard, RunFolder, StoredRecords, repeats_in
 from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
+from ragbench.metrics.efficiency import as_if as as_if_of
 from ragbench.record import LM_KINDS, Failure, Record, Totals, add_up, billed
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class Spending:
 
 def spending(record: Record) -> Spending:
     """The totals of a record; the calls themselves are not kept."""
-    as_if = record.ledger.as_if
+    as_if = as_if_of(record)
     paid = record.ledger.billed
     if paid == as_if:
         paid = as_if  # one object in memory for both

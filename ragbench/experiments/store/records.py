@@ -23,7 +23,8 @@ T = TypeVar("T")
 _log = get(__name__)
 
 #: So many records stay parsed.
-_PARSED = 1_000
+_PARSED = 100
+_JSON = "SELECT value FROM records WHERE id = ?"
 _ONE_RECORD = (
     "SELECT records.value, scores.value, scores.digest FROM records "
     "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?"
@@ -60,8 +61,9 @@ class _Rows:
             record = parse_record(value)
         except ValueError:
             raise RunError(f"{self.reader.path}: row {row} of its records is no record") from None
-        calls = [self.price(call) for call in record.ledger.calls]
-        return replace(record, ledger=replace(record.ledger, calls=calls))
+        calls = record.ledger.calls
+        calls[:] = map(self.price, calls)
+        return record
 
 
 def _with_scores(record: Record, row: Mapping[str, Any]) -> Record:
@@ -99,6 +101,8 @@ class StoredRecords(Mapping[str, Record]):
         self._cut = cut
         self._failed = failed
         self.damaged = tuple(damaged)
+        #: What was worked out of all of these records together.
+        self.memo: dict[object, Any] = {}
 
     def __getitem__(self, qid: str) -> Record:
         return self._rows.record(self._attempts[qid][-1])
@@ -114,9 +118,21 @@ class StoredRecords(Mapping[str, Record]):
 
     def column(self, function: Callable[[Record], T]) -> dict[str, T]:
         """The value of `function` for each record, by question; computed once."""
-        self.compute([function])
+        try:
+            return self._known(function)
+        except KeyError:
+            self.compute([function])
+        return self._known(function)
+
+    def _known(self, function: Callable[[Record], T]) -> dict[str, T]:
         values = self._rows.columns[function]
         return {qid: values[rows[-1]] for qid, rows in self._attempts.items()}
+
+    def stored(self) -> Iterator[tuple[str, str]]:
+        """Each question and its record as the JSON that was kept, read but not parsed."""
+        for qid, rows in self._attempts.items():
+            for (value,) in self._rows.reader.rows(_JSON, rows[-1]):
+                yield qid, value
 
     def compute(self, functions: Iterable[Callable[[Record], Any]]) -> None:
         """Compute several columns while every record is read once."""

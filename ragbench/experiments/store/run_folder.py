@@ -20,7 +20,7 @@ from ragbench.experiments.store.records import StoredRecords, find_records
 from ragbench.experiments.store.schema import DATABASE, digest_of
 from ragbench.lms.prices import Pricing, parse_price
 from ragbench.logs import get
-from ragbench.record import Call, Record, parse_call, was_sent
+from ragbench.record import Call, parse_call, was_sent
 
 _log = get(__name__)
 
@@ -88,14 +88,10 @@ class RunFolder:
             yield from map(self.price, filter(was_sent, calls))
         yield from map(self.price, filter(was_sent, read_calls(self.reader)))
 
-    def texts(self, records: Iterable[Record]) -> dict[str, str]:
-        """The prompts and replies that were kept of the calls of `records`, by id."""
-        digests = set[str]()
-        for record in records:
-            for call in record.ledger.calls:
-                digests.update(call.prompt, [call.reply])
+    def texts(self, names: Iterable[str]) -> dict[str, str]:
+        """The prompts and replies of calls that were kept under these names."""
         texts = {}
-        for name in digests - {""}:
+        for name in names:
             for (packed,) in self.reader.rows("SELECT text FROM prompts WHERE id = ?", name):
                 text = unpacked(packed)
                 if text is None:

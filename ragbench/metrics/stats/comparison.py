@@ -445,8 +445,11 @@ def _aligned(a: Scores, b: Scores) -> tuple[Floats, Floats]:
     qids = sorted(a)
     sides = []
     for side in (a, b):
-        rows = [np.atleast_1d(np.asarray(side[qid], dtype=np.float64)) for qid in qids]
-        if len({len(row) for row in rows}) > 1 or not len(rows[0]):
+        try:
+            scores = np.array([side[qid] for qid in qids], dtype=np.float64).reshape(len(qids), -1)
+        except ValueError:
+            scores = np.empty((len(qids), 0))
+        if not scores.size:
             raise CompareError("a run has not the same number of seeds for every question")
-        sides.append(np.stack(rows, axis=1))
+        sides.append(np.ascontiguousarray(scores.T))
     return sides[0], sides[1]

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from sys import intern
+from typing import Any, NamedTuple
 
 from ragbench.errors import CompareError, RunError
 from ragbench.experiments import store
@@ -97,8 +98,10 @@ def make_board(
     folders, files = find_runs(paths)
     scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
     spending = [get_metric(name).score for name in SPENDING]
-    columns = [*scores.values(), *spending, *paired.MEASURES.values(), cell, paired.question,
-               varies_with, *GROUPINGS.values()]  # fmt: skip
+    columns = [
+        *scores.values(), *spending, *paired.MEASURES.values(), *GROUPINGS.values(),
+        cell, names_of_texts, paired.question, varies_with,
+    ]  # fmt: skip
     runs = {}
     for folder in folders:
         try:
@@ -198,12 +201,33 @@ def scores_of(run: Evaluation, metric: str) -> dict[str, float]:
     return scores
 
 
-def cell(record: Record) -> Json:
-    """What the list of questions shows of a record, and its question."""
+def names_of_texts(record: Record) -> tuple[str, ...]:
+    """Under which names the prompts and replies of its calls were kept."""
+    names: dict[str, None] = {}
+    for call in record.ledger.calls:
+        names |= dict.fromkeys([*call.prompt, call.reply])
+    names.pop("", None)
+    return tuple(names)
+
+
+class Cell(NamedTuple):
+    """What the list of questions shows of a record, and its question; `answer` None: failed."""
+
+    answer: str | None
+    cause: str
+    titles: tuple[str, ...]
+    question: str
+    gold: str
+    type: str
+
+
+def cell(record: Record) -> Cell:
+    """The cell of a record; texts that other runs have too are in memory once."""
     cause = cause_of(record)
-    return {
-        "answer": None if record.failed else (record.answer or "")[:200],
-        "cause": cause.name if cause else "",
-        "titles": {passage.title or passage.pid for passage in record.passages},
-        "question": {"question": record.question, "gold": record.answers[0], "type": record.qtype},
-    }
+    if record.failed:
+        answer = None
+    else:
+        answer = (record.answer or "")[:200]
+    titles = dict.fromkeys(intern(passage.title or passage.pid) for passage in record.passages)
+    texts = map(intern, (record.question, record.answers[0], record.qtype))
+    return Cell(answer, cause.name if cause else "", tuple(titles), *texts)

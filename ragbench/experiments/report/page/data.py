@@ -3,6 +3,7 @@
 Every question is taken in the order of its id, so that nothing depends on the order of records.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
@@ -15,7 +16,14 @@ from ragbench.experiments.recommend import Advice, advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.names import in_common, lm_aliases
-from ragbench.experiments.report.page.board import Board, Json, Program, cell, scores_of
+from ragbench.experiments.report.page.board import (
+    Board,
+    Json,
+    Program,
+    cell,
+    names_of_texts,
+    scores_of,
+)
 from ragbench.experiments.report.table import with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import lm_name, plain_settings
@@ -24,8 +32,6 @@ from ragbench.metrics import GROUPINGS, Comparison, Method, correct
 
 #: Questions of a run whose traces the page unpacks together.
 PIECE = 40
-#: What of a record its trace leaves out: the page has it elsewhere, or not at all.
-_ELSEWHERE = frozenset({"question", "counts", "extra", "decomposition"})
 
 
 def page_data(board: Board, *, title: str, live: bool = False) -> Json:
@@ -34,7 +40,7 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     cells = [run.records.column(cell) for run in board.runs]
     names_of_causes: set[str] = set()
     for column in cells:
-        names_of_causes.update(outcome["cause"] for outcome in column.values())
+        names_of_causes.update(outcome.cause for outcome in column.values())
     causes = sorted(names_of_causes - {""})
     number = {cause: at for at, cause in enumerate(causes)}
     questions = []
@@ -45,12 +51,18 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         titles = set[str]()
         question: Json = {}
         for at, column in enumerate(cells):
-            answered = column.get(qid, {})
-            answers[at].append(answered.get("answer"))
-            recorded[at].append(int(bool(answered)))
-            why[at].append(number.get(answered.get("cause", ""), -1))
-            titles |= answered.get("titles", set())
-            question = question or answered.get("question", {})
+            outcome = column.get(qid)
+            recorded[at].append(int(outcome is not None))
+            if outcome is None:
+                answers[at].append(None)
+                why[at].append(-1)
+                continue
+            answers[at].append(outcome.answer)
+            why[at].append(number.get(outcome.cause, -1))
+            titles.update(outcome.titles)
+            if not question:
+                question = {"question": outcome.question, "gold": outcome.gold,
+                            "type": outcome.type}  # fmt: skip
         questions.append({**question, "qid": qid, "titles": sorted(titles)})
     scores = {}
     for name in board.metrics:
@@ -125,7 +137,7 @@ def _program(board: Board, program: Program) -> Json:
         right += correct_answers
     causes: Counter[str] = Counter()
     for run in runs:
-        causes.update(outcome["cause"] for outcome in run.records.column(cell).values())
+        causes.update(outcome.cause for outcome in run.records.column(cell).values())
     del causes[""]
     settings = plain_settings(base.card)
     return {
@@ -280,8 +292,11 @@ def _advice(advice: Advice, place_of: dict[int, int]) -> Json:
     }
 
 
-def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Iterator[Json]:
+def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Iterator[str]:
     """The records of a run with the prompts and replies of their calls, `PIECE` questions each.
+
+    A piece is JSON. The records in it stand as they are kept: to parse them again takes as long as
+    all that the page says of them.
 
     `only` is the number of the one piece that is wanted.
     """
@@ -290,11 +305,9 @@ def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Ite
         starts = [only * PIECE]
     for start in starts:
         records = run.records.only(qids[start : start + PIECE])
-        traces = {}
-        spans = []
-        for qid, record in records.items():
-            spans.append(record)
-            fields = record.to_dict()
-            traces[qid] = {name: fields[name] for name in fields if name not in _ELSEWHERE}
-        texts = run.run.texts(spans)
-        yield {"records": traces, "texts": dict(sorted(texts.items()))}
+        names: set[str] = set()
+        for names_of_record in records.column(names_of_texts).values():
+            names.update(names_of_record)
+        texts = json.dumps(run.run.texts(sorted(names)))
+        traces = ",".join(f"{json.dumps(qid)}:{trace}" for qid, trace in records.stored())
+        yield f'{{"records":{{{traces}}},"texts":{texts}}}'

@@ -12,6 +12,7 @@ import html
 import json
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
@@ -43,21 +44,28 @@ _log = get(__name__)
 
 def write_page(board: Board, path: Path, *, title: str = "ragbench report") -> int:
     """Write the page of `board` to the file `path`, whole or not at all; its size in bytes."""
-    content = page_of(board, title=title).encode("utf-8", "replace")
-    write_whole(path, content)
-    return len(content)
+    write_whole(path, (text.encode("utf-8", "replace") for text in _parts(board, title)))
+    return path.stat().st_size
 
 
 def page_of(board: Board, *, title: str = "ragbench report") -> str:
-    """The page of `board` with all traces in it, each piece as JSON, gzip and base64."""
-    traces = []
+    """The page of `board` with all traces in it."""
+    return "".join(_parts(board, title))
+
+
+def _parts(board: Board, title: str) -> Iterator[str]:
+    return _page(page_data(board, title=title), _traces(board), "", _plain(board))
+
+
+def _traces(board: Board) -> Iterator[str]:
+    """A script element for each piece of each run, which is JSON, gzip and base64."""
+    qids = board.qids
     for at, run in enumerate(board.runs):
-        for number, piece in enumerate(pieces(run, board.qids)):
-            text = json.dumps(piece, default=str).encode("utf-8", "replace")
-            packed = base64.b64encode(gzip.compress(text, compresslevel=6, mtime=0)).decode()
+        for number, piece in enumerate(pieces(run, qids)):
+            text = piece.encode("utf-8", "replace")
+            packed = base64.b64encode(gzip.compress(text, compresslevel=4, mtime=0)).decode()
             kind = f'type="application/octet-stream" id="piece-{at}-{number}"'
-            traces.append(f"<script {kind}>{packed}</script>")
-    return _page(page_data(board, title=title), traces, "", _plain(board))
+            yield f"<script {kind}>{packed}</script>\n"
 
 
 def _plain(board: Board) -> str:
@@ -70,7 +78,8 @@ def _plain(board: Board) -> str:
     return table + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
 
 
-def _page(data: Any, traces: list[str], also_allowed: str, plain: str = "") -> str:
+def _page(data: Any, traces: Iterable[str], also_allowed: str, plain: str = "") -> Iterator[str]:
+    """The page in pieces, in their order."""
     assets = resources.files("ragbench.experiments.report.page") / "assets"
     files = ("page.html", "page.css", "vendor/d3.min.js", "vendor/plot.min.js", "page.js")
     page, style, *scripts = (assets.joinpath(name).read_text("utf-8") for name in files)
@@ -81,21 +90,18 @@ def _page(data: Any, traces: list[str], also_allowed: str, plain: str = "") -> s
     # JSON that may stand inside a script element: no tag can begin in it.
     text = json.dumps(data, default=str, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    contents = {
-        "POLICY": policy + also_allowed,
-        "TITLE": html.escape(data["title"]),
-        "PLAIN": plain,
-        "STYLE": style,
-        "DATA": text,
-        "TRACES": "\n".join(traces),
-        "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
+    contents: dict[str, Iterable[str]] = {
+        "POLICY": [policy + also_allowed],
+        "TITLE": [html.escape(data["title"])],
+        "PLAIN": [plain],
+        "STYLE": [style],
+        "DATA": [text],
+        "TRACES": traces,
+        "SCRIPTS": [f"<script>{script}</script>" for script in scripts],
     }
     # Cut at all marks at once: what stands in a part is not looked at again.
-    start, *marked = page.split("@@")
-    pieces = [start]
-    for at, text in enumerate(marked):
-        pieces.append(contents[text] if at % 2 == 0 else text)
-    return "".join(pieces)
+    for at, between in enumerate(page.split("@@")):
+        yield from contents[between] if at % 2 else [between]
 
 
 def _hash(text: str) -> str:
@@ -147,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
                     return self._send("text/plain", self.server.version())
                 case [""]:
                     page = _page(self.server.board()[1], [], "; connect-src 'self'")
-                    return self._send("text/html", page)
+                    return self._send("text/html", "".join(page))
                 case ["data"]:
                     data = json.dumps(self.server.board()[1], default=str)
                     return self._send("application/json", data)
@@ -155,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
                     board = self.server.board()[0]
                     for served in board.runs[int(run) : int(run) + 1]:
                         [piece] = pieces(served, board.qids, int(number))
-                        return self._send("application/json", json.dumps(piece, default=str))
+                        return self._send("application/json", piece)
         except RagbenchError as error:
             return self._send("text/plain", str(error), 500)
         return self._send("text/plain", "not found", 404)
