@@ -307,12 +307,12 @@ class StepTree:
         seen = self.box.use(use)
         outcome = {"input": use.shown, "observation": seen.observation, "pids": seen.pids}
         self._note(use.tool, name, turn, **outcome)
-        step = tools.Done(len(path.done), turn.thought, use, seen.observation)
+        step = tools.Done(len(path.done), turn.shown, use, seen.observation)
         return Path(name, (*path.done, step))
 
     def _note(self, action: str, name: str, turn: tools.Turn, **seen: Any) -> None:
-        self.thoughts += filter(None, [turn.thought])
-        self.trace.step(action, thought=turn.thought, notes={"path": name}, **seen)
+        self.thoughts += filter(None, [turn.shown])
+        self.trace.step(action, thought=turn.thought, notes={"path": name, **turn.notes}, **seen)
 
 
 def _alike(a: tools.ToolUse, b: tools.ToolUse) -> bool:

@@ -108,9 +108,12 @@ class Progress:
             elif statement:
                 self.trace.count("unproven_fact")
         read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
-        statements = "\n".join(f"[{fact.level}] {fact.statement}" for fact in read)
+        lines = []
+        for fact in read:
+            said = self.levels or fact.level == "failed"
+            lines.append(f"[{fact.level}] {fact.statement}" if said else fact.statement)
         pids = tuple(dict.fromkeys(pid for fact in read for pid in fact.pids))
-        self.trace.step("extract", input=item.query, observation=statements, pids=pids)
+        self.trace.step("extract", input=item.query, observation="\n".join(lines), pids=pids)
         return read
 
     def keep(self, read: Sequence[Known]) -> None:
@@ -177,13 +180,9 @@ class REAP(RAGProgram[REAPKnobs]):
         answer = trace.answer(self.synthesize, last=True, **inputs)
         facts = []
         for fact in done.facts:
-            facts.append(
-                {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
-            )
-        if paper:
-            plan = [task.model_dump() for task in done.plan]
-        else:
-            plan = None
+            fulfillment = {"fulfillment": fact.level} if done.levels else {}
+            facts.append({"statement": fact.statement, "pids": list(fact.pids), **fulfillment})
+        plan = [task.model_dump() for task in done.plan] if paper else None
         return trace.prediction(answer, reason, facts=facts, plan=plan)
 
     # -- spec
@@ -315,8 +314,10 @@ class REAP(RAGProgram[REAPKnobs]):
             done.plan = checked(reply.new_plan)
         action = "repair" if repair else "plan"
         plan = "\n".join(_listed(done.plan))
-        thought, strategy = (str(reply.get(name, "") or "") for name in ("diagnosis", "strategy"))
-        notes = {"next": reply.next_step, "strategy": strategy}
+        thought = str(reply.get("diagnosis") or "")
+        notes = {"next": reply.next_step}
+        if strategy := reply.get("strategy"):
+            notes["strategy"] = strategy
         done.trace.step(action, thought=thought, observation=plan, notes=notes)
         return list(reply.actions or []), ready
 

@@ -178,9 +178,14 @@ class RLM(RAGProgram[RLMKnobs]):
         instruction: str,
     ) -> Solved:
         """The node from the answers to its `parts`, or from all passages where there are none."""
-        root_fields: dict[str, Any] = {"thought": instruction, "notes": {"node": branch.id}}
-        split = "\n".join(questions.values())
-        trace.step("decompose", input=branch.question, observation=split, **root_fields)
+        last_answers = instruction.lower().strip(" .") == _LAST
+        combine = {} if last_answers else {"combine": instruction}
+        trace.step(
+            "decompose",
+            input=branch.question,
+            observation="\n".join(questions.values()),
+            notes={"node": branch.id, **combine},
+        )
         before = {passage.pid for passage in trace.passages}
         children = self._children(trace, branch, questions, memo)
         answers = [child.answer for child in children]
@@ -193,7 +198,7 @@ class RLM(RAGProgram[RLMKnobs]):
                     unanswered.append(p)
             answer = self._leaf(trace, branch, [*passages, *unanswered])
             spent += 1
-        elif instruction.lower().strip(" .") == _LAST and is_answer(answers[-1]):
+        elif last_answers and is_answer(answers[-1]):
             answer = answers[-1]
         else:
             texts = [child.nodes[0].question for child in children]

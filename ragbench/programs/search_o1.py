@@ -81,7 +81,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
                 trace.step("reason", thought=thought, observation=answer)
                 if is_answer(answer):
                     return answer, "answered"
-                return "", "parse_fallback" if turn.get("parse_fallback") else "no_progress"
+                return "", core.stalled(turn)
             if left < 1:  # it was told so: another turn would have nothing new to go by
                 trace.step("reason", thought=thought)
                 return "", "max_steps"

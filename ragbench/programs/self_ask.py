@@ -68,7 +68,7 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
                 trace.step("decide", observation=answer)
                 if is_answer(answer):
                     return answer, "answered"
-                return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
+                return "", core.stalled(step)
             if left == 0:
                 trace.step("decide", thought=follow_up)
                 break

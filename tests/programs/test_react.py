@@ -68,7 +68,8 @@ def test_at_the_limit_the_answer_is_forced_from_passages_and_thoughts() -> None:
 def test_where_an_answer_may_stand() -> None:
     prediction, lm = talk({**act("search", "Orla Venn", "Who?"), "answer": "Eastmere"}, FINISH)
     assert ended(prediction) == ("Harwick", "answered")
-    assert prediction.steps[0].thought == "Who? Answer so far: Eastmere"
+    assert prediction.steps[0].thought == "Who?"
+    assert prediction.steps[0].notes["answer"] == "Eastmere"
     assert "Answer so far: Eastmere" in trajectories(lm)[1]
     as_argument = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
     assert ended(talk(LOOK, as_argument)[0]) == ("Harwick", "answered")

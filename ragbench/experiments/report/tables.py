@@ -436,6 +436,11 @@ def trace_report(record: Record) -> Report:
         }
         yield f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")
         yield from (f"          {name}: {text}" for name, text in replies.items() if text)
+    for number, search in enumerate(record.searches, start=1):
+        again = ", asked before" if search.cached else ""
+        yield f"search {number:<2} {search.query} (k={search.k}{again})"
+        found = "; ".join(titles.get(pid, pid) for pid in search.pids)
+        yield f"          found: {found or 'nothing'}"
     yield "passages" if record.passages else "passages  none"
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "

@@ -64,12 +64,24 @@ class Seen(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A model's turn: uses of tools, or else an answer."""
+    """A model's turn: uses of tools, or else an answer; beside a tool, what it thinks so far."""
 
     thought: str = ""
     answer: str = ""
     uses: tuple[ToolUse, ...] = ()
     unreadable: bool = False
+
+    @property
+    def shown(self) -> str:
+        """What later turns see of thought and answer."""
+        if self.uses and self.answer:
+            return f"{self.thought} Answer so far: {self.answer}".strip()
+        return self.thought
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The answer beside a tool, as the record has it."""
+        return {"answer": self.answer} if self.uses and self.answer else {}
 
 
 class Toolbox:
@@ -211,7 +223,7 @@ class ToolLoop:
                 self.trace.count("finish_without_answer")
                 return "", "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
-                self._use(use, turn.thought, number)
+                self._use(use, turn, number)
             if "repeated" in self.guards and len(tool_steps.idle(self.done)) >= 2:
                 return "", "no_progress"
         return "", "max_steps"
@@ -222,19 +234,20 @@ class ToolLoop:
         queries = {search.query for search in self.trace.searches}
         if self.trace.question in queries or use in [step.use for step in self.done]:
             return False
-        self._use(use, "", turn)
+        self._use(use, Turn(), turn)
         return True
 
-    def _use(self, use: ToolUse, thought: str, turn: int) -> None:
+    def _use(self, use: ToolUse, turn: Turn, number: int) -> None:
         seen = self.box.use(use)
-        self.done.append(Done(turn, thought, use, seen.observation, seen.empty))
+        self.done.append(Done(number, turn.shown, use, seen.observation, seen.empty))
+        texts = {} if seen.retrieved is None else {"retrieved": list(seen.retrieved)}
         self.trace.step(
             use.tool,
             input=use.shown,
-            thought=thought,
+            thought=turn.thought,
             observation=seen.observation,
             pids=seen.pids,
-            notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
+            notes={**turn.notes, **texts},
         )
 
     def _copied(self, turn: Turn) -> str:
@@ -281,12 +294,11 @@ class ToolLoop:
             return Turn(thought, answer)
         if not reply.tool:
             return Turn(unreadable=True)
-        if is_answer(answer):  # beside another tool, it is what the model thinks so far
-            thought = f"{thought} Answer so far: {answer}".strip()
         tool = self.box.tools.get(reply.tool)
         name = next(iter(tool.args), "") if tool else ""
         value = reply.get("arguments") or reply.get("argument") or ""
-        return Turn(thought, uses=(ToolUse(reply.tool, {name: value}),))
+        so_far = answer if is_answer(answer) else ""
+        return Turn(thought, so_far, (ToolUse(reply.tool, {name: value}),))
 
     def _shown(self, done: Sequence[Done]) -> list[Done]:
         return tool_steps.shown_again(done, self.context_tokens, mark="repeated" in self.guards)

@@ -198,7 +198,8 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             trace.count("pruned_nodes", len(sure) - len(pruned.nodes))
         cost = f"cost {graph.cost}, budget {self.knobs.budget}"
         left_out = ", ".join(dropped)
-        notes = {"utilities": {i: round(u, 4) for i, u in utilities.items()}}
+        rounded = {i: round(u, 4) for i, u in utilities.items()}
+        notes = {"utilities": rounded} if rounded else {}
         trace.step("prune", input=cost, observation=f"left out: {left_out}", notes=notes)
         if not pruned.nodes:
             trace.count("all_pruned")

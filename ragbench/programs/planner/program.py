@@ -200,7 +200,7 @@ class Exploration:
         node = self.tree.node(str(reply.node_id))
         if str(reply.node_id).strip() not in self.tree.nodes:
             self.trace.count("unknown_node")
-        self.trace.step("plan", input=node.id, thought=reply.action)
+        self.trace.step("plan", input=node.id, observation=reply.action)
         return reply.action, node, list(reply.get("sub_questions") or [])
 
     def _do(self, action: str, node: SubQuestion, questions: list[str]) -> bool:
