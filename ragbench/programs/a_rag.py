@@ -20,8 +20,15 @@ from ragbench import retrievers
 from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.metrics import tokens
-from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, tools
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    one_line,
+    tools,
+)
 from ragbench.programs.core.trace import role_lm
 from ragbench.retrievers import GranularIndex, Match, Passage, Retriever
 from ragbench.signatures import ToolStep
@@ -47,14 +54,10 @@ _RULES: tuple[tuple[str, set[str]], ...] = (
 class ARAGKnobs(ProgramKnobs):
     """Knobs of `a_rag`."""
 
-    k: int = Field(5, ge=1, le=MAX_TOP_K, description="chunks that a search shows")
-    context_tokens: int = Field(
-        128_000, ge=100, le=1_000_000, description="tokens of steps in a call"
-    )
-    max_steps: int = Field(15, ge=1, le=50, description="turns at the most")
-    token_budget: int = Field(
-        128_000, ge=100, le=10_000_000, description="tokens before the answer"
-    )
+    k: int = bounded(5, 1, MAX_TOP_K, "chunks that a search shows")
+    context_tokens: int = bounded(128_000, 100, 1_000_000, "tokens of steps in a call")
+    max_steps: int = bounded(15, 1, 50, "turns at the most")
+    token_budget: int = bounded(128_000, 100, 10_000_000, "tokens before the answer")
     keyword_search: bool = Field(True, description="offer the tool keyword_search")
     semantic_search: bool = Field(True, description="offer the tool semantic_search")
     chunk_read: bool = Field(True, description="offer the tool chunk_read")
@@ -88,11 +91,6 @@ class ARAGKnobs(ProgramKnobs):
 class ARAG(RAGProgram[ARAGKnobs]):
     """Use search and reading tools in turns until the answer is found."""
 
-    name = "a_rag"
-    family = "agentic"
-    paper = "Du et al. 2026"
-    calls = "turns (<= max_steps) + 1 if forced"
-    autonomy = core.Autonomy("yes", "yes", "yes")
     variants = {  # noqa: RUF012
         "full": {"on_missing": "say_so"},
         "naive": {
@@ -106,8 +104,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
         "no_read": {"on_missing": "say_so", "chunk_read": False},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         tool_names = self.knobs.names
         rules = " ".join(rule for rule, needed in _RULES if needed <= set(tool_names))
         step = ToolStep.with_instructions(f"{ToolStep.instructions}\n\n{rules}")
@@ -300,7 +297,7 @@ def listed(value: Any, *, split: bool) -> list[str]:
     if split:
         joined = "\n".join(text.strip("[] ") for text in texts)
         texts = re.split(r"[,;\n]", joined)
-    texts = [" ".join(text.split()).rstrip(" .").strip("\"'") for text in texts]
+    texts = [one_line(text).rstrip(" .").strip("\"'") for text in texts]
     return list(filter(None, texts))
 
 

@@ -25,7 +25,7 @@ from ragbench.errors import ConfigError, NoAnswerError
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.lm import OWN
-from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace
+from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, bounded
 from ragbench.programs.core.program import named
 from ragbench.programs.own_threads import follow_threads
 from ragbench.retrievers import Passage, Retriever
@@ -336,7 +336,7 @@ def load_program(spec: str) -> type[RAGProgram]:
     own_k = None if module is not None else _own_k(kind)
     knobs = ModuleKnobs
     if own_k is not None:
-        about = Field(own_k, ge=1, le=MOST_K, description="the k of the module's constructor")
+        about = bounded(own_k, 1, MOST_K, "the k of the module's constructor")
         knobs = create_model("ModuleKnobs", __base__=ModuleKnobs, k=(int, about))
     members = {
         "name": handed_over.label_of(spec),

@@ -11,7 +11,7 @@ from pydantic import Field
 from ragbench.context import current
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
 from ragbench.programs.core.program import QuestionIds, Reader, reading
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext
 
 
@@ -25,12 +25,10 @@ class GoldKnobs(ProgramKnobs):
 class GoldRAG(RAGProgram[GoldKnobs]):
     """Answer from the passages."""
 
-    name, family, calls = "gold", "baseline", "1"
     chooses = False
     needs_gold = True
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -40,7 +38,7 @@ class GoldRAG(RAGProgram[GoldKnobs]):
             trace.search_by(lambda: passages, trace.question, k=len(passages))
         else:
             trace.count("no_gold")
-        return trace.prediction(self.answer_from(trace, self.answer, passages), "answered")
+        return self.finish(trace, self.answer, passages)
 
     def _gold(self, trace: Trace) -> list[Passage]:
         """The gold passages of the question, in the order of the data; empty where none is told."""

@@ -14,10 +14,10 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, render
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, render
 from ragbench.programs.core.indexed import IndexProgram
 from ragbench.programs.core.program import Reader, reading
-from ragbench.retrievers import Passage, Retriever, lm_index
+from ragbench.retrievers import Passage, lm_index
 from ragbench.signatures import AnswerFromContext
 
 #: The published code retrieves this many times the number of entities set, and keeps them all.
@@ -30,11 +30,11 @@ _LEVEL = 2
 class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
     """Knobs of `graph_rag`."""
 
-    k: int = Field(10, ge=1, le=100, description="entities; twice as many enter, as published")
-    context_tokens: int = Field(12_000, ge=100, le=1_000_000, description="tokens of the context")
+    k: int = bounded(10, 1, 100, "entities; twice as many enter, as published")
+    context_tokens: int = bounded(12_000, 100, 1_000_000, "tokens of the context")
     reader: Reader = Field("predict", description="reason before the answer?")
-    text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")
-    report_share: float = Field(0.15, ge=0, le=1, description="share of the reports")
+    text_share: float = bounded(0.5, 0, 1, "share of the texts in the context")
+    report_share: float = bounded(0.15, 0, 1, "share of the reports")
     ablation: Literal["none", "reports", "texts", "tables"] = Field(
         "none", description="what is left out of the context"
     )
@@ -44,18 +44,13 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
 class GraphRAG(IndexProgram[GraphRAGKnobs]):
     """Gather reports, facts and texts about the entities of the question, then answer."""
 
-    name = "graph_rag"
-    family = "graph"
-    paper = "arXiv:2404.16130"
-    calls = "1 (index: one per passage, per long description and per community)"
     Index = lm_index.KnowledgeGraph
     variants = {  # noqa: RUF012
         "official": {"gleanings": 1},
         "arag": {"gleanings": 1, "k": 10},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:

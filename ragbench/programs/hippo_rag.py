@@ -14,11 +14,11 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
 from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.programs.core.program import Reader, reading
 from ragbench.programs.core.text import by_number, numbered
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
 from ragbench.retrievers.lm_index.hippo import in_words
@@ -33,19 +33,19 @@ class HippoSearch(HippoSettings):
     """What decides a search by the facts of the index."""
 
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")
-    linking_top_k: int = Field(5, ge=1, le=100, description="facts shown, and phrases kept")
+    linking_top_k: int = bounded(5, 1, 100, "facts shown, and phrases kept")
     linking: Literal["facts", "entities", "phrases"] = Field(
         "facts", description="what finds the starts of walks; see the documentation"
     )
-    passage_node_weight: float = Field(
-        0.05, ge=0, le=10, description="weight of passages where walks start; 0 leaves them out"
+    passage_node_weight: float = bounded(
+        0.05, 0, 10, "weight of passages where walks start; 0 leaves them out"
     )
 
 
 class HippoRAGKnobs(HippoSearch, ProgramKnobs):
     """Knobs of `hippo_rag`."""
 
-    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
+    context_tokens: int = bounded(7000, 100, 1_000_000, "tokens of passages shown")
     reader: Reader = Field("cot", description="reason before the answer?")
 
 
@@ -53,15 +53,10 @@ class HippoRAGKnobs(HippoSearch, ProgramKnobs):
 class HippoRAG(SearchedIndex[HippoRAGKnobs]):
     """Choose facts that help, find the passages near them in a graph, then answer from these."""
 
-    name = "hippo_rag"
-    family = "graph"
-    paper = "arXiv:2502.14802"
-    calls = "2; 1 where no fact was read (index: two per passage)"
     Index = HippoIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.use_filter and self.knobs.linking == "facts":
             self.select = predict(SelectFacts)
         if self.knobs.linking == "entities":
@@ -72,8 +67,7 @@ class HippoRAG(SearchedIndex[HippoRAGKnobs]):
         index = self.opened(trace)
         seeds = self._seeds(trace, index)
         passages = self.find(trace, lambda: self._walked(trace, index, seeds, self.knobs.k))
-        answer = self.answer_from(trace, self.answer, passages)
-        return trace.prediction(answer, "answered", passages=passages)
+        return self.finish(trace, self.answer, passages)
 
     def ranked(self, trace: Trace, index: HippoIndex, k: int) -> list[Passage]:
         return self._walked(trace, index, self._seeds(trace, index), k)
@@ -84,16 +78,16 @@ class HippoRAG(SearchedIndex[HippoRAGKnobs]):
         if knobs.linking == "phrases":
             return index.nearest_phrases([question], knobs.linking_top_k)
         if knobs.linking == "entities":
-            reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
-            return index.nearest_phrases(plain_names(reply.entities or []), 1)
+            reply = trace.ask(self.extract, text=question)
+            return index.nearest_phrases(plain_names(reply.entities), 1)
         scores = min_max(index.cosines(question, index.fact_vectors))
         facts = best_first(scores, knobs.linking_top_k)
         texts = {fact: in_words(index.facts_read[fact]) for fact in facts}
         selected = facts
         if knobs.use_filter and facts:  # none is kept where the reply cannot be read
             lines = numbered(texts.values())
-            reply = trace.ask(self.select, otherwise={"keep": []}, question=question, facts=lines)
-            selected = by_number(facts, reply.keep or [])
+            reply = trace.ask(self.select, question=question, facts=lines)
+            selected = by_number(facts, reply.keep)
         scored = {texts[fact]: round(float(scores[fact]), 4) for fact in facts}
         observation = "; ".join(texts[fact] for fact in selected)
         trace.step("link", input=question, observation=observation, notes={"facts": scored})

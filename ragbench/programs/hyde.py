@@ -8,22 +8,22 @@ ends at retrieval.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
-from ragbench.retrievers import Dense, Passage, Retriever
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, predict
+from ragbench.programs.core.trace import sampling
+from ragbench.retrievers import Dense, Passage
 from ragbench.signatures import AnswerFromContext, WritePassage
 
 
 class HyDEKnobs(ProgramKnobs):
     """Knobs of `hyde`."""
 
-    n_passages: int = Field(8, ge=1, le=32, description="passages made up for the question")
-    temperature: float = Field(0.7, ge=0, le=2, description="of the calls that make them up")
+    n_passages: int = bounded(8, 1, 32, "passages made up for the question")
+    temperature: float = bounded(0.7, 0, 2, "of the calls that make them up")
     include_original: bool = Field(True, description="search with the question as well")
 
 
@@ -31,18 +31,14 @@ class HyDEKnobs(ProgramKnobs):
 class HyDE(RAGProgram[HyDEKnobs]):
     """Make up passages that answer the question, search with them, then answer."""
 
-    name, family, paper, calls = "hyde", "workflow", "arXiv:2212.10496", "n_passages + 1"
-
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.imagine = predict(WritePassage)
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         texts = self._texts(trace)
         passages = self._found(trace, texts)
-        answer = self.answer_from(trace, self.answer, passages)
-        return trace.prediction(answer, "answered", passages=passages)
+        return self.finish(trace, self.answer, passages)
 
     def _texts(self, trace: Trace) -> list[str]:
         """What is searched with: the passages made up, and the question."""
@@ -56,9 +52,8 @@ class HyDE(RAGProgram[HyDEKnobs]):
 
     def _imagined(self, trace: Trace, sample: int) -> str:
         """One passage; each sample has a seed and a place in the cache of its own."""
-        config: dict[str, Any] = {"temperature": self.knobs.temperature, "rollout_id": sample}
-        reply = trace.ask(self.imagine, otherwise={"passage": ""}, config=config)
-        return str(reply.passage or "").strip()
+        config = sampling(sample, self.knobs.temperature)
+        return str(trace.ask(self.imagine, config=config).passage)
 
     def _found(self, trace: Trace, texts: Sequence[str]) -> list[Passage]:
         """The `k` passages nearest to the mean of `texts`, or the best of their fused rankings."""

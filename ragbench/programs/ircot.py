@@ -21,9 +21,17 @@ from pydantic import Field
 
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    predict,
+)
 from ragbench.programs.core.program import Reader, reading
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
 # IRCoT's own rule: how a sentence of mere inference begins, or a sum with blanks in it.
@@ -44,9 +52,9 @@ class AllLeftOutError(Exception):
 class IRCoTKnobs(ProgramKnobs):
     """Knobs of `ircot`."""
 
-    k: int = Field(3, ge=1, le=100, description="passages per search")
-    max_steps: int = Field(5, ge=1, le=50, description="sentences at the most")
-    max_passages: int = Field(15, ge=1, le=1000, description="passages kept; later ones drop out")
+    k: int = bounded(3, 1, 100, "passages per search")
+    max_steps: int = bounded(5, 1, 50, "sentences at the most")
+    max_passages: int = bounded(15, 1, 1000, "passages kept; later ones drop out")
     initial_retrieval: bool = Field(True, description="search with the question first")
     skip_inferences: bool = Field(False, description="no inferences nor question words as query")
     keep: Literal["first", "first_distinct", "best"] = Field(
@@ -66,11 +74,6 @@ class IRCoTKnobs(ProgramKnobs):
 class IRCoT(RAGProgram[IRCoTKnobs]):
     """Think one sentence, search with it, and repeat until the answer follows."""
 
-    name = "ircot"
-    family = "recursive"
-    paper = "arXiv:2212.10509"
-    calls = "steps (<= max_steps) + 1 forced or reader call"
-    autonomy = core.Autonomy("no", "yes", "partly")
     variants = {  # noqa: RUF012
         "spec": {},
         "paper": {
@@ -93,8 +96,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         },
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.tell_left:
             step = CoTStep
         else:
@@ -108,13 +110,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Rounds of one sentence and one search, then an answer."""
         chain = Chain(trace, self.knobs)
-        answer: str
-        reason: core.StopReason
-        try:
-            answer, reason = self._think_and_search(trace, chain)
-        except core.BudgetSpentError:
-            answer = ""
-            reason = "budget"
+        answer, reason = trace.until_spent(lambda: self._think_and_search(trace, chain))
         passages = chain.kept()
         if chain.passages and not passages:
             raise AllLeftOutError(
@@ -137,19 +133,18 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             limits: dict[str, Any] = {"sentences_left": sentences_left} if knobs.tell_left else {}
             step = trace.ask(
                 self.think,
-                otherwise={"thought": "", "next_step": "", "answer": ""},
                 context=chain.context(),
                 thoughts="\n".join(
                     f"{n}. {sentence}" for n, sentence in enumerate(chain.thoughts, 1)
                 ),
                 **limits,
             )
-            thought = core.first_sentence(str(step.thought or "").strip())
+            thought = core.first_sentence(step.thought)
             said_before = map(normalise_answer, [*chain.thoughts, trace.question])
             repeated = bool(thought) and normalise_answer(thought) in said_before
             done, answer = ending(step, thought)
             if repeated and not done:  # with an answer beside it, it has nothing else to add
-                answer = str(step.answer or "").strip()
+                answer = step.answer
                 done = is_answer(answer)
             if done:
                 trace.step("think", thought=thought, observation=answer)
@@ -248,7 +243,7 @@ def ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
     """Whether the chain ends with `step`, and the answer it gives, which may be blank."""
     phrase = _ANSWER_PHRASE.search(thought)
     stated = phrase[1].strip() if phrase else ""
-    answer = next(filter(is_answer, (str(step.answer or "").strip(), stated)), "")
+    answer = next(filter(is_answer, (step.answer, stated)), "")
     if step.next_step:
         return step.next_step == "answer", answer if step.next_step == "answer" else ""
     return is_answer(stated), stated if is_answer(stated) else ""

@@ -7,22 +7,22 @@ as FlashRAG runs it: three rounds without reasoning, question before generation.
 the passages of the round before would get the same reply, so the answer stands.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, one_line
 from ragbench.programs.core.program import Reader, reading
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext
 
 
 class IterRetGenKnobs(ProgramKnobs):
     """Knobs of `iter_retgen`."""
 
-    rounds: int = Field(2, ge=1, le=20, description="rounds of a search and a generation")
+    rounds: int = bounded(2, 1, 20, "rounds of a search and a generation")
     reader: Reader = Field("cot", description="reason before the answer?")
     query_order: Literal["generation_first", "question_first"] = Field(
         "generation_first", description="what stands first in a query"
@@ -33,16 +33,12 @@ class IterRetGenKnobs(ProgramKnobs):
 class IterRetGen(RAGProgram[IterRetGenKnobs]):
     """Answer from passages, search with that answer, and answer again."""
 
-    name, family, paper = "iter_retgen", "recursive", "arXiv:2305.15294"
-    calls = "rounds"
-    autonomy = core.Autonomy("no", "yes", "no")
     variants = {  # noqa: RUF012
         "paper": {},
         "flash": {"rounds": 3, "reader": "predict", "query_order": "question_first"},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -78,10 +74,9 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
         self, trace: Trace, query: str, found: list[Passage], *, last: bool
     ) -> tuple[str, str]:
         """The answer from the passages, and all that was written with it."""
-        nothing: dict[str, Any] = {"reasoning": "", "answer": ""}
-        reply = trace.ask(self.answer, otherwise=nothing, last=last, context=self.shown(found))
-        answer = str(reply.answer or "").strip()
-        reasoning = " ".join(str(reply.get("reasoning", "") or "").split())
+        reply = trace.ask(self.answer, last=last, context=self.shown(found))
+        answer = reply.answer
+        reasoning = one_line(reply.get("reasoning", ""))
         trace.step("generate", input=query, thought=reasoning, observation=answer, of=found)
         return answer, f"{reasoning} {answer}".strip()
 

@@ -15,9 +15,9 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
 from ragbench.programs.core.indexed import SearchedIndex
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
 from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords
 from ragbench.tokens import estimate_tokens
@@ -29,23 +29,21 @@ _RELATED = 5
 class LightSearch(LightSettings):
     """What decides a search by the entities and relations of the index."""
 
-    gleanings: int = Field(1, ge=0, le=5, description="index: calls for what was overlooked")
+    gleanings: int = bounded(1, 0, 5, "index: calls for what was overlooked")
     mode: Literal["hybrid", "local", "global", "mix", "naive"] = Field(
         "hybrid", description="what is searched; set by the variant"
     )
-    top_k: int = Field(40, ge=1, le=1000, description="entities, and relations, at the most")
-    min_cosine: float = Field(0.2, ge=-1, le=1, description="of what is found by its vectors")
-    entity_tokens: int = Field(6000, ge=0, le=1_000_000, description="tokens of entities shown")
-    relation_tokens: int = Field(8000, ge=0, le=1_000_000, description="tokens of relations shown")
+    top_k: int = bounded(40, 1, 1000, "entities, and relations, at the most")
+    min_cosine: float = bounded(0.2, -1, 1, "of what is found by its vectors")
+    entity_tokens: int = bounded(6000, 0, 1_000_000, "tokens of entities shown")
+    relation_tokens: int = bounded(8000, 0, 1_000_000, "tokens of relations shown")
 
 
 class LightRAGKnobs(LightSearch, ProgramKnobs):
     """Knobs of `light_rag`."""
 
-    k: int = Field(20, ge=1, le=100, description="passages read")
-    context_tokens: int = Field(
-        16_000, ge=100, le=1_000_000, description="tokens of passages shown"
-    )
+    k: int = bounded(20, 1, 100, "passages read")
+    context_tokens: int = bounded(16_000, 100, 1_000_000, "tokens of passages shown")
     texts: bool = Field(True, description="show passages beside entities and relations")
 
 
@@ -53,17 +51,12 @@ class LightRAGKnobs(LightSearch, ProgramKnobs):
 class LightRAG(SearchedIndex[LightRAGKnobs]):
     """Find entities and relations by keywords of two levels, then answer from them and texts."""
 
-    name = "light_rag"
-    family = "graph"
-    paper = "arXiv:2410.05779"
-    calls = "2 (index: one per passage); naive: 1"
     Index = LightIndex
     variants = {  # noqa: RUF012
         mode: {"mode": mode} for mode in ("hybrid", "local", "global", "mix", "naive")
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.mode == "naive":
             self.answer = predict(AnswerFromContext)
         else:
@@ -103,8 +96,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         """Themes and names, each as one query; the question where there are none."""
         if self.knobs.mode == "naive":
             return "", ""
-        nothing: dict[str, Any] = {"high_level": [], "low_level": []}
-        reply = trace.ask(self.extract, otherwise=nothing)
+        reply = trace.ask(self.extract)
         high, low = (
             ", ".join(core.distinct(words)) for words in (reply.high_level, reply.low_level)
         )

@@ -16,10 +16,10 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
 from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.programs.core.program import Reader, reading
-from ragbench.retrievers import Passage, Retriever, lm_index
+from ragbench.retrievers import Passage, lm_index
 from ragbench.signatures import AnswerFromContext, ExtractEntities
 
 #: Weight of passages against entities where walks start; chance that a walk goes on.
@@ -30,10 +30,10 @@ DAMPING = 0.5
 class LinearSearch(lm_index.LinearSettings):
     """What decides a search by the entities of the index."""
 
-    max_iterations: int = Field(3, ge=1, le=20, description="rounds of bridging, seeds included")
-    top_k_sentence: int = Field(1, ge=1, le=100, description="sentences that an entity leads to")
-    threshold: float = Field(0.5, ge=0, le=1, description="score under which an entity is dropped")
-    passage_ratio: float = Field(1.5, ge=0, le=100, description="weight of a passage's similarity")
+    max_iterations: int = bounded(3, 1, 20, "rounds of bridging, seeds included")
+    top_k_sentence: int = bounded(1, 1, 100, "sentences that an entity leads to")
+    threshold: float = bounded(0.5, 0, 1, "score under which an entity is dropped")
+    passage_ratio: float = bounded(1.5, 0, 100, "weight of a passage's similarity")
     ablation: Literal["none", "bridging", "pagerank", "graph"] = Field(
         "none", description="what is left out: further entities, walks, or all but vectors"
     )
@@ -42,7 +42,7 @@ class LinearSearch(lm_index.LinearSettings):
 class LinearRAGKnobs(LinearSearch, ProgramKnobs):
     """Knobs of `linear_rag`."""
 
-    context_tokens: int = Field(7000, ge=100, le=1_000_000, description="tokens of passages shown")
+    context_tokens: int = bounded(7000, 100, 1_000_000, "tokens of passages shown")
     reader: Reader = Field("cot", description="reason before the answer?")
 
 
@@ -50,15 +50,10 @@ class LinearRAGKnobs(LinearSearch, ProgramKnobs):
 class LinearRAG(SearchedIndex[LinearRAGKnobs]):
     """Find passages through the entities of the question, then answer from them."""
 
-    name = "linear_rag"
-    family = "graph"
-    paper = "arXiv:2510.10114"
-    calls = "2; 1 with entities=spacy or regex (index: one per passage, or none)"
     Index = lm_index.LinearIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.other_calls():
             self.extract = predict(ExtractEntities)
         self.answer = reading(AnswerFromContext, self.knobs.reader)
@@ -80,8 +75,7 @@ class LinearRAG(SearchedIndex[LinearRAGKnobs]):
         index = self.opened(trace)
         mentions = self._mentions(trace)
         passages = self.find(trace, lambda: self._reached(trace, index, mentions, self.knobs.k))
-        answer = self.answer_from(trace, self.answer, passages)
-        return trace.prediction(answer, "answered", passages=passages)
+        return self.finish(trace, self.answer, passages)
 
     def ranked(self, trace: Trace, index: lm_index.LMIndex, k: int) -> list[Passage]:
         return self._reached(trace, index, self._mentions(trace), k)
@@ -96,8 +90,8 @@ class LinearRAG(SearchedIndex[LinearRAGKnobs]):
         elif knobs.entities == "regex":
             mentions = lm_index.by_pattern(question)
         else:
-            reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
-            mentions = lm_index.plain_names(reply.entities or [])
+            reply = trace.ask(self.extract, text=question)
+            mentions = lm_index.plain_names(reply.entities)
         trace.step("extract", input=question, observation=", ".join(mentions))
         return mentions
 

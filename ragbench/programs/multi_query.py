@@ -10,35 +10,36 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, distinct, predict
-from ragbench.programs.core.text import Fusion
-from ragbench.retrievers import Retriever
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    distinct,
+    predict,
+)
+from ragbench.programs.core.text import Fusion, one_line
 from ragbench.signatures import QUERY_KINDS, AnswerFromContext, ExpandQueries, QueryMode
 
 
 class MultiQueryKnobs(ProgramKnobs):
     """Knobs of `multi_query`."""
 
-    k: int = Field(3, ge=1, le=100, description="passages per query")
-    n_queries: int = Field(3, ge=1, le=20, description="queries written for the question")
+    k: int = bounded(3, 1, 100, "passages per query")
+    n_queries: int = bounded(3, 1, 20, "queries written for the question")
     include_original: bool = Field(True, description="search with the question as well")
     mode: QueryMode = Field("diverse", description="kind of queries written")
     fusion: Fusion = Field("rrf", description="by summed reciprocal ranks or the best score")
-    max_passages: int = Field(10, ge=1, le=1000, description="passages kept after fusion")
-    temperature: float = Field(0.3, ge=0, le=2, description="of the call that writes the queries")
+    max_passages: int = bounded(10, 1, 1000, "passages kept after fusion")
+    temperature: float = bounded(0.3, 0, 2, "of the call that writes the queries")
 
 
 @PROGRAMS.register("multi_query")
 class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
     """Search with several wordings of the question, then answer from the fused passages."""
 
-    name = "multi_query"
-    family = "workflow"
-    paper = "arXiv:2402.03367"
-    calls = "2"
-
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.expand = predict(ExpandQueries, temperature=self.knobs.temperature)
         self.answer = predict(AnswerFromContext)
 
@@ -46,14 +47,13 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         queries = self._queries(trace)
         rankings = trace.search_many(queries, k=self.knobs.k)
         passages = core.fuse(rankings, fusion=self.knobs.fusion)[: self.knobs.max_passages]
-        answer = self.answer_from(trace, self.answer, passages)
-        return trace.prediction(answer, "answered", passages=passages)
+        return self.finish(trace, self.answer, passages)
 
     def _queries(self, trace: Trace) -> list[str]:
         kind = QUERY_KINDS[self.knobs.mode]
         most = self.knobs.n_queries
-        reply = trace.ask(self.expand, otherwise={"queries": []}, kind=kind, n=most)
-        written = [" ".join(query.split()) for query in reply.queries[:most]]
+        reply = trace.ask(self.expand, kind=kind, n=most)
+        written = [one_line(query) for query in reply.queries[:most]]
         trace.step("plan", observation="\n".join(written))
         if self.knobs.include_original:
             queries = [trace.question]

@@ -21,9 +21,18 @@ from pydantic import Field, field_validator
 
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, tools
-from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import ActStep, AnswerWithHints, ReActStep
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    tools,
+)
+from ragbench.programs.core.trace import sampling
+from ragbench.retrievers import Passage
+from ragbench.signatures import AnswerWithHints, ReActStep
 
 #: Share of words in common by which a step of the tree repeats another.
 ALIKE = 0.8
@@ -34,7 +43,7 @@ _SNIPPET_WORDS = 120
 class ReActKnobs(ProgramKnobs):
     """Knobs of `react`."""
 
-    max_steps: int = Field(7, ge=1, le=50, description="tool calls at the most")
+    max_steps: int = bounded(7, 1, 50, "tool calls at the most")
     lookup: bool = Field(True, description="offer the tool lookup")
     act_only: bool = Field(False, description="no thoughts")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
@@ -42,8 +51,8 @@ class ReActKnobs(ProgramKnobs):
     guards: tuple[tools.Guard, ...] = Field(
         tools.GUARDS, description="help for a model, by name; false: none, true: all"
     )
-    branching: int = Field(2, ge=1, le=10, description="next steps sampled of a path (tree)")
-    width: int = Field(3, ge=1, le=20, description="paths open or finished at the most (tree)")
+    branching: int = bounded(2, 1, 10, "next steps sampled of a path (tree)")
+    width: int = bounded(3, 1, 20, "paths open or finished at the most (tree)")
     select: Literal["vote", "first", "read"] = Field(
         "vote", description="the paths' answer: most given, first, or read anew (tree)"
     )
@@ -61,24 +70,15 @@ class ReActKnobs(ProgramKnobs):
 class ReActRAG(RAGProgram[ReActKnobs]):
     """Think and use tools in turns until the answer is found."""
 
-    name = "react"
-    family = "agentic"
-    paper = "arXiv:2210.03629"
-    calls = (
-        "steps (<= max_steps) + 1 if forced; "
-        "tree: branching per open path (<= width) and step, + 1 if forced"
-    )
-    autonomy = core.Autonomy("yes", "yes", "yes")
     variants = {  # noqa: RUF012
         "spec": {},
         "page": {"backend": "typed"},
         "tree_search": {"backend": "typed", "lookup": False, "max_steps": 4},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
-        step = ActStep if self.knobs.act_only else ReActStep
-        self.act = tools.tool_predictor(step, self.knobs.names)
+    def make_predictors(self) -> None:
+        step = ReActStep.delete("thought") if self.knobs.act_only else ReActStep
+        self.act = tools.tool_predictor(step, self.knobs.names, like=ReActStep)
         if self.knobs.force_answer:
             self.conclude = core.predict(AnswerWithHints)
 
@@ -110,9 +110,8 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         return trace.answer(self.conclude, last=True, **inputs)
 
     def _tree(self, trace: Trace, box: ReActTools) -> dspy.Prediction:
-        samples = range(1, self.knobs.branching)
-        configs = [{}, *({"temperature": 0.7, "rollout_id": sample} for sample in samples)]
-        tree = StepTree([self._loop(box, config=config) for config in configs], self.knobs)
+        samples = range(self.knobs.branching)
+        tree = StepTree([self._loop(box, config=sampling(n)) for n in samples], self.knobs)
         reason = tree.grow()
         answer = tree.selected()
         if answer:

@@ -13,17 +13,26 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 import dspy
 from pydantic import Field
 
 from ragbench import signatures
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    one_line,
+    predict,
+)
 from ragbench.programs.core.confidence import probability
-from ragbench.programs.core.trace import RESAMPLING
-from ragbench.retrievers import Passage, Retriever
+from ragbench.programs.core.trace import sampling
+from ragbench.retrievers import Passage
 from ragbench.words import question_key
 
 #: Requirements of the first plan; tries at it; rounds with those that were rolled back.
@@ -40,8 +49,8 @@ _MAX_ACTIONS = 4
 class REAPKnobs(ProgramKnobs):
     """Knobs of `reap`."""
 
-    max_rounds: int = Field(5, ge=1, le=50, description="rounds at the most")
-    complete_at: float = Field(0.8, ge=0, le=1, description="score that ends the search (spec)")
+    max_rounds: int = bounded(5, 1, 50, "rounds at the most")
+    complete_at: float = bounded(0.8, 0, 1, "score that ends the search (spec)")
     use_replanner: bool = Field(True, description="repair the plan after a failed look-up (paper)")
     use_fulfillment: bool = Field(True, description="tell direct facts from partial ones (paper)")
     use_clues: bool = Field(True, description="keep partial facts (paper)")
@@ -109,9 +118,9 @@ class Progress:
                 self.trace.count("unproven_fact")
         read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
         lines = []
-        for fact in read:
-            said = self.levels or fact.level == "failed"
-            lines.append(f"[{fact.level}] {fact.statement}" if said else fact.statement)
+        for known in read:
+            labelled = self.levels or known.level == "failed"
+            lines.append(f"[{known.level}] {known.statement}" if labelled else known.statement)
         pids = tuple(dict.fromkeys(pid for fact in read for pid in fact.pids))
         self.trace.step("extract", input=item.query, observation="\n".join(lines), pids=pids)
         return read
@@ -138,18 +147,9 @@ class Progress:
 class REAP(RAGProgram[REAPKnobs]):
     """Plan sub-tasks, extract facts for each, and answer from the facts."""
 
-    name = "reap"
-    family = "recursive"
-    paper = "arXiv:2511.09966"
-    calls = (
-        "spec: 2 + 1 per round, + 1 where the planner is asked again; "
-        "paper: 2 + per round 1 + look-ups, + 1 if the planner ends it (<= 27)"
-    )
-    autonomy = core.Autonomy("no", "yes", "partly")
     variants = {"spec": {}, "paper": {}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.variant == "spec":
             self.next = predict(signatures.NextSubTask)
             self.read = predict(signatures.ReadAndJudge)
@@ -206,10 +206,9 @@ class REAP(RAGProgram[REAPKnobs]):
     def _next_queries(self, done: Progress, missing: list[str]) -> tuple[list[str], bool]:
         """Queries not tried before (there may be none), and whether the planner is done."""
         trace = done.trace
-        state: dict[str, Any] = {"facts": done.shown(done.facts), "history": done.searched}
-        nothing = {"done": False, "queries": []}
-        reply = trace.ask(self.next, otherwise=nothing, missing=missing, **state)
-        queries = self._fresh(done, reply.queries or [])
+        facts = done.shown(done.facts)
+        reply = trace.ask(self.next, missing=missing, facts=facts, history=done.searched)
+        queries = self._fresh(done, reply.queries)
         ended = bool(reply.done) and bool(done.searched)
         observation = "" if ended else "\n".join(queries)
         trace.step("plan", observation=observation, notes={"done": bool(reply.done)})
@@ -240,12 +239,15 @@ class REAP(RAGProgram[REAPKnobs]):
         if not passages:
             done.read([], [], item)
             return False, []
-        nothing = {"facts": [], "score": 0.0, "missing": []}
-        inputs: dict[str, Any] = {"known_facts": done.shown(done.facts), "sub_tasks": queries}
-        reply = trace.ask(self.read, otherwise=nothing, context=self.shown(passages), **inputs)
-        done.keep(done.read(reply.facts or [], passages, item))
+        reply = trace.ask(
+            self.read,
+            context=self.shown(passages),
+            known_facts=done.shown(done.facts),
+            sub_tasks=queries,
+        )
+        done.keep(done.read(reply.facts, passages, item))
         score = probability(reply.score)
-        missing = [text.strip() for text in reply.missing or []]
+        missing = [text.strip() for text in reply.missing]
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
         # Of nothing there is nothing to judge, and small models call it complete.
         return score >= self.knobs.complete_at and bool(done.facts), missing
@@ -281,15 +283,14 @@ class REAP(RAGProgram[REAPKnobs]):
 
     def _drafted(self, trace: Trace) -> list[signatures.SubTask]:
         for sample in range(DRAFT_TRIES):
-            settings: dict[str, Any] = {"max_tasks": MAX_TASKS, "config": _sampling(sample)}
-            reply = trace.ask(self.draft, otherwise={"goal": "", "subtasks": []}, **settings)
+            reply = trace.ask(self.draft, max_tasks=MAX_TASKS, config=sampling(sample))
             try:
-                plan = checked((reply.subtasks or [])[:MAX_TASKS])
+                plan = checked(reply.subtasks[:MAX_TASKS])
             except MalformedPlanError:
                 trace.count("bad_draft")
                 continue
             listed = "\n".join(_listed(plan))
-            trace.step("decompose", thought=str(reply.goal or ""), observation=listed)
+            trace.step("decompose", thought=reply.goal, observation=listed)
             return plan
         return [signatures.SubTask(id="1", question=trace.question)]
 
@@ -300,12 +301,12 @@ class REAP(RAGProgram[REAPKnobs]):
         repair = getattr(self, "repair", None) if failed else None
         reply = done.trace.ask(
             repair or self.update,
-            otherwise={"next_step": "continue", "new_plan": [], "actions": []},
+            otherwise={"next_step": "continue"},
             facts=done.shown(done.facts),
             history=done.searched,
             plan=_listed(done.plan),
             last_facts=done.shown(newest),
-            config=_sampling(sample),
+            config=sampling(sample),
         )
         ready = reply.next_step == "synthesize"
         if not (reply.actions or ready):
@@ -314,12 +315,12 @@ class REAP(RAGProgram[REAPKnobs]):
             done.plan = checked(reply.new_plan)
         action = "repair" if repair else "plan"
         plan = "\n".join(_listed(done.plan))
-        thought = str(reply.get("diagnosis") or "")
+        thought = reply.get("diagnosis", "")
         notes = {"next": reply.next_step}
         if strategy := reply.get("strategy"):
             notes["strategy"] = strategy
         done.trace.step(action, thought=thought, observation=plan, notes=notes)
-        return list(reply.actions or []), ready
+        return list(reply.actions), ready
 
     def _wanted(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:
         """The look-ups of a round: new ones of `actions`, else of the plan's open requirements.
@@ -364,19 +365,18 @@ class REAP(RAGProgram[REAPKnobs]):
 
         def extracted(job: tuple[LookUp, list[Passage]]) -> list[Known]:
             item, passages = job
-            inputs: dict[str, Any] = {"known_facts": known_facts, "requirement": item.text}
-            context = self.shown(passages)
-            nothing = dict[str, Any](facts=[])
-            reply = done.trace.ask(self.extract, otherwise=nothing, context=context, **inputs)
-            return done.read(reply.facts or [], passages, item)
+            reply = done.trace.ask(
+                self.extract,
+                context=self.shown(passages),
+                known_facts=known_facts,
+                requirement=item.text,
+            )
+            return done.read(reply.facts, passages, item)
 
         jobs = list(zip(look_ups, rankings, strict=False))  # as many as could be searched
         read = [done.read([], [], item) for item, hits in jobs if not hits]
         read += done.trace.fan_out(extracted, [job for job in jobs if job[1]])
-        new_facts = []
-        for facts in read:
-            for fact in facts:
-                new_facts.append(fact)
+        new_facts = list(chain.from_iterable(read))
         done.keep(new_facts)
         return new_facts
 
@@ -406,7 +406,7 @@ def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
     """
     match = _PLACEHOLDER.search(text)
     if match is None:
-        return [" ".join(text.split())]
+        return [one_line(text)]
     stated = []
     for f in facts:
         if f.requirement == match[1]:
@@ -428,10 +428,3 @@ def _listed(plan: Sequence[signatures.SubTask]) -> list[str]:
             line += f" ({task.status})"
         lines.append(line)
     return lines
-
-
-def _sampling(sample: int) -> dict[str, Any]:
-    """Settings of a call that is the `sample`-th repetition of one that failed; 0 for the first."""
-    if sample:
-        return {"temperature": RESAMPLING, "rollout_id": sample}
-    return {}

@@ -11,15 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.programs.core.text import answers_used, with_answers
-from ragbench.retrievers import Passage, Retriever
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    predict,
+)
+from ragbench.programs.core.text import answers_used, one_line, with_answers
+from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext, CombineNotes, RecursiveDecompose, TreeNode
 from ragbench.words import question_key
 
@@ -30,12 +38,12 @@ _LAST = "last"
 class RLMKnobs(ProgramKnobs):
     """Knobs of `rlm`."""
 
-    max_calls: int = Field(22, ge=1, le=10_000, description="LM calls per question at the most")
+    max_calls: int = bounded(22, 1, 10_000, "LM calls per question at the most")
     strategy: Literal["binary", "multi", "adaptive"] = Field(
         "binary", description="sub-questions: 2, max_children, or what the calls left can pay for"
     )
-    max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
-    max_children: int = Field(5, ge=2, le=20, description="sub-questions of one node")
+    max_depth: int = bounded(3, 0, 10, "levels below the question")
+    max_children: int = bounded(5, 2, 20, "sub-questions of one node")
     memo: bool = Field(True, description="answer a question that was asked before from memory")
     sequential_children: bool = Field(True, description="in order where one uses another's answer")
 
@@ -79,14 +87,7 @@ class Branch:
 class RLM(RAGProgram[RLMKnobs]):
     """Split the question until its parts can be answered, then combine the answers."""
 
-    name = "rlm"
-    family = "rlm"
-    paper = "arXiv:2512.24601"
-    calls = "nodes + splits (<= max_calls, 22)"
-    autonomy = core.Autonomy("partly", "yes", "yes")
-
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.decompose = predict(RecursiveDecompose)
         self.read = predict(AnswerFromContext)
         self.combine = predict(CombineNotes)
@@ -130,20 +131,20 @@ class RLM(RAGProgram[RLMKnobs]):
         breadth = self._breadth(branch)
         reply = trace.ask(
             self.decompose,
-            otherwise={"mode": "direct", "answer": "", "sub_questions": [], "combine": ""},
+            otherwise={"mode": "direct"},
             context=self.shown(passages),
             question=branch.question,
             depth=branch.depth,
             max_depth=self.knobs.max_depth,
             max_parts=breadth,
         )
-        answer = str(reply.answer or "").strip()
+        answer = reply.answer
         if question_key(answer) == question_key(branch.question):  # as small models do
             trace.count("echoed_question")
             answer = ""
-        questions = _parts(trace, branch, list(reply.sub_questions or [])[:breadth])
+        questions = _parts(trace, branch, reply.sub_questions[:breadth])
         if reply.mode == "decompose" and questions:
-            instruction = str(reply.combine or "").strip()
+            instruction = reply.combine
             return self._split(trace, branch, passages, memo, questions, instruction)
         if is_answer(answer):
             trace.step("answer", input=branch.question, observation=answer)
@@ -192,11 +193,8 @@ class RLM(RAGProgram[RLMKnobs]):
         spent = 1 + sum(child.calls for child in children)
         if not any(map(is_answer, answers)):
             trace.count("no_child_answered")
-            unanswered = []
-            for p in trace.passages:
-                if p.pid not in before:
-                    unanswered.append(p)
-            answer = self._leaf(trace, branch, [*passages, *unanswered])
+            found = core.each_once(trace.passages, before)
+            answer = self._leaf(trace, branch, [*passages, *found])
             spent += 1
         elif last_answers and is_answer(answers[-1]):
             answer = answers[-1]
@@ -249,7 +247,7 @@ def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, s
         if key in above:
             trace.count("cycle_refused")
         elif key not in seen:
-            questions[n] = " ".join(text.split())
+            questions[n] = one_line(text)
             seen.add(key)
     return questions
 

@@ -11,8 +11,16 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.retrievers import Retriever
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    one_line,
+    predict,
+)
 from ragbench.signatures import ReadForReasoning, ReasonStep, SynthesizeAnswer
 from ragbench.words import question_key
 
@@ -24,9 +32,9 @@ _REPEATED = "searched before, see above"
 class SearchO1Knobs(ProgramKnobs):
     """Knobs of `search_o1`."""
 
-    k: int = Field(10, ge=1, le=100, description="passages per search")
-    max_searches: int = Field(10, ge=1, le=50, description="searches at the most")
-    max_turns: int = Field(15, ge=1, le=100, description="turns of reasoning at the most")
+    k: int = bounded(10, 1, 100, "passages per search")
+    max_searches: int = bounded(10, 1, 50, "searches at the most")
+    max_turns: int = bounded(15, 1, 100, "turns of reasoning at the most")
     reason_in_documents: bool = Field(
         True, description="a call of its own reads what is found; else the reasoning shows it whole"
     )
@@ -36,13 +44,9 @@ class SearchO1Knobs(ProgramKnobs):
 class SearchO1(RAGProgram[SearchO1Knobs]):
     """Reason, search where a fact is missing, reason on with what is found, then answer."""
 
-    name, family, paper = "search_o1", "agentic", "arXiv:2501.05366"
-    calls = "turns (<= max_turns) + 1 per search (<= max_searches) + 1 if forced"
-    autonomy = core.Autonomy("no", "yes", "yes")
     variants = {"paper": {}, "no_reading": {"reason_in_documents": False}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.reason = predict(ReasonStep)
         if self.knobs.reason_in_documents:
             self.read = predict(ReadForReasoning)
@@ -51,12 +55,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Turns of reasoning, each ended by a search, until one answers."""
         thoughts: list[str] = []
-        answer = ""
-        reason: core.StopReason
-        try:
-            answer, reason = self._reasoned(trace, thoughts)
-        except core.BudgetSpentError:
-            reason = "budget"
+        answer, reason = trace.until_spent(lambda: self._reasoned(trace, thoughts))
         if not is_answer(answer):
             answer = trace.answer(self.conclude, last=True, notes=thoughts)
         return trace.prediction(answer, reason)
@@ -68,13 +67,12 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
             left = self.knobs.max_searches - len(asked)
             turn = trace.ask(
                 self.reason,
-                otherwise={"thought": "", "next_step": "answer", "query": "", "answer": ""},
                 thoughts=thoughts,
                 searches_left=left,
             )
-            thought = " ".join(str(turn.thought or "").split())
-            query = " ".join(str(turn.query or "").split())
-            answer = str(turn.answer or "").strip()
+            thought = one_line(turn.thought)
+            query = one_line(turn.query)
+            answer = turn.answer
             if thought:
                 thoughts.append(thought)
             if turn.next_step == "answer" or not query:
@@ -101,10 +99,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
         context = self.shown(found)
         if not self.knobs.reason_in_documents:
             return [f"[search] {query}:", *context]
-        nothing = {"information": ""}
-        reply = trace.ask(
-            self.read, otherwise=nothing, context=context, thoughts=thoughts, query=query
-        )
-        information = " ".join(str(reply.information or "").split())
+        reply = trace.ask(self.read, context=context, thoughts=thoughts, query=query)
+        information = one_line(reply.information)
         trace.step("read", input=query, observation=information, of=found[: len(context)])
         return [f"[search] {query}: {information or _NOTHING}"]

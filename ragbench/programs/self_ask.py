@@ -11,8 +11,16 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.retrievers import Retriever
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    one_line,
+    predict,
+)
 from ragbench.signatures import AnswerFollowUp, AnswerIfStated, FollowUpStep, SynthesizeAnswer
 from ragbench.words import question_key
 
@@ -20,7 +28,7 @@ from ragbench.words import question_key
 class SelfAskKnobs(ProgramKnobs):
     """Knobs of `self_ask`."""
 
-    max_follow_ups: int = Field(5, ge=1, le=30, description="follow-up questions at the most")
+    max_follow_ups: int = bounded(5, 1, 30, "follow-up questions at the most")
     from_memory: bool = Field(
         True, description="answer from memory a follow-up that the passages do not"
     )
@@ -30,12 +38,7 @@ class SelfAskKnobs(ProgramKnobs):
 class SelfAsk(RAGProgram[SelfAskKnobs]):
     """Ask follow-up questions, answer each from passages, then answer from these answers."""
 
-    name, family, paper = "self_ask", "agentic", "arXiv:2210.03350"
-    calls = "1 + 2 per follow-up question (<= max_follow_ups)"
-    autonomy = core.Autonomy("no", "yes", "partly")
-
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.step = predict(FollowUpStep)
         if self.knobs.from_memory:
             self.answer_part = predict(AnswerFollowUp)
@@ -46,12 +49,7 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Rounds of one follow-up question and its answer, then the answer."""
         notes: list[str] = []
-        answer = ""
-        reason: core.StopReason
-        try:
-            answer, reason = self._ask_on(trace, notes)
-        except core.BudgetSpentError:
-            reason = "budget"
+        answer, reason = trace.until_spent(lambda: self._ask_on(trace, notes))
         if not is_answer(answer):
             answer = trace.answer(self.conclude, last=True, notes=notes)
         return trace.prediction(answer, reason)
@@ -60,10 +58,9 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
         """The answer, blank if none was given, and why the loop ended; `notes` gets the others."""
         asked: set[str] = set()
         for left in range(self.knobs.max_follow_ups, -1, -1):
-            nothing = {"next_step": "answer", "follow_up": "", "answer": ""}
-            step = trace.ask(self.step, otherwise=nothing, notes=notes, follow_ups_left=left)
-            answer = str(step.answer or "").strip()
-            follow_up = " ".join(str(step.follow_up or "").split())
+            step = trace.ask(self.step, notes=notes, follow_ups_left=left)
+            answer = step.answer
+            follow_up = one_line(step.follow_up)
             if step.next_step == "answer" or not follow_up:
                 trace.step("decide", observation=answer)
                 if is_answer(answer):

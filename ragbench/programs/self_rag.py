@@ -22,12 +22,19 @@ from pydantic import Field
 
 from ragbench import signatures
 from ragbench.metrics import normalise_answer
-from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    predict,
+)
 from ragbench.programs.core.confidence import Label, ask_probabilities, grader
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.prompts import render_one
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 
 Probabilities = dict[Label, float]
 
@@ -47,15 +54,13 @@ class SelfRAGKnobs(ProgramKnobs):
     """Knobs of `self_rag`."""
 
     gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
-    threshold: float = Field(0.2, ge=0, le=1, description="retrieve above this probability")
+    threshold: float = bounded(0.2, 0, 1, "retrieve above this probability")
     confidence_source: Literal["label", "verbal"] = Field(
         "label", description="label: what is named is certain; verbal: as sure as the model states"
     )
-    num_candidates: int = Field(
-        3, ge=1, le=100, description="passages answered from (combined, bridge)"
-    )
-    relevance_threshold: float = Field(
-        0.5, ge=0, le=1, description="probability of relevance of a passage that is answered from"
+    num_candidates: int = bounded(3, 1, 100, "passages answered from (combined, bridge)")
+    relevance_threshold: float = bounded(
+        0.5, 0, 1, "probability of relevance of a passage that is answered from"
     )
     support_threshold: Literal["none", "partial", "full"] = Field(
         "none", description="support that a candidate needs to be the answer"
@@ -63,9 +68,9 @@ class SelfRAGKnobs(ProgramKnobs):
     together: bool = Field(
         False, description="where no passage answers alone, read the relevant ones together"
     )
-    w_utility: float = Field(1.0, ge=0, le=10, description="weight of usefulness")
-    w_support: float = Field(2.0, ge=0, le=10, description="weight of support: 1, 0.5 or 0")
-    w_relevance: float = Field(0.5, ge=0, le=10, description="weight of relevance: 1 or 0")
+    w_utility: float = bounded(1.0, 0, 10, "weight of usefulness")
+    w_support: float = bounded(2.0, 0, 10, "weight of support: 1, 0.5 or 0")
+    w_relevance: float = bounded(0.5, 0, 10, "weight of relevance: 1 or 0")
     signed_utility: bool = Field(False, description="usefulness from -1 to 1, else from 1 to 5")
     select: Literal["best", "vote"] = Field("best", description="best score, or sum per answer")
 
@@ -126,22 +131,13 @@ def select(candidates: Sequence[Candidate], selection: str) -> str:
 class SelfRAG(RAGProgram[SelfRAGKnobs]):
     """Decide whether to search, answer from each passage, grade the answers, and keep the best."""
 
-    name = "self_rag"
-    family = "agentic"
-    paper = "arXiv:2310.11511"
-    calls = (
-        "2 if direct; combined: 1 + 2 num_candidates; per_passage: 1 + k + 3 per relevant passage; "
-        "bridge: as combined, 1 more where none answers; none of these for a blank answer"
-    )
-    autonomy = core.Autonomy("no", "yes", "yes")
     variants = {  # noqa: RUF012
         "combined": {},
         "per_passage": {},
         "bridge": {"num_candidates": 5, "together": True, "on_missing": "say_so"},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         source = self.knobs.confidence_source
         self.decide = grader(signatures.RetrievalDecision, source)
         self.direct = predict(signatures.DirectAnswer)
@@ -214,9 +210,9 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
 
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
         """The candidate of one passage; labels of the critique count as certain."""
-        nothing = {"answer": "", "relevance": "relevant", "support": "partial"}
+        nothing = {"relevance": "relevant", "support": "partial"}
         reply = trace.ask(self.critique, otherwise=nothing, passage=self._shown(passage))
-        answer = str(reply.answer or "").strip()
+        answer = reply.answer
         relevance = {reply.relevance: 1.0}
         if not is_answer(answer):
             return self._blank(trace, passage, answer, relevance)

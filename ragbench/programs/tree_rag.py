@@ -16,10 +16,10 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
 from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.programs.core.text import numbered
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.retrievers.lm_index import SummaryTree, TreeSettings, fitting, tree as tree_search
 from ragbench.retrievers.lm_index.base import best_first
 from ragbench.signatures import AnswerFromContext
@@ -31,8 +31,8 @@ class TreeSearch(TreeSettings):
     mode: Literal["collapsed", "traversal", "hiro"] = Field(
         "collapsed", description="how the tree is searched; set by the variant"
     )
-    selection: float = Field(0.3, ge=-1, le=2, description="hiro: similarity a node must exceed")
-    delta: float = Field(0.015, ge=-2, le=2, description="hiro: rise that a child must exceed")
+    selection: float = bounded(0.3, -1, 2, "hiro: similarity a node must exceed")
+    delta: float = bounded(0.015, -2, 2, "hiro: rise that a child must exceed")
     keep_parent: Literal["any_fail", "none_pass"] = Field(
         "any_fail", description="hiro: keep a node if some children fail, or only if all do"
     )
@@ -41,18 +41,14 @@ class TreeSearch(TreeSettings):
 class TreeRAGKnobs(TreeSearch, ProgramKnobs):
     """Knobs of `tree_rag`."""
 
-    k: int = Field(10, ge=1, le=100, description="nodes (traversal: of each layer)")
-    context_tokens: int = Field(3500, ge=100, le=1_000_000, description="tokens of nodes shown")
+    k: int = bounded(10, 1, 100, "nodes (traversal: of each layer)")
+    context_tokens: int = bounded(3500, 100, 1_000_000, "tokens of nodes shown")
 
 
 @PROGRAMS.register("tree_rag")
 class TreeRAG(SearchedIndex[TreeRAGKnobs]):
     """Search a tree of summaries once, then answer from its nodes."""
 
-    name = "tree_rag"
-    family = "graph"
-    paper = "arXiv:2401.18059, arXiv:2406.09979"
-    calls = "1 (index: one per cluster)"
     Index = SummaryTree
     variants = {  # noqa: RUF012
         "collapsed": {},
@@ -60,8 +56,7 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
         "hiro": {"mode": "hiro"},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -69,8 +64,7 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
         layers: list[int] = []
         passages = self.find(trace, lambda: self._nodes(trace, tree, layers, self.knobs.k))
         trace.step("search", input=trace.question, of=passages, notes={"layers": layers})
-        answer = self.answer_from(trace, self.answer, passages)
-        return trace.prediction(answer, "answered", passages=passages)
+        return self.finish(trace, self.answer, passages)
 
     def ranked(self, trace: Trace, index: SummaryTree, k: int) -> list[Passage]:
         return self._nodes(trace, index, [], k)
@@ -101,8 +95,6 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
 class RAPTOR(TreeRAG):
     """Search a tree of summaries once, then answer from its nodes."""
 
-    name = "raptor"
-    paper = "arXiv:2401.18059"
     variants = {  # noqa: RUF012
         "collapsed": {},
         "traversal": {"mode": "traversal", "k": 5},

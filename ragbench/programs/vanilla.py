@@ -13,7 +13,7 @@ from pydantic import Field
 from ragbench.errors import ConfigError
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.programs.core.program import Reader, reading
-from ragbench.retrievers import Dense, Distracting, Progress, Retriever
+from ragbench.retrievers import Dense, Distracting, Progress
 from ragbench.signatures import AnswerFromContext, DirectAnswer
 
 
@@ -22,13 +22,9 @@ from ragbench.signatures import AnswerFromContext, DirectAnswer
 class DirectRAG(RAGProgram):
     """Answer from memory."""
 
-    name = "direct"
-    family = "baseline"
-    calls = "1"
     chooses = False
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.answer = predict(DirectAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -46,14 +42,9 @@ class VanillaKnobs(ProgramKnobs):
 class VanillaRAG(RAGProgram[VanillaKnobs]):
     """Search once with the question, then answer from the passages."""
 
-    name = "vanilla"
-    family = "baseline"
-    paper = "arXiv:2005.11401"
-    calls = "1"
     variants = {"default": {}, "naive_rag": {"k": 5, "context_tokens": 7000}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
@@ -68,6 +59,4 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
             )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        passages = trace.search(trace.question, k=self.knobs.k)
-        answer = self.answer_from(trace, self.answer, passages)
-        return trace.prediction(answer, "answered")
+        return self.finish(trace, self.answer, trace.search(trace.question, k=self.knobs.k))

@@ -2,14 +2,21 @@
 
 import dspy
 
-from ragbench.signatures.types import BRIEF, GUESS, REMEMBERED, SPAN, STATED, StatedFact
+from ragbench.signatures.types import (
+    BRIEF,
+    GUESS,
+    REMEMBERED,
+    SPAN,
+    STATED,
+    OfPassages,
+    OfQuestion,
+    StatedFact,
+)
 
 
-class AnswerFromContext(dspy.Signature):
+class AnswerFromContext(OfPassages):
     """Answer the question from the passages."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
@@ -69,10 +76,9 @@ class AnswerWithConfidence(AnswerFromContext):
     )
 
 
-class DirectAnswer(dspy.Signature):
+class DirectAnswer(OfQuestion):
     """Answer the question from memory."""
 
-    question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=f"{REMEMBERED}; {GUESS}")
 
 
@@ -124,11 +130,9 @@ class AnswerFromPlan(dspy.Signature):
     )
 
 
-class CitedAnswer(dspy.Signature):
+class CitedAnswer(OfPassages):
     """Write what the passages state that answers the question, then answer it."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     claims: list[StatedFact] = dspy.OutputField(desc="empty if they state nothing on it")
     answer: str = dspy.OutputField(desc=BRIEF)
 

@@ -16,14 +16,12 @@ class FactExtract(dspy.Signature):
 
 
 # A round of REAP in one call: extraction, judgement and the next searches.
-class ReadAndJudge(dspy.Signature):
+class ReadAndJudge(types.OfPassages):
     """Write what the passages state about the sub-tasks, one full sentence per fact.
 
     Then judge whether the known and the new facts are enough to answer the question.
     """
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     known_facts: list[str] = dspy.InputField(desc="found before; may be empty")
     sub_tasks: list[str] = dspy.InputField(desc="what the passages were looked up for")
     facts: list[types.StatedFact] = dspy.OutputField(desc="that are not known yet; empty if none")
@@ -49,11 +47,9 @@ class BindVariables(dspy.Signature):
     )
 
 
-class TakeNotes(dspy.Signature):
+class TakeNotes(types.OfPassages):
     """Write what the passages state that helps to answer the question."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     notes: list[str] = dspy.OutputField(
         desc="one sentence each that can be read alone; empty if nothing helps"
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import NAMED, SPAN, Triple
+from ragbench.signatures.types import NAMED, SPAN, OfPassages, OfQuestion, Triple
 
 Relevance = Literal["relevant", "irrelevant"]
 Support = Literal["full", "partial", "none"]
@@ -23,10 +23,9 @@ USEFUL = "from 1, no answer to the question, to 5, all that it asks for"
 SURE = "0 to 1: how sure this is"
 
 
-class RetrievalDecision(dspy.Signature):
+class RetrievalDecision(OfQuestion):
     """Decide whether facts must be looked up to answer the question. If in doubt, they must."""
 
-    question: str = dspy.InputField()
     retrieve: bool = dspy.OutputField(desc="whether facts must be looked up")
     confidence: float = dspy.OutputField(desc=SURE)
 
@@ -35,10 +34,9 @@ QuestionType = Literal["single", "bridge", "comparison"]
 
 
 # The planner's gate; it infers the type, since the data set's own label would leak.
-class RetrievalPlan(dspy.Signature):
+class RetrievalPlan(OfQuestion):
     """Decide whether facts must be looked up to answer the question. If in doubt, they must."""
 
-    question: str = dspy.InputField()
     retrieve: bool = dspy.OutputField(desc="whether facts must be looked up")
     question_type: QuestionType = dspy.OutputField(
         desc="single: one fact answers it; bridge: it goes through an entity that it does not "
@@ -47,31 +45,27 @@ class RetrievalPlan(dspy.Signature):
 
 
 # Adaptive-RAG's classifier (Jeong et al. 2024, arXiv:2403.14403).
-class QuestionComplexity(dspy.Signature):
+class QuestionComplexity(OfQuestion):
     """Choose how much must be looked up to answer the question. If in doubt, more."""
 
-    question: str = dspy.InputField()
     effort: Literal["single", "multi", "none"] = dspy.OutputField(
         desc="single: one fact about a thing that the question names; multi: several facts, or one "
         "about a thing that must be found first; none: common knowledge"
     )
 
 
-class IsRel(dspy.Signature):
+class IsRel(OfQuestion):
     """Decide whether the passage is relevant to the question."""
 
-    question: str = dspy.InputField()
     passage: str = dspy.InputField()
     relevance: Relevance = dspy.OutputField(desc=RELEVANT)
     confidence: float = dspy.OutputField(desc=SURE)
 
 
 # All passages of a search at once: that one leads to another shows only beside it.
-class SelectPassages(dspy.Signature):
+class SelectPassages(OfPassages):
     """Keep the numbered passages that state a fact which the answer to the question needs."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     keep: list[int] = dspy.OutputField(desc="numbers of the passages; empty if none")
 
 
@@ -81,29 +75,26 @@ class GradePassages(SelectPassages):
     enough: bool = dspy.OutputField(desc="whether those kept together answer the question")
 
 
-class IsSup(dspy.Signature):
+class IsSup(OfQuestion):
     """Grade how far the passage proves the answer."""
 
-    question: str = dspy.InputField()
     passage: str = dspy.InputField()
     answer: str = dspy.InputField()
     support: Support = dspy.OutputField(desc=SUPPORTED)
     confidence: float = dspy.OutputField(desc=SURE)
 
 
-class IsUse(dspy.Signature):
+class IsUse(OfQuestion):
     """Grade how useful the answer is to the question, whether or not it is right."""
 
-    question: str = dspy.InputField()
     answer: str = dspy.InputField()
     utility: Utility = dspy.OutputField(desc=USEFUL)
 
 
 # Relevance and support in one call, in the order in which Self-RAG writes its tokens.
-class CritiquedAnswer(dspy.Signature):
+class CritiquedAnswer(OfQuestion):
     """Grade the passage, answer the question from it alone, then grade the answer."""
 
-    question: str = dspy.InputField()
     passage: str = dspy.InputField()
     relevance: Relevance = dspy.OutputField(desc=RELEVANT)
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty if not stated")
@@ -111,10 +102,9 @@ class CritiquedAnswer(dspy.Signature):
 
 
 # RAGentA's second agent (Besrour et al. 2025, arXiv:2506.16988): a yes or no on one answer.
-class HoldsAnswer(dspy.Signature):
+class HoldsAnswer(OfQuestion):
     """Decide whether the passage holds the answer to the question and supports it."""
 
-    question: str = dspy.InputField()
     passage: str = dspy.InputField()
     answer: str = dspy.InputField()
     holds: bool = dspy.OutputField(desc="whether the passage supports this answer")
@@ -139,20 +129,18 @@ class AuditClaims(dspy.Signature):
 
 
 # CRAG's strips. What is known may make one matter that does not speak of the question's own names.
-class SelectStrips(dspy.Signature):
+class SelectStrips(OfQuestion):
     """Keep the numbered candidates that state a fact which the answer to the question needs."""
 
-    question: str = dspy.InputField()
     known: list[str] = dspy.InputField(desc="what was found before; may be empty")
     candidates: list[str] = dspy.InputField(desc="pieces of one passage")
     keep: list[int] = dspy.OutputField(desc="numbers of the candidates; empty if none")
 
 
 # HippoRAG 2's recognition memory (Gutiérrez et al. 2025, arXiv:2502.14802).
-class SelectFacts(dspy.Signature):
+class SelectFacts(OfQuestion):
     """Keep the numbered facts that help to answer the question. It may be that none does."""
 
-    question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="each a subject, a relation and an object")
     keep: list[int] = dspy.OutputField(desc="numbers of the facts; empty if none")
 
@@ -169,14 +157,13 @@ class RankPassages(dspy.Signature):
 Verdict = Literal["correct", "incorrect"]
 
 
-class JudgeAnswer(dspy.Signature):
+class JudgeAnswer(OfQuestion):
     """Decide whether the answer means the same as one of the gold answers to the question.
 
     An answer in more or other words is correct; one that is vague, hedges between several or
     contradicts the gold answer is incorrect.
     """
 
-    question: str = dspy.InputField()
     gold_answers: list[str] = dspy.InputField()
     answer: str = dspy.InputField()
     verdict: Verdict = dspy.OutputField()
@@ -207,25 +194,23 @@ class AttributeTriples(dspy.Signature):
 
 
 # The three below score long answers, statement by statement, as GraphRAG-Bench does.
-class SplitStatements(dspy.Signature):
+class SplitStatements(OfQuestion):
     """Break the text, an answer to the question, into statements that can be read alone.
 
     Keep every fact, add none, and use no pronouns.
     """
 
-    question: str = dspy.InputField()
     text: str = dspy.InputField()
     statements: list[str] = dspy.OutputField()
 
 
-class MatchStatements(dspy.Signature):
+class MatchStatements(OfQuestion):
     """Compare the numbered statements of an answer and of the gold answer to the question.
 
     Name the answer's statements that the gold statements support, and the gold statements that the
     answer's statements contain.
     """
 
-    question: str = dspy.InputField()
     answer_statements: list[str] = dspy.InputField()
     gold_statements: list[str] = dspy.InputField()
     supported: list[int] = dspy.OutputField(desc="numbers of answer statements")
@@ -265,10 +250,9 @@ FailureMode = Literal[
 ]
 
 
-class NameFailure(dspy.Signature):
+class NameFailure(OfQuestion):
     """Say what first went wrong on the way to a wrong answer."""
 
-    question: str = dspy.InputField()
     gold_answers: list[str] = dspy.InputField()
     gold_passages: list[str] = dspy.InputField(desc="what proves them, and whether it was found")
     steps: list[str] = dspy.InputField(desc="what was searched, read and thought, in order")

@@ -9,13 +9,20 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import NAMED, SPAN, LookUpNode, PlanAction, PlanNode, SubTask
+from ragbench.signatures.types import (
+    NAMED,
+    SPAN,
+    LookUpNode,
+    OfQuestion,
+    PlanAction,
+    PlanNode,
+    SubTask,
+)
 
 
-class SplitQuestion(dspy.Signature):
+class SplitQuestion(OfQuestion):
     """Split the question into simpler questions that together answer it."""
 
-    question: str = dspy.InputField()
     max_parts: int = dspy.InputField(desc="sub-questions at the most")
     sub_questions: list[str] = dspy.OutputField(
         desc="of one fact each if max_parts allows; a later one may use {1}, {2} for the answers "
@@ -24,22 +31,20 @@ class SplitQuestion(dspy.Signature):
 
 
 # REAP's decomposer leaves what is not known yet as a placeholder.
-class DraftPlan(dspy.Signature):
+class DraftPlan(OfQuestion):
     """Split the question into the fewest ordered sub-questions that answer it.
 
     Where a sub-question needs the answer of an earlier one, write that one's id as {id}.
     """
 
-    question: str = dspy.InputField()
     max_tasks: int = dspy.InputField(desc="sub-questions at the most")
     goal: str = dspy.OutputField(desc="what the question asks for")
     subtasks: list[SubTask] = dspy.OutputField(desc="of one fact each")
 
 
-class NextSubTask(dspy.Signature):
+class NextSubTask(OfQuestion):
     """Choose the facts to look up next, or be done if those found answer the question."""
 
-    question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="found so far")
     missing: list[str] = dspy.InputField(desc="what was judged to be missing; may be empty")
     history: list[str] = dspy.InputField(desc="searches already made")
@@ -95,10 +100,9 @@ PLANNER_ACTIONS = {
 }
 
 
-class PlannerAction(dspy.Signature):
+class PlannerAction(OfQuestion):
     """Choose the next action on the tree of sub-questions."""
 
-    question: str = dspy.InputField()
     tree: list[str] = dspy.InputField(desc="nodes, with what was found of each")
     active_id: str = dspy.InputField()
     actions_left: int = dspy.InputField(desc="look-ups and moves; a split takes none")
@@ -152,7 +156,7 @@ _LEAST_CONFIDENCE = "a look-up of less that none waits for is left out"
 
 
 # No example of a whole plan: a small model copies its names.
-class DraftPlanGraph(dspy.Signature):
+class DraftPlanGraph(OfQuestion):
     """Plan every look-up that the question needs, before anything is found.
 
     Give each thing that the question names a look-up of its own, whose query begins with that name.
@@ -160,7 +164,6 @@ class DraftPlanGraph(dspy.Signature):
     it as {name} in the query.
     """
 
-    question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
     budget: int = dspy.InputField(desc=_BUDGET)
     min_confidence: float = dspy.InputField(desc=_LEAST_CONFIDENCE)
@@ -170,13 +173,12 @@ class DraftPlanGraph(dspy.Signature):
     )
 
 
-class DraftQueryGraph(dspy.Signature):
+class DraftQueryGraph(OfQuestion):
     """Plan every look-up that the question needs, before anything is found.
 
     Begin each query with the name of what is looked up. Each must make sense by itself.
     """
 
-    question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
     budget: int = dspy.InputField(desc=_BUDGET)
     min_confidence: float = dspy.InputField(desc=_LEAST_CONFIDENCE)
@@ -185,10 +187,9 @@ class DraftQueryGraph(dspy.Signature):
 
 # The planner and the step definer of MA-RAG (Nguyen et al. 2025, arXiv:2505.20096). The definer
 # folds earlier results in, since an aggregate is answered from its task alone.
-class PlanSteps(dspy.Signature):
+class PlanSteps(OfQuestion):
     """Split the question into the fewest ordered steps that answer it, one fact each."""
 
-    question: str = dspy.InputField()
     history: list[str] = dspy.InputField(
         desc="steps of earlier plans, with what they found and what failed; may be empty"
     )
@@ -199,13 +200,12 @@ class PlanSteps(dspy.Signature):
     )
 
 
-class DefineStep(dspy.Signature):
+class DefineStep(OfQuestion):
     """Write the step of the plan as one question that makes sense by itself.
 
     Put the answers of earlier steps in where it needs them.
     """
 
-    question: str = dspy.InputField()
     plan: list[str] = dspy.InputField(desc="all steps, in order")
     history: list[str] = dspy.InputField(desc="steps done, with their answers")
     step: str = dspy.InputField(desc="the step to write")

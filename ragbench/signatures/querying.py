@@ -5,7 +5,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import NAMED
+from ragbench.signatures.types import NAMED, OfQuestion
 
 QueryMode = Literal["diverse", "paraphrase"]
 QueryAction = Literal["rewrite", "decompose", "disambiguate"]
@@ -25,10 +25,9 @@ QUERY_ACTIONS: Mapping[QueryAction, str] = {
 }
 
 
-class ExpandQueries(dspy.Signature):
+class ExpandQueries(OfQuestion):
     """Write search queries for the question."""
 
-    question: str = dspy.InputField()
     kind: str = dspy.InputField(desc="what the queries are")
     n: int = dspy.InputField(desc="how many")
     queries: list[str] = dspy.OutputField(desc="search queries that make sense by themselves")
@@ -57,10 +56,9 @@ class RewriteQuery(dspy.Signature):
 
 
 # As published, where the keywords are those of the question alone.
-class KeywordQuery(dspy.Signature):
+class KeywordQuery(OfQuestion):
     """Write the keywords to search for an answer to the question."""
 
-    question: str = dspy.InputField()
     query: str = dspy.OutputField(
         desc="no sentence: the names that matter, and what is asked about them"
     )
@@ -84,17 +82,15 @@ class SurrogateQuestions(dspy.Signature):
 
 
 # The two levels of LightRAG (Guo et al. 2024, arXiv:2410.05779).
-class ExtractKeywords(dspy.Signature):
+class ExtractKeywords(OfQuestion):
     """Name the themes of the question and the things that it is about."""
 
-    question: str = dspy.InputField()
     high_level: list[str] = dspy.OutputField(desc="themes and kinds of relation")
     low_level: list[str] = dspy.OutputField(desc="names of persons, places, works and things")
 
 
 # What is searched with in the place of the question (HyDE: Gao et al. 2022, arXiv:2212.10496).
-class WritePassage(dspy.Signature):
+class WritePassage(OfQuestion):
     """Write a passage that answers the question."""
 
-    question: str = dspy.InputField()
     passage: str = dspy.OutputField(desc="about 100 words, as a text on the subject would put it")

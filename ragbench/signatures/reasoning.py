@@ -4,16 +4,14 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import BRIEF, GUESS, NAMED, SPAN
+from ragbench.signatures.types import BRIEF, GUESS, NAMED, SPAN, OfPassages, OfQuestion
 
 
 # One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509). A choice
 # between two named steps, because small models answer a bare "done?" with yes at once.
-class CoTStep(dspy.Signature):
+class CoTStep(OfPassages):
     """Write the next sentence of a chain of thought that answers the question from the passages."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     thoughts: str = dspy.InputField(desc="reasoning so far")
     sentences_left: int = dspy.InputField(
         desc="this one counts; at 1, answer unless a fact is missing"
@@ -29,11 +27,9 @@ class CoTStep(dspy.Signature):
 
 
 # FLARE's look-ahead (Jiang et al. 2023, arXiv:2305.06983): a sentence, and what in it is in doubt.
-class DraftSentence(dspy.Signature):
+class DraftSentence(OfPassages):
     """Write the next sentence of reasoning from the passages, or from memory where they lack it."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     thoughts: str = dspy.InputField(desc="reasoning so far")
     thought: str = dspy.OutputField(
         desc="one new sentence that states a fact, not that one is unknown"
@@ -83,19 +79,6 @@ class ToolStep(_Step):
     )
 
 
-# ReActStep without its thought, for the act-only ablation.
-class ActStep(dspy.Signature):
-    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
-
-    tools: list[str] = dspy.InputField()
-    question: str = dspy.InputField()
-    trajectory: str = dspy.InputField(desc="steps so far")
-    steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
-    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
-    tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
-    argument: str = dspy.OutputField(desc="what the tool is given; empty for finish")
-
-
 # One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn
 # without a call is the answer.
 class ToolTurn(dspy.Signature):
@@ -125,28 +108,25 @@ class WriteCode(dspy.Signature):
 
 
 # What the model knows before it reads (FaithfulRAG: Zhang et al. 2025, arXiv:2506.08938).
-class RecallFacts(dspy.Signature):
+class RecallFacts(OfQuestion):
     """State from memory the facts that the question needs."""
 
-    question: str = dspy.InputField()
     facts: list[str] = dspy.OutputField(
         desc="one short statement each, as far as it is remembered; empty if nothing is"
     )
 
 
-class RecallPassage(dspy.Signature):
+class RecallPassage(OfQuestion):
     """Write from memory a passage that states the facts and answers the question."""
 
-    question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="what must be known")
     passage: str = dspy.OutputField(desc="about 100 words; empty if nothing is remembered")
 
 
 # Self-Ask (Press et al. 2022, arXiv:2210.03350): is a follow-up question needed, and which.
-class FollowUpStep(dspy.Signature):
+class FollowUpStep(OfQuestion):
     """Answer the question from the notes, or write the follow-up question to be answered first."""
 
-    question: str = dspy.InputField()
     notes: list[str] = dspy.InputField(desc="follow-up questions with their answers; may be empty")
     follow_ups_left: int = dspy.InputField(desc="at 0, answer")
     next_step: Literal["follow_up", "answer"] = dspy.OutputField(
@@ -160,10 +140,9 @@ class FollowUpStep(dspy.Signature):
 
 
 # A turn of Search-o1 (Li et al. 2025, arXiv:2501.05366), which ends in a search or in the answer.
-class ReasonStep(dspy.Signature):
+class ReasonStep(OfQuestion):
     """Reason on about the question. Search where a fact is missing; answer once none is."""
 
-    question: str = dspy.InputField()
     thoughts: list[str] = dspy.InputField(desc="reasoning and results of searches so far")
     searches_left: int = dspy.InputField(desc="at 0, answer")
     thought: str = dspy.OutputField(desc="what follows from the reasoning so far, step by step")

@@ -17,6 +17,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 AnswerStyle = Literal["brief", "free", "long"]
 
+
+class OfQuestion(dspy.Signature):
+    """Whatever begins with the question."""
+
+    question: str = dspy.InputField()
+
+
+class OfPassages(dspy.Signature):
+    """Whatever begins with passages and the question."""
+
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField()
+
+
 # Small models copy a bare "yes or no" from a description, so it names its questions.
 SPAN = (
     "the complete name, date, number or phrase alone, as the passages write it; yes or no if the "

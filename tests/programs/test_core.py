@@ -16,7 +16,7 @@ from ragbench.programs.core import fuse, predict, render
 from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
-from ragbench.signatures import AnswerFromContext, IsRel, IsUse
+from ragbench.signatures import AnswerFromContext, IsRel, IsUse, RetrievalDecision
 from tests.fakes import ScriptedLM, overflowing
 from tests.programs.shelf import shelf
 
@@ -168,10 +168,11 @@ def test_token_probabilities_are_read_at_the_place_of_the_label() -> None:
     assert list(found.values()) == pytest.approx([1 / 3, 2 / 3])
 
 
-def graded(said: dspy.Prediction, source: Any) -> Any:
-    return ask_probabilities(
-        new_trace(), lambda question: said, "retrieve", BOOLEANS, source=source, question="?"
-    )
+def graded(said: dict[str, Any], source: Any) -> Any:
+    lm = ScriptedLM(lambda asked: said)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        predictor = predict(RetrievalDecision)
+        return ask_probabilities(new_trace(), predictor, "retrieve", BOOLEANS, source=source)
 
 
 def test_where_probabilities_come_from() -> None:
@@ -180,8 +181,8 @@ def test_where_probabilities_come_from() -> None:
         assert predictor.config == {"logprobs": True, "top_logprobs": 20}
         assert "confidence" not in predictor.signature.output_fields
     with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
-        graded(dspy.Prediction(retrieve=True), "logprob")
+        graded({"retrieve": True, "confidence": 1.0}, "logprob")
     # A stated label is never less likely than by chance.
-    stated = dspy.Prediction(retrieve=False, confidence=0.0)
+    stated = {"retrieve": False, "confidence": 0.0}
     assert graded(stated, "verbal") == {True: 0.5, False: 0.5}
     assert graded(stated, "label") == {True: 0.0, False: 1.0}

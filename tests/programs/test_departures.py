@@ -16,7 +16,7 @@ def section() -> str:
     """The section of docs/programs.md that is made of the departures."""
     lines = [
         HEADING,
-        "Made from `ragbench/programs/departures.yaml`. `ragbench show program NAME` prints the",
+        "Made from `ragbench/programs/programs.yaml`. `ragbench show program NAME` prints the",
         "same, and a protocol prints those that hold for a run with its knobs.",
         "",
     ]

@@ -50,7 +50,7 @@ def test_the_model_searches_looks_up_and_finishes() -> None:
 
 def test_act_only_has_no_thoughts() -> None:
     look, end = {"answer": "", "tool": "search", "argument": "a"}, {"answer": "x", "tool": "finish"}
-    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), TOWN, ActStep=[look, end])
+    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), TOWN, ReActStep=[look, end])
     assert list(lm.asked[0].fields) == ["answer", "tool", "argument"]
     assert prediction.steps[0].thought == ""
 

@@ -1,17 +1,16 @@
 """What every architecture stands on; to write one, these fifteen concepts are enough.
 
     class HopKnobs(ProgramKnobs):
-        max_hops: int = Field(2, ge=1, le=10, description="searches at the most")
+        max_hops: int = bounded(2, 1, 10, "searches at the most")
 
     @PROGRAMS.register("hop")
     class Hop(RAGProgram[HopKnobs]):
         "Search for the next missing fact, then answer."  # shown to optimizers: short, neutral
 
-        name, family, calls = "hop", "recursive", "max_hops + 1"
+        family, calls = "recursive", "max_hops + 1"
         variants = {"default": {}, "long": {"max_hops": 4}}
 
-        def __init__(self, retriever, **knobs):
-            super().__init__(retriever, **knobs)
+        def make_predictors(self):
             self.next_query = predict(NextQuery)
             self.answer = chain_of_thought(AnswerFromContext)
 
@@ -27,10 +26,11 @@
 2. `RAGProgram[MyKnobs]`: a `dspy.Module`. Write `solve`; `self.knobs` is typed.
 3. `ProgramKnobs`: the knobs that every program has (`k`, `context_tokens`, `max_calls`, ...); a
    subclass adds fields with a default, bounds and a description. `variants` change defaults.
-4. `predict` and `chain_of_thought` make predictors, as attributes, so that optimizers find them.
+4. `predict` and `chain_of_thought` make predictors. `make_predictors` keeps them as attributes,
+   so that optimizers find them.
 5. `Trace` is one question: `trace.question`, `trace.passages` (all seen), and what follows.
-6. `trace.ask` calls a predictor, with the trace's question where no other is given; `otherwise`
-   holds the fields of a reply that cannot be read.
+6. `trace.ask` calls a predictor, with the trace's question where no other is given. What cannot be
+   read of the reply is blank, or as `otherwise` has it; texts are stripped.
 7. `trace.answer` calls one that answers, and notes the step. `last=True` marks the forced answer.
 8. `trace.search`, `search_many`: the retriever's passages; a query asked before costs nothing.
    `trace.search_by` is for a program's own index.
@@ -42,7 +42,7 @@
     `force`, by `self.answer` from all passages; a program that needs more catches it in `solve`.
 13. `render` shows passages within a bound of tokens; each line knows its passage (`Line`).
 14. `is_answer` says whether a text commits itself; `first_sentence`, `sentences_of`, `distinct`,
-    `fuse`, `jaccard` are the other helpers for texts and rankings.
+    `each_once`, `one_line`, `fuse`, `jaccard` are the other helpers for texts and rankings.
 15. `Autonomy` and the other class attributes describe the program in tables.
 
 Where a model chooses tools, see `core.tools`; for probabilities of labels, `core.confidence`; for
@@ -54,16 +54,19 @@ from ragbench.programs.core.program import (
     Autonomy,
     ProgramKnobs,
     RAGProgram,
+    bounded,
     chain_of_thought,
     predict,
 )
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.text import (
     distinct,
+    each_once,
     first_sentence,
     fuse,
     is_answer,
     jaccard,
+    one_line,
     sentences_of,
 )
 from ragbench.programs.core.trace import BudgetSpentError, Rehearsal, StopReason, Trace, stalled

@@ -1,4 +1,4 @@
-"""What each program does otherwise than its source, as data: `departures.yaml` beside the programs.
+"""What each program is, and does otherwise than its source, as data: `programs.yaml` beside them.
 
 The documentation, `ragbench show program` and the deviations that a protocol prints are made of it.
 """
@@ -6,15 +6,26 @@ The documentation, `ragbench show program` and the deviations that a protocol pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from pydantic import TypeAdapter
 
-_FILE = Path(__file__).parents[1] / "departures.yaml"
+_FILE = Path(__file__).parents[1] / "programs.yaml"
+
+
+Family = Literal["baseline", "agentic", "recursive", "rlm", "graph", "workflow"]
+
+
+class Autonomy(NamedTuple):
+    """The three marks of A-RAG's Table 4 (Du et al. 2026): "yes", "partly" or "no" each."""
+
+    strategy: str = "no"
+    iterative: str = "no"
+    interleaved: str = "no"
 
 
 @dataclass(frozen=True)
@@ -69,9 +80,16 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Source:
-    """What was read of a program's source, and the departures from it."""
+    """What was read of a program's source, and the departures from it.
+
+    `family`, `paper`, `calls` and `autonomy` are those of `RAGProgram`.
+    """
 
     source: str
+    family: Family
+    calls: str
+    paper: str = ""
+    autonomy: Autonomy = field(default=Autonomy())
     departures: tuple[Departure, ...] = ()
 
     def markdown(self) -> Iterator[str]:
@@ -91,8 +109,6 @@ class Source:
 @lru_cache(maxsize=1)
 def sources() -> Mapping[str, Source]:
     """The source of each program that ships, by its name."""
-    read: dict[str, Source] = {}
-    for name, entry in yaml.safe_load(_FILE.read_text("utf-8")).items():
-        departures = TypeAdapter(tuple[Departure, ...]).validate_python(entry.get("departures", ()))
-        read[name] = Source(entry["source"], departures)
-    return read
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    entries = yaml.load(_FILE.read_text("utf-8"), loader)  # it is a safe one
+    return TypeAdapter(dict[str, Source]).validate_python(entries)

@@ -8,10 +8,10 @@ leave it.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Generic, Literal, get_args
 
 import dspy
 from pydantic import Field
@@ -20,6 +20,7 @@ from typing_extensions import TypeVar
 from ragbench.context import current, use
 from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
+from ragbench.programs.core.departures import Autonomy, Family, sources
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording
 from ragbench.registry import Registry
@@ -28,34 +29,30 @@ from ragbench.signatures import AnswerStyle, OnMissing, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
 Reader = Literal["predict", "cot"]
-Family = Literal["baseline", "agentic", "recursive", "rlm", "graph", "workflow"]
 
 #: HotpotQA's own word for giving no answer; never equal to a gold answer there.
 NO_ANSWER = "noanswer"
 
 
-class Autonomy(NamedTuple):
-    """The three marks of A-RAG's Table 4 (Du et al. 2026): "yes", "partly" or "no" each."""
-
-    strategy: str
-    iterative: str
-    interleaved: str
+def bounded(default: float, least: float, most: float, description: str) -> Any:
+    """A knob that is a number from `least` to `most`."""
+    return Field(default, ge=least, le=most, description=description)
 
 
 class ProgramKnobs(Knobs):
     """Knobs that every program has."""
 
     variant: str = Field("", description="which published behaviour to follow")
-    k: int = Field(5, ge=1, le=100, description="passages per search")
-    context_tokens: int = Field(4000, ge=100, le=1_000_000, description="tokens of passages shown")
+    k: int = bounded(5, 1, 100, "passages per search")
+    context_tokens: int = bounded(4000, 100, 1_000_000, "tokens of passages shown")
     answer_style: AnswerStyle = Field(
         "brief", description="the final answer: a name or phrase, a sentence or two, or at length"
     )
     on_missing: OnMissing = Field(
         "guess", description="the final answer without its facts: a guess, or a word that says so"
     )
-    max_calls: int = Field(50, ge=1, le=10_000, description="LM calls per question at the most")
-    max_retrievals: int = Field(100, ge=0, le=10_000, description="searches per question at most")
+    max_calls: int = bounded(50, 1, 10_000, "LM calls per question at the most")
+    max_retrievals: int = bounded(100, 0, 10_000, "searches per question at most")
 
 
 @dataclass(frozen=True)
@@ -149,6 +146,10 @@ class RAGProgram(dspy.Module, Generic[K]):
         super().__init__()
         self.retriever = retriever
         self.knobs = self.resolve_knobs(knobs)  # type: ignore[assignment]
+        self.make_predictors()
+
+    def make_predictors(self) -> None:
+        """Make the predictors that the knobs need, as attributes, so that optimizers find them."""
 
     @classmethod
     def resolve_knobs(cls, knobs: Mapping[str, Any]) -> ProgramKnobs:
@@ -219,6 +220,13 @@ class RAGProgram(dspy.Module, Generic[K]):
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
         return trace.answer(reader, last=True, context=self.shown(passages))
 
+    def finish(
+        self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]
+    ) -> dspy.Prediction:
+        """End with what `reader` answers from `passages`, which are the program's own ranking."""
+        answer = self.answer_from(trace, reader, passages)
+        return trace.prediction(answer, "answered", passages=passages)
+
     # -- what only some programs have
 
     @property
@@ -260,7 +268,26 @@ class RAGProgram(dspy.Module, Generic[K]):
         return predictor
 
 
-PROGRAMS: Registry[type[RAGProgram]] = Registry(
+class Programs(Registry[type[RAGProgram]]):
+    """Programs by name; what `programs.yaml` says of one becomes its attributes."""
+
+    def register(
+        self, name: str, *, listed: bool = True
+    ) -> Callable[[type[RAGProgram]], type[RAGProgram]]:
+        """Returns a decorator that registers its class, which has `name` if it has no other."""
+        add = super().register(name, listed=listed)
+
+        def described(program: type[RAGProgram]) -> type[RAGProgram]:
+            if "name" not in vars(program):
+                program.name = name
+            for field, fact in vars(sources()[name]).items() if name in sources() else ():
+                setattr(program, field, fact)
+            return add(program)
+
+        return described
+
+
+PROGRAMS = Programs(
     "program", package="ragbench.programs", outside="ragbench.programs.external:load_program"
 )
 

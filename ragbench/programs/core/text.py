@@ -1,7 +1,7 @@
 """Texts and rankings: sentences, answers, placeholders, likeness, fused lists."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from ragbench.metrics import is_refusal, tokens
@@ -27,6 +27,11 @@ def first_sentence(text: str) -> str:
     return next(iter(split_sentences(text)), "")
 
 
+def one_line(text: str) -> str:
+    """Returns `text` with a blank for each run of whitespace, and none at its ends."""
+    return " ".join(text.split())
+
+
 def is_answer(text: str) -> bool:
     """Whether `text` commits itself: not blank, nor a refusal to answer."""
     return bool(tokens(text)) and not is_refusal(text)
@@ -36,7 +41,7 @@ def distinct(texts: Iterable[str]) -> list[str]:
     """`texts` on one line each, without blanks and those that differ in marks or case alone."""
     unlike: dict[str, str] = {}
     for text in texts:
-        unlike.setdefault(question_key(text), " ".join(text.split()))
+        unlike.setdefault(question_key(text), one_line(text))
     return [text for key, text in unlike.items() if key]
 
 
@@ -85,6 +90,15 @@ def with_answers(
         return f"({_PLACEHOLDER.sub('', questions[number]).rstrip(' ?')})"
 
     return " ".join(_PLACEHOLDER.sub(fill, text).split())
+
+
+def each_once(passages: Iterable[Passage], but: Container[str] = ()) -> list[Passage]:
+    """Returns the passages, each once, in the order first seen, without those of the pids `but`."""
+    by_pid: dict[str, Passage] = {}
+    for passage in passages:
+        if passage.pid not in but:
+            by_pid[passage.pid] = passage
+    return list(by_pid.values())
 
 
 def jaccard(a: str, b: str) -> float:

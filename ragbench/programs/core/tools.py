@@ -22,7 +22,7 @@ from ragbench.programs.core import tool_steps
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.text import is_answer
 from ragbench.programs.core.tool_steps import Done as Done, ToolUse as ToolUse
-from ragbench.programs.core.trace import BudgetSpentError, StopReason, Trace, role_lm
+from ragbench.programs.core.trace import StopReason, Trace, role_lm
 from ragbench.signatures import ToolTurn
 from ragbench.user_code import contained
 
@@ -198,10 +198,7 @@ class ToolLoop:
         return list(dict.fromkeys(step.thought for step in self.done if step.thought))
 
     def run(self) -> tuple[str, StopReason]:
-        try:
-            return self._run()
-        except BudgetSpentError:
-            return "", "budget"
+        return self.trace.until_spent(self._run)
 
     def _run(self) -> tuple[str, StopReason]:
         for number in range(self.max_steps):
@@ -313,7 +310,6 @@ class ToolLoop:
             settings["signature"] = finishing(self.predictor.signature)
         return self.trace.ask(
             self.predictor,
-            otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
             last=last,
             tools=[f"{name}({next(iter(t.args))}): {t.desc}" for name, t in tools.items()],
             trajectory=tool_steps.rendered(self._shown(done)),
@@ -333,7 +329,6 @@ class ToolLoop:
         with dspy.context(adapter=ToolConversation(parallel=None if last else self.parallel)):
             return self.trace.ask(
                 self.predictor,
-                otherwise={"answer": "", "tool_calls": None},
                 last=last,
                 signature=ToolTurn.with_instructions(self.predictor.signature.instructions),
                 tools=list(self.box.tools.values()),

@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar, get_origin
 
 import dspy
 from dspy import AdapterParseError, ContextWindowExceededError
@@ -41,6 +42,16 @@ MAX_QUERY_CHARS = 4_000
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def sampling(sample: int, temperature: float = RESAMPLING) -> dict[str, Any]:
+    """Settings of a call that is the `sample`-th again; 0 for the first, which has none.
+
+    Each has a seed and a place in the cache of its own.
+    """
+    if sample:
+        return {"temperature": temperature, "rollout_id": sample}
+    return {}
 
 
 def role_lm(role: str) -> Any:
@@ -87,6 +98,26 @@ def stalled(reply: dspy.Prediction) -> StopReason:
     if reply.get("parse_fallback"):
         return "parse_fallback"
     return "no_progress"
+
+
+def blank(signature: type[dspy.Signature]) -> dict[str, Any]:
+    """Returns a value for each output field that says nothing: no text, no items, no, 0."""
+    values: dict[str, Any] = {}
+    for name, declared in signature.output_fields.items():
+        kind = get_origin(declared.annotation) or declared.annotation
+        values[name] = kind() if kind in (bool, int, float, list) else ""
+    return values
+
+
+def tidied(reply: dspy.Prediction, blanks: Mapping[str, Any]) -> dspy.Prediction:
+    """Returns `reply` with its texts stripped, and a blank for a field that is None or missing."""
+    for name, nothing in blanks.items():
+        value = reply.get(name)
+        if value is None:
+            reply[name] = nothing
+        elif isinstance(value, str):
+            reply[name] = value.strip()
+    return reply
 
 
 class Wording(NamedTuple):
@@ -173,17 +204,17 @@ class Trace:
         self,
         predictor: dspy.Module,
         *,
-        otherwise: Mapping[str, Any] | None = None,
+        otherwise: Mapping[str, Any] = MappingProxyType({}),
         last: bool = False,
         **inputs: Any,
     ) -> dspy.Prediction:
-        """Call `predictor`; what cannot be read of its reply is taken from `otherwise`.
+        """Call `predictor`; what cannot be read of its reply is blank, or as `otherwise` has it.
 
         Where it takes a `question` and none is given, that is the trace's own.
         Counted as `parse_fallback` where nothing could be read (the reply then has
         `parse_fallback=True`), as `partial_reply` where something could. A prompt that the LM
         refuses as too long is cut and sent again, counted as `context_cut`. One that cannot be cut
-        enough takes `otherwise` too, counted as `context_overflow`. `last` marks a forced answer,
+        enough has no reply either, counted as `context_overflow`. `last` marks a forced answer,
         which may use the call that the budget keeps back, and has no such way out.
         """
         return self._ask(predictor, otherwise, last, inputs)[0]
@@ -194,11 +225,11 @@ class Trace:
         Noted as a step: its input is the question, its pids the passages shown, and its notes what
         else was shown. `last` as in `ask`.
         """
-        reply, read_inputs = self._ask(predictor, {"answer": ""}, last, inputs)
-        text = str(reply.answer or "").strip()
+        reply, read_inputs = self._ask(predictor, {}, last, inputs)
+        text: str = reply.answer
         pids, notes = split_shown(read_inputs)
         question = str(read_inputs.get("question", ""))
-        thought = str(reply.get("reasoning", "") or "")
+        thought = reply.get("reasoning", "")
         self.step(
             "answer", input=question, thought=thought, observation=text, pids=pids, notes=notes
         )
@@ -207,21 +238,20 @@ class Trace:
     def _ask(
         self,
         predictor: dspy.Module,
-        otherwise: Mapping[str, Any] | None,
+        otherwise: Mapping[str, Any],
         last: bool,
         inputs: Mapping[str, Any],
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
         """The reply, and the inputs that it is the reply to, cut where need be."""
         role = getattr(predictor, "rb_role", "")
-        if "question" not in inputs or self.wording != Wording():
-            signature = inputs.get("signature") or predictor.predictors()[0].signature
-            if "question" in signature.input_fields:
-                inputs = {"question": self.question, **inputs}
-            if self.wording != Wording():
-                inputs = {**inputs, "signature": styled(signature, *self.wording)}
+        signature = inputs.get("signature") or predictor.predictors()[0].signature
+        if "question" in signature.input_fields:
+            inputs = {"question": self.question, **inputs}
+        if self.wording != Wording():
+            inputs = {**inputs, "signature": styled(signature, *self.wording)}
+        otherwise = {**blank(signature), **otherwise}
         # What only grades a passage does not read it for the answer.
-        declared = getattr(predictor, "signature", None)
-        reads = role != "judge" or "answer" in getattr(declared, "output_fields", ())
+        reads = role != "judge" or "answer" in signature.output_fields
         caller = (getattr(predictor, "rb_signature", ""), role)
         with use(replace(current(), counts=self.counts, caller=caller), lm=role_lm(role)):
             while True:
@@ -229,25 +259,25 @@ class Trace:
                 if reads:
                     self.show(inputs)
                 try:
-                    return predictor(**inputs), inputs
+                    return tidied(predictor(**inputs), blank(signature)), inputs
                 except AdapterParseError as error:
                     if read := error.read if isinstance(error, PartialReplyError) else {}:
                         self.count("partial_reply")
-                        mended = {**(otherwise or {}), **read, "partial_reply": True}
-                        return dspy.Prediction(**mended), inputs
+                        mended = {**otherwise, **read}
+                        return dspy.Prediction(**mended, partial_reply=True), inputs
                     self.count("parse_fallback")
                     break
                 except ContextWindowExceededError:
                     with self._lock:  # a refused prompt has no reply and no cost
                         self.budget.calls -= 1
                     if (cut := halved(inputs)) is None:
-                        if last or otherwise is None:
+                        if last:
                             raise
                         self.count("context_overflow")
                         break
                     self.count("context_cut")
                     inputs = cut
-        return dspy.Prediction(**(otherwise or {}), parse_fallback=True), inputs
+        return dspy.Prediction(**otherwise, parse_fallback=True), inputs
 
     def show(self, inputs: Mapping[str, Any], among: Sequence[Passage] | None = None) -> None:
         """Note the passages whose text stands in `inputs`: those found, or some of `among`.
@@ -343,6 +373,13 @@ class Trace:
         for log in logs:
             outer.merge(log)
         return results
+
+    def until_spent(self, loop: Callable[[], tuple[str, StopReason]]) -> tuple[str, StopReason]:
+        """The answer of `loop`, and why it ended; no answer where the budget ended it."""
+        try:
+            return loop()
+        except BudgetSpentError:
+            return "", "budget"
 
     def step(self, action: str, *, of: Iterable[Passage] = (), **fields: Any) -> None:
         self._log.note(Step(action, **{"pids": tuple(p.pid for p in of), **fields}))

@@ -13,7 +13,7 @@ from itertools import islice, product
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from ragbench.programs.core import distinct, jaccard
+from ragbench.programs.core import distinct, jaccard, one_line
 from ragbench.programs.core.confidence import probability
 from ragbench.signatures import LookUpNode
 
@@ -213,7 +213,7 @@ def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
     produces = (variable_name(name) for name in getattr(planned, "produces", ()))
     return LookUp(
         id=planned.id.strip(),
-        query=" ".join(planned.query.split()),
+        query=one_line(planned.query),
         op=planned.op,
         depends_on=tuple(dict.fromkeys(name for name in after if name not in cut)),
         confidence=probability(planned.confidence, default=0.5),

@@ -10,18 +10,28 @@ writes queries that make sense by themselves. Five parts can be switched: `sampl
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import dspy
 from pydantic import Field
 
 from ragbench import signatures
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    one_line,
+    predict,
+)
+from ragbench.programs.core.trace import sampling
 from ragbench.programs.lookahead import evidence as evidences, plan as plans
 from ragbench.programs.lookahead.evidence import Evidence, LookedUp
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph, Source
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
 from ragbench.words import question_key
 
@@ -29,27 +39,27 @@ from ragbench.words import question_key
 class LookaheadKnobs(ProgramKnobs):
     """Knobs of `lookahead`; the defaults are those of the variant `bound`."""
 
-    context_tokens: int = Field(3000, ge=100, le=1_000_000, description="tokens of passages shown")
-    max_nodes: int = Field(5, ge=1, le=20, description="look-ups of a plan at the most")
+    context_tokens: int = bounded(3000, 100, 1_000_000, "tokens of passages shown")
+    max_nodes: int = bounded(5, 1, 20, "look-ups of a plan at the most")
     variables: Literal["bind", "keep", "none"] = Field(
         "bind", description="read off passages, left in the query, or not planned with"
     )
-    confidence_threshold: float = Field(
-        0.3, ge=0, le=1, description="less confident look-ups that none waits for are left out"
+    confidence_threshold: float = bounded(
+        0.3, 0, 1, "less confident look-ups that none waits for are left out"
     )
-    samples: int = Field(1, ge=1, le=20, description="plans drafted; agreement gives confidence")
+    samples: int = bounded(1, 1, 20, "plans drafted; agreement gives confidence")
     prune: bool = Field(True, description="leave look-ups out where the budget is passed")
-    budget: int = Field(10, ge=1, le=1000, description="cost of all look-ups at the most")
+    budget: int = bounded(10, 1, 1000, "cost of all look-ups at the most")
     score: plans.Score = Field("product", description="utility: weighted sum or geometric mean")
-    w_confidence: float = Field(0.5, ge=0, le=10, description="weight of a look-up's confidence")
-    w_novelty: float = Field(0.3, ge=0, le=10, description="weight of its novelty")
-    w_hop: float = Field(0.2, ge=0, le=10, description="weight of its place in the chain")
+    w_confidence: float = bounded(0.5, 0, 10, "weight of a look-up's confidence")
+    w_novelty: float = bounded(0.3, 0, 10, "weight of its novelty")
+    w_hop: float = bounded(0.2, 0, 10, "weight of its place in the chain")
     parallel: bool = Field(True, description="look-ups of a level at once, or one by one")
     rerank: str = Field("none", description="none, lm, maxsim or an http address")
-    rerank_keep: int = Field(3, ge=1, le=100, description="passages kept of a look-up")
+    rerank_keep: int = bounded(3, 1, 100, "passages kept of a look-up")
     rerank_min: float = Field(0.0, description="lower scores are left out, unless all are lower")
     fallback: bool = Field(True, description="one round of further searches where a trigger fires")
-    max_fallback_queries: int = Field(2, ge=1, le=10, description="searches of the fallback")
+    max_fallback_queries: int = bounded(2, 1, 10, "searches of the fallback")
 
 
 @dataclass
@@ -66,13 +76,6 @@ class Run:
 class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     """Plan every look-up up front, run them level by level, and answer once with citations."""
 
-    name = "lookahead"
-    family = "workflow"
-    calls = (
-        "engine, rewrite: 2; bound: 2 + look-ups whose findings others use (<= max_nodes - 1); "
-        "+ samples - 1"
-    )
-    autonomy = core.Autonomy("no", "partly", "no")
     variants = {  # noqa: RUF012
         "bound": {"on_missing": "say_so"},
         "engine": {
@@ -89,8 +92,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         "rewrite": {"variables": "none", "on_missing": "say_so"},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.variables == "none":
             self.draft = predict(signatures.DraftQueryGraph)
         else:
@@ -116,16 +118,12 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             self._fall_back(run, graph)
         evidence = self._evidence(run)
         answer, citations = self._answer(run, evidence)
-        read = {item.passage.pid: item.passage for item in evidence}
-        unread = []
-        for passage in trace.passages:
-            if passage.pid not in read:
-                unread.append(passage)
+        read = [item.passage for item in evidence]
         by_id = {item.node.id: item for item in run.looked_up}
         return trace.prediction(
             answer,
             "budget" if run.spent else "answered",
-            passages=[*read.values(), *unread],
+            passages=core.each_once([*read, *trace.passages]),
             plan=[by_id[node.id].to_dict() for node in graph],
             citations=citations,
         )
@@ -141,10 +139,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         except core.BudgetSpentError:
             drafts = []
             run.spent = True
-        sound = []
-        for plan in drafts:
-            if plan is not None:
-                sound.append(plan)
+        sound = list(filter(None, drafts))
         if sound:
             graph = plans.consensus(sound)
         else:
@@ -157,13 +152,13 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def _drafted(self, trace: Trace, sample: int) -> PlanGraph | None:
         most = self.knobs.max_nodes
         mend = self.knobs.variables != "keep"
-        if sample:
-            config = {"temperature": 0.7, "rollout_id": sample}
-        else:
-            config = {}
-        limits: dict[str, Any] = {"max_nodes": most, "budget": self.knobs.budget}
-        limits["min_confidence"] = self.knobs.confidence_threshold
-        reply = trace.ask(self.draft, otherwise={"nodes": []}, config=config, **limits)
+        reply = trace.ask(
+            self.draft,
+            config=sampling(sample),
+            max_nodes=most,
+            budget=self.knobs.budget,
+            min_confidence=self.knobs.confidence_threshold,
+        )
         try:
             return plans.read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
         except plans.BadPlanError:
@@ -226,23 +221,14 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         if len(allowed) < len(all_queries):
             trace.count("cut_by_budget", len(all_queries) - len(allowed))
             run.spent = True
-        if allowed:
-            lists = trace.search_many(allowed, k=self.knobs.k)
-        else:
-            lists = []
+        lists = trace.search_many(allowed, k=self.knobs.k) if allowed else []
         hits = dict(zip(allowed, lists, strict=True))
         done = []
         for node, queries, unresolved in to_search:
             if unresolved:
                 trace.count("unresolved_variable", unresolved)
-            rankings = []
-            for query in queries:
-                if query in hits:
-                    rankings.append(hits[query])
-            if len(rankings) == 1:
-                passages = rankings[0]
-            else:
-                passages = core.fuse(rankings)
+            rankings = [hits[query] for query in queries if query in hits]
+            passages = rankings[0] if len(rankings) == 1 else core.fuse(rankings)
             done.append(LookedUp(node, tuple(queries), tuple(passages)))
             notes = {"node": node.id, "op": node.op, "unresolved": unresolved}
             trace.step("search", input=" / ".join(queries), of=passages, notes=notes)
@@ -297,9 +283,12 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def _values(
         self, trace: Trace, item: LookedUp, passages: Sequence[Passage], variables: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
-        inputs: dict[str, Any] = {"query": " / ".join(item.queries)}
-        inputs |= {"variables": list(variables), "context": self.shown(passages)}
-        reply = trace.ask(self.bind, otherwise={"bindings": []}, **inputs)
+        reply = trace.ask(
+            self.bind,
+            query=" / ".join(item.queries),
+            variables=list(variables),
+            context=self.shown(passages),
+        )
         values = read_bindings(reply.bindings, variables)
         bindings = "\n".join(f"{name} = {', '.join(v)}" for name, v in values.items())
         notes = {"node": item.node.id, "values": values}
@@ -312,10 +301,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         fired = evidences.triggers(graph, run.looked_up, published=published)
         if not fired:
             return
-        tried = []
+        tried: list[str] = []
         for item in run.looked_up:
-            for query in item.queries:
-                tried.append(query)
+            tried += item.queries
         most = self.knobs.max_fallback_queries
         nodes = evidences.reformulations(trace.question, run.looked_up, tried=tried, most=most)
         trace.count("fallback")
@@ -338,8 +326,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         plan = []
         for item in run.looked_up:
             plan.append(item.line([labels[p.pid] for p in item.passages if p.pid in labels]))
-        nothing = {"answer": "", "citations": []}
-        reply = trace.ask(self.answer, otherwise=nothing, last=True, plan=plan, context=context)
+        reply = trace.ask(self.answer, last=True, plan=plan, context=context)
         numbers = {item.label: number for number, item in enumerate(evidence, start=1)}
         cited = list(dict.fromkeys(label.strip(" []") for label in reply.citations))
         numbers_cited = []
@@ -348,7 +335,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                 numbers_cited.append(numbers[label])
         if len(numbers_cited) < len(cited):
             trace.count("unknown_citation", len(cited) - len(numbers_cited))
-        answer = str(reply.answer or "").strip()
+        answer = reply.answer
         proofs = [evidence[n - 1] for n in numbers_cited]
         notes = {"citations": [proof.label for proof in proofs]}
         trace.step("answer", observation=answer, of=[p.passage for p in proofs], notes=notes)
@@ -367,7 +354,7 @@ def read_bindings(
     if len(variables) == 1 and variables[0] not in dict(named):
         named = [(variables[0], value) for _, value in named]
     for name, text in named:
-        value = " ".join(text.split()).rstrip(".")
+        value = one_line(text).rstrip(".")
         if name in variables and is_answer(value):
             values_of.setdefault(name, {}).setdefault(question_key(value), value)
     return {name: tuple(values.values())[: plans.MAX_VALUES] for name, values in values_of.items()}

@@ -16,21 +16,29 @@ from pydantic import Field
 
 from ragbench import signatures
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    predict,
+)
 from ragbench.programs.core.confidence import probability
-from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor, without_repeats
-from ragbench.retrievers import Passage, Retriever
+from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor
+from ragbench.retrievers import Passage
 
 
 class PlannerKnobs(ProgramKnobs):
     """Knobs of `planner`."""
 
-    k: int = Field(3, ge=1, le=100, description="passages per search")
-    max_steps: int = Field(5, ge=1, le=50, description="actions at the most, splits not counted")
-    max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
-    max_children: int = Field(2, ge=1, le=10, description="sub-questions of a node")
+    k: int = bounded(3, 1, 100, "passages per search")
+    max_steps: int = bounded(5, 1, 50, "actions at the most, splits not counted")
+    max_depth: int = bounded(3, 0, 10, "levels below the question")
+    max_children: int = bounded(2, 1, 10, "sub-questions of a node")
     max_similarity: float = Field(0.85, gt=0, le=1, description="shared words that make a repeat")
-    stop_confidence: float = Field(0.8, ge=0, le=1, description="of the root, to stop at once")
+    stop_confidence: float = bounded(0.8, 0, 1, "of the root, to stop at once")
     gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
     rollout: bool = Field(True, description="offer ROLLOUT")
     backtrack: bool = Field(True, description="offer BACKTRACK")
@@ -41,17 +49,9 @@ class PlannerKnobs(ProgramKnobs):
 class PlannerRAG(RAGProgram[PlannerKnobs]):
     """Explore a tree of sub-questions action by action, then answer from what was found."""
 
-    name = "planner"
-    family = "agentic"
-    calls = (
-        "1 gate + 1 per action + 1 per sub-question (<= max_steps) + 1 answer + 1 if refined; "
-        "2 if direct"
-    )
-    autonomy = core.Autonomy("partly", "yes", "yes")
     variants = {"spec": {}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.decide = predict(signatures.RetrievalPlan)
         self.direct = predict(signatures.DirectAnswer)
         self.choose = predict(_offering(self.knobs), like=signatures.PlannerAction)
@@ -109,7 +109,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         for node in answered:
             for passage in node.passages:
                 proofs.append(passage)
-        passages = without_repeats([*proofs, *trace.passages])
+        passages = core.each_once([*proofs, *trace.passages])
         if confident:
             answer = root.answer
         elif answered:
@@ -191,7 +191,7 @@ class Exploration:
         room: dict[str, Any] = {"max_parts": self.knobs.max_children} if self.knobs.rollout else {}
         reply = self.trace.ask(
             self.program.choose,
-            otherwise={"action": "TRAVERSE", "node_id": self.tree.active, "sub_questions": []},
+            otherwise={"action": "TRAVERSE", "node_id": self.tree.active},
             tree=self.tree.lines(),
             active_id=self.tree.active,
             actions_left=self.knobs.max_steps - self._steps,
@@ -254,17 +254,17 @@ class Exploration:
                 answers.append(n.answer)
         query = " ".join([question, *answers])
         passages = trace.search(query, k=self.knobs.k)
-        context = without_repeats([*passages, *(p for n in reversed(earlier) for p in n.passages)])
+        context = core.each_once([*passages, *(p for n in reversed(earlier) for p in n.passages)])
         reply = trace.ask(
             self.program.answer,
-            otherwise={"answer": "", "confidence": 0.5, "main_answer": ""},
+            otherwise={"confidence": 0.5},
             context=self.program.shown(context),
             notes=[n.note for n in earlier],
             main_question=trace.question,
             question=question,
         )
-        answer = str(reply.answer or "").strip()
-        main = str(reply.main_answer or "").strip()
+        answer = reply.answer
+        main = reply.main_answer
         confidence = probability(reply.confidence)
         if node is tree.root:
             # The root's question is the main one and so was asked twice. The second answer has the

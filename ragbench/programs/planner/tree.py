@@ -1,15 +1,15 @@
 """The planner's tree of sub-questions as plain data, and what makes an answer a poor one."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from ragbench.metrics import contains, tokens
 from ragbench.passages import Passage
-from ragbench.programs.core import is_answer, jaccard
-from ragbench.programs.core.text import answers_used, with_answers
+from ragbench.programs.core import each_once, is_answer, jaccard
+from ragbench.programs.core.text import answers_used, one_line, with_answers
 from ragbench.signatures import TreeNode
 
 ROOT = "n0"
@@ -129,7 +129,7 @@ class Tree:
         added: list[SubQuestion] = []
         highest = max((child.number for child in self.children(parent)), default=0)
         for number, text in enumerate(questions, start=highest + 1):
-            question = " ".join(text.split())
+            question = one_line(text)
             if len(self.children(parent)) >= most:
                 break
             # {1} stands for another answer under each parent, so such questions are never repeats.
@@ -165,7 +165,7 @@ class Tree:
         parent.filled = parent.filled or self.asked(parent, lambda _: None)
         parent.answer = "; ".join(n.answer for n in (children[-1:] if chain else children))
         parent.confidence = min(child.confidence for child in children)
-        parent.passages = without_repeats(p for n in children for p in n.passages)
+        parent.passages = each_once(p for n in children for p in n.passages)
         parent.status = "solved"
         self.close_above(parent)
 
@@ -183,11 +183,6 @@ class Tree:
 
     def lines(self) -> list[str]:
         return [n.line for n in self.nodes.values() if n.status != "pruned"]
-
-
-def without_repeats(passages: Iterable[Passage]) -> list[Passage]:
-    """The passages, each once, in the order first seen."""
-    return list({passage.pid: passage for passage in passages}.values())
 
 
 def is_poor(answer: str, question: str) -> bool:

@@ -21,11 +21,19 @@ from pydantic import Field
 
 from ragbench.ledger import calling
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, StopReason, Trace, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    StopReason,
+    Trace,
+    bounded,
+    predict,
+)
 from ragbench.programs.core.program import CallKind
 from ragbench.programs.core.trace import role_lm
 from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox, rules
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromCode, WriteCode
 
 #: The calls that the model's code makes.
@@ -42,29 +50,21 @@ _FENCED = re.compile(r"```(?:\w+)?\n(.*?)```", re.DOTALL)
 class RLMReplKnobs(ProgramKnobs):
     """Knobs of `rlm_repl`."""
 
-    max_calls: int = Field(81, ge=1, le=10_000, description="LM calls per question at the most")
-    max_turns: int = Field(30, ge=1, le=100, description="blocks of code")
-    max_sub_calls: int = Field(50, ge=0, le=1000, description="llm_query calls")
+    max_calls: int = bounded(81, 1, 10_000, "LM calls per question at the most")
+    max_turns: int = bounded(30, 1, 100, "blocks of code")
+    max_sub_calls: int = bounded(50, 0, 1000, "llm_query calls")
     max_variable: int = Field(2000, ge=1, description="passages in the variable (corpus)")
-    output_chars: int = Field(
-        10_000, ge=100, le=1_000_000, description="characters shown of what a block prints"
-    )
+    output_chars: int = bounded(10_000, 100, 1_000_000, "characters shown of what a block prints")
 
 
 @PROGRAMS.register("rlm_repl")
 class RLMRepl(RAGProgram[RLMReplKnobs]):
     """Explore the passages with code, then submit the answer."""
 
-    name = "rlm_repl"
-    family = "rlm"
-    paper = "arXiv:2512.24601"
     chooses = False
-    calls = "turns (<= 30) + llm_query (<= 50) + 1 if forced"
-    autonomy = core.Autonomy("partly", "yes", "yes")
     variants = {"corpus": {}, "tools": {}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.write = predict(WriteCode)
         self.conclude = predict(AnswerFromCode)
 
@@ -89,13 +89,10 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         size = sum(map(len, context))
         variables = f"context: a list of {described}; {size:,} characters in all"
         environment = [variables, rules(limits), *descriptions]
-        answer: str
-        reason: StopReason
         try:
-            answer, reason = self._turns(trace, sandbox, calls, turns, context, environment)
-        except core.BudgetSpentError:
-            answer = ""
-            reason = "budget"
+            answer, reason = trace.until_spent(
+                lambda: self._turns(trace, sandbox, calls, turns, context, environment)
+            )
         finally:
             sandbox.shutdown()
         if not answer:
@@ -119,13 +116,12 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         for turns_left in range(self.knobs.max_turns, 0, -1):
             reply = trace.ask(
                 self.write,
-                otherwise={"reasoning": "", "code": ""},
                 environment=environment,
                 trajectory="\n\n".join(turns),
                 turns_left=turns_left,
             )
-            fenced = _FENCED.search(str(reply.code or ""))
-            code = (fenced[1] if fenced else str(reply.code or "")).strip()
+            fenced = _FENCED.search(reply.code)
+            code = (fenced[1] if fenced else reply.code).strip()
             idle = 0 if code not in ("", previous) else idle + 1
             previous = code
             if idle == _PATIENCE:
@@ -144,7 +140,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             else:
                 submitted = result
             output = str(submitted or "(nothing was printed)")
-            trace.step("code", input=code, thought=str(reply.reasoning or ""), observation=output)
+            trace.step("code", input=code, thought=reply.reasoning, observation=output)
             calls_left = f"(llm_query calls left: {calls.left})"
             turns.append(
                 f"Turn {len(turns) + 1}. {reply.reasoning}\n{code}\nshowed:\n{output}\n{calls_left}"
@@ -156,7 +152,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 else:
                     value = submitted
                 answer = "" if value is None else str(value).strip()
-                trace.step("answer", thought=str(reply.reasoning or ""), observation=answer)
+                trace.step("answer", thought=reply.reasoning, observation=answer)
                 return answer, "answered" if answer else "no_progress"
         return "", "max_steps"
 
@@ -177,7 +173,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             described = f"{len(passages)} passages that a search for the question found, best first"
         if not tools and len(passages) < min(len(corpus), knobs.max_variable):
             pids = {passage.pid for passage in passages}
-            passages += [passage for passage in corpus if passage.pid not in pids]
+            passages += core.each_once(corpus, pids)
         if not tools and len(corpus) > knobs.max_variable:
             trace.count("corpus_cut")
             passages = passages[: knobs.max_variable]

@@ -15,12 +15,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_origin
+from typing import Any, NamedTuple, get_origin
 
 from dspy import CodeExecutionError, CodeInterpreterError, FinalOutput
-from pydantic import Field
-
-from ragbench.knobs import Knobs
 
 _RESET = "; the sandbox was reset and all variables were lost"
 _WORKER = Path(__file__).with_name("sandbox_worker.py")
@@ -29,19 +26,15 @@ _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
 _ERROR_CHARS = 500
 
 
-class Limits(Knobs):
-    """What one block of code may use."""
+class Limits(NamedTuple):
+    """What one block of code may use, and how many tool calls a question."""
 
-    seconds: float = Field(default=5.0, gt=0, le=600, description="running time but for tools")
-    memory_mb: int = Field(default=256, ge=8, le=65_536, description="memory of the worker")
-    output_chars: int = Field(
-        default=10_000, ge=100, le=10_000_000, description="shown of what is printed; submitted"
-    )
-    argument_chars: int = Field(
-        default=100_000, ge=100, le=10_000_000, description="arguments of one call to a tool"
-    )
-    depth: int = Field(default=300, ge=10, le=1000, description="nested calls")
-    tool_calls: int = Field(default=1000, ge=1, le=1_000_000, description="tool calls per question")
+    seconds: float = 5.0  # but for tools
+    memory_mb: int = 256
+    output_chars: int = 10_000  # shown of what is printed; submitted
+    argument_chars: int = 100_000  # of one call to a tool
+    depth: int = 300  # of nested calls
+    tool_calls: int = 1000
 
 
 def rules(limits: Limits) -> str:
@@ -75,7 +68,7 @@ class Sandbox:
     def start(self) -> None:
         if self._process is not None:
             return
-        limits = self.limits.model_dump(exclude={"tool_calls"})
+        limits = self.limits._asdict()
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_WORKER), json.dumps(limits)],
             stdin=subprocess.PIPE,

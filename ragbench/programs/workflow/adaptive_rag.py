@@ -12,21 +12,20 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, predict
 from ragbench.programs.core.program import Reader, reading
-from ragbench.retrievers import Retriever
 from ragbench.signatures import AnswerFromContext, DirectAnswer, QuestionComplexity
 
 
 class AdaptiveRAGKnobs(ProgramKnobs):
     """Knobs of `adaptive_rag`."""
 
-    k: int = Field(6, ge=1, le=100, description="passages of a single search")
-    loop_k: int = Field(3, ge=1, le=100, description="passages per search of the loop")
+    k: int = bounded(6, 1, 100, "passages of a single search")
+    loop_k: int = bounded(3, 1, 100, "passages per search of the loop")
     route: Literal["ask", "none", "single", "multi"] = Field(
         "ask", description="choose the effort by the LM, or take the same for every question"
     )
-    max_steps: int = Field(10, ge=1, le=50, description="sentences of the loop at the most")
+    max_steps: int = bounded(10, 1, 50, "sentences of the loop at the most")
     reader: Reader = Field("cot", description="reason before the answer?")
     loop_reader: bool = Field(True, description="a reader answers after the loop, not its chain")
 
@@ -35,19 +34,13 @@ class AdaptiveRAGKnobs(ProgramKnobs):
 class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
     """Choose how much to search, then answer in that way."""
 
-    name = "adaptive_rag"
-    family = "workflow"
-    paper = "arXiv:2403.14403"
-    calls = "1 + 1 without or with one search; 1 + those of ircot (<= max_steps + 1)"
-    autonomy = Autonomy("no", "partly", "partly")
     variants = {  # noqa: RUF012
         "gpt": {},
         "flan": {"k": 15, "loop_k": 6, "reader": "predict"},
         "chain": {"loop_reader": False},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         route = self.knobs.route
         if route == "ask":
             self.choose = predict(QuestionComplexity)
@@ -57,7 +50,7 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
             self.single = reading(AnswerFromContext, self.knobs.reader)
         if route in ("ask", "multi"):
             self.multi: RAGProgram = PROGRAMS.get("ircot")(
-                retriever,
+                self.retriever,
                 variant="paper",
                 separate_reader=self.knobs.loop_reader,
                 reader=self.knobs.reader,
@@ -76,8 +69,7 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
             return trace.prediction(answer, "direct")
         if effort == "multi":
             return self.multi.solve(trace)
-        passages = trace.search(trace.question, k=self.knobs.k)
-        return trace.prediction(self.answer_from(trace, self.single, passages), "answered")
+        return self.finish(trace, self.single, trace.search(trace.question, k=self.knobs.k))
 
     def force(self, trace: Trace) -> str:
         if self.knobs.route == "none":

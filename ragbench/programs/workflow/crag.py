@@ -22,11 +22,11 @@ from pydantic import Field
 
 from ragbench.errors import KnobError
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, predict
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
-from ragbench.programs.core.text import by_number, numbered
-from ragbench.retrievers import Passage, Retriever
+from ragbench.programs.core.text import by_number, numbered, one_line
+from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
 from ragbench.signatures import (
     AnswerFromContext,
@@ -41,22 +41,22 @@ from ragbench.signatures import (
 class CRAGKnobs(ProgramKnobs):
     """Knobs of `crag`."""
 
-    k: int = Field(10, ge=1, le=100, description="passages of the first search")
+    k: int = bounded(10, 1, 100, "passages of the first search")
     evaluator: str = Field("lm", description="lm, maxsim or an http address")
     confidence_source: Weighing = Field(
         "verbal", description="where the LM's probabilities of the grades come from"
     )
-    upper: float = Field(0.5, ge=-1, le=1, description="one score this high: correct")
-    lower: float = Field(-0.915, ge=-1, le=1, description="no score this high: incorrect")
+    upper: float = bounded(0.5, -1, 1, "one score this high: correct")
+    lower: float = bounded(-0.915, -1, 1, "no score this high: incorrect")
     strip: Literal["sentences", "words", "passage"] = Field(
         "sentences", description="strips of 3 sentences, of 50 words, or whole passages"
     )
     refine: bool = Field(True, description="keep only the strips that matter")
-    strips_kept: int = Field(6, ge=1, le=1000, description="strips kept of each source")
+    strips_kept: int = bounded(6, 1, 1000, "strips kept of each source")
     external: Literal["corpus", "none"] = Field(
         "corpus", description="where the keywords are searched; none: answer without context"
     )
-    external_k: int = Field(5, ge=1, le=100, description="passages of the second search")
+    external_k: int = bounded(5, 1, 100, "passages of the second search")
     rewrite: bool = Field(True, description="search elsewhere with keywords, else the question")
     together: bool = Field(
         False, description="grade all passages in one call, and build on what was kept of them"
@@ -70,17 +70,9 @@ class CRAGKnobs(ProgramKnobs):
 class CRAG(RAGProgram[CRAGKnobs]):
     """Grade the passages, correct the search if they fall short, then answer."""
 
-    name = "crag"
-    family = "workflow"
-    paper = "arXiv:2401.15884"
-    calls = (
-        "1 + k grades (bridge: 1) + a selection per passage refined; 1 more to rewrite unless "
-        "correct"
-    )
     variants = {"official": {}, "bridge": {"together": True}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
         together = self.knobs.together
@@ -107,10 +99,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
             chosen = self._refined(trace, good, []) or good
         if action != "correct" and knobs.external == "corpus":
             pids = {passage.pid for passage in chosen}
-            fresh = []
-            for p in self._elsewhere(trace, chosen):
-                if p.pid not in pids:
-                    fresh.append(p)
+            fresh = core.each_once(self._elsewhere(trace, chosen), pids)
             chosen = [*chosen, *self._refined(trace, fresh, chosen)]
         return trace.prediction(self.answer_from(trace, self.answer, chosen), "answered")
 
@@ -120,7 +109,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if knobs.together:
             reply = trace.ask(
                 self.grade_all,
-                otherwise={"keep": [], "enough": False},
                 context=self.shown(passages),
             )
             good = by_number(passages, sorted(reply.keep))
@@ -198,8 +186,8 @@ class CRAG(RAGProgram[CRAGKnobs]):
         query = trace.question
         if self.knobs.rewrite:
             beside: dict[str, Any] = {"context": self.shown(chosen)} if self.knobs.together else {}
-            reply = trace.ask(self.rewrite, otherwise={"query": ""}, **beside)
-            query = " ".join(str(reply.query).split()) or query
+            reply = trace.ask(self.rewrite, **beside)
+            query = one_line(reply.query) or query
         passages = trace.search(query, k=self.knobs.external_k)
         trace.step("search", input=query, of=passages)
         return passages

@@ -16,8 +16,8 @@ from pydantic import Field
 from ragbench import signatures
 from ragbench.context import current
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict
-from ragbench.retrievers import Passage, Retriever
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, predict
+from ragbench.retrievers import Passage
 from ragbench.retrievers.embedders import make_embedder
 
 _BRACKETS = re.compile(r"\s*(?:\([^()\d]*\)|\[[^\[\]\d]*\])")
@@ -31,9 +31,9 @@ class FaithfulRAGKnobs(ProgramKnobs):
     cot: Literal["normal", "scheduled", "none"] = Field(
         "normal", description="reasoning before the answer: free, in stages, or none"
     )
-    sent_topk: int = Field(5, ge=1, le=100, description="pieces per remembered fact")
-    chunk_topk: int = Field(5, ge=1, le=100, description="pieces shown in all")
-    piece_words: int = Field(20, ge=1, le=500, description="words of a piece")
+    sent_topk: int = bounded(5, 1, 100, "pieces per remembered fact")
+    chunk_topk: int = bounded(5, 1, 100, "pieces shown in all")
+    piece_words: int = bounded(20, 1, 500, "words of a piece")
     embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
 
@@ -42,14 +42,9 @@ class FaithfulRAGKnobs(ProgramKnobs):
 class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     """Write down what memory says, find the pieces of the passages about it, then answer."""
 
-    name = "faithful_rag"
-    family = "workflow"
-    paper = "arXiv:2506.08938"
-    calls = "4; 1 with align=false"
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.align:
             self.recall = predict(signatures.RecallFacts)
             self.imagine = predict(signatures.RecallPassage)
@@ -79,17 +74,17 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         )
 
     def _remembered(self, trace: Trace) -> list[str]:
-        reply = trace.ask(self.recall, otherwise={"facts": []})
+        reply = trace.ask(self.recall)
         needed = core.distinct(reply.facts)
         passage = ""
         if needed or reply.get("parse_fallback"):
-            reply = trace.ask(self.imagine, otherwise={"passage": ""}, facts=needed)
-            passage = str(reply.passage or "").strip()
+            reply = trace.ask(self.imagine, facts=needed)
+            passage = reply.passage
         trace.step("recall", thought="\n".join(needed), observation=passage)
         if not passage:
             trace.count("nothing_remembered")
             return []
-        facts = core.distinct(trace.ask(self.split, otherwise={"facts": []}, text=passage).facts)
+        facts = core.distinct(trace.ask(self.split, text=passage).facts)
         trace.step("split", observation="\n".join(facts))
         return facts
 

@@ -16,47 +16,50 @@ from pydantic import Field
 
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    one_line,
+    predict,
+)
 from ragbench.programs.core.confidence import probability, token_probabilities
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerWithHints, DraftSentence
 
 
 class FLAREKnobs(ProgramKnobs):
     """Knobs of `flare`."""
 
-    k: int = Field(2, ge=1, le=100, description="passages per search")
+    k: int = bounded(2, 1, 100, "passages per search")
     trigger: Literal["confidence", "always", "never"] = Field(
         "confidence", description="which drafts are searched with"
     )
     confidence_source: Literal["verbal", "logprob"] = Field(
         "verbal", description="how sure a draft is: as stated, or by its least likely token"
     )
-    theta: float = Field(0.8, ge=0, le=1, description="a draft less sure than this is searched")
-    beta: float = Field(0.4, ge=0, le=1, description="less likely tokens are no query (logprob)")
+    theta: float = bounded(0.8, 0, 1, "a draft less sure than this is searched")
+    beta: float = bounded(0.4, 0, 1, "less likely tokens are no query (logprob)")
     query_from: Literal["masked", "draft", "previous"] = Field(
         "masked", description="the draft without doubtful words, all of it, or the sentence before"
     )
-    max_steps: int = Field(10, ge=1, le=50, description="sentences at the most")
+    max_steps: int = bounded(10, 1, 50, "sentences at the most")
 
 
 @PROGRAMS.register("flare")
 class FLARE(RAGProgram[FLAREKnobs]):
     """Draft a sentence, search for what is in doubt, write it again, until the answer follows."""
 
-    name = "flare"
-    family = "workflow"
-    paper = "arXiv:2305.06983"
-    calls = "1 or 2 per sentence (<= 2 max_steps) + 1 forced"
-    autonomy = core.Autonomy("no", "partly", "partly")
     variants = {  # noqa: RUF012
         "verbal": {},
         "always": {"trigger": "always"},
         "never": {"trigger": "never"},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.trigger == "confidence" and self.knobs.confidence_source == "verbal":
             self.draft = predict(DraftSentence)
         else:
@@ -71,11 +74,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         written: list[str] = []
         passages: list[Passage] = []
-        try:
-            answer, reason = self._written(trace, written, passages)
-        except core.BudgetSpentError:
-            answer = ""
-            reason = "budget"
+        answer, reason = trace.until_spent(lambda: self._written(trace, written, passages))
         if not answer:
             context = self.shown(passages)
             shows = {"context": context, "notes": written}
@@ -94,7 +93,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
                 query = self._query(trace.question, written, draft)
                 context[:] = trace.search(query, k=self.knobs.k) or context
                 draft = self._draft(trace, context, written)
-            sentence = core.first_sentence(str(draft.thought or "").strip())
+            sentence = core.first_sentence(draft.thought)
             sentences_seen = map(normalise_answer, [*written, trace.question])
             repeated = not sentence or normalise_answer(sentence) in sentences_seen
             if repeated and draft.next_step != "answer":
@@ -102,15 +101,14 @@ class FLARE(RAGProgram[FLAREKnobs]):
             written.append(sentence)
             trace.step("think", thought=sentence, input=query, of=context if query else ())
             if draft.next_step == "answer":
-                answer = str(draft.answer or "").strip()
+                answer = draft.answer
                 return answer if is_answer(answer) else "", "answered"
         return "", "max_steps"
 
     def _draft(self, trace: Trace, context: list[Passage], written: list[str]) -> dspy.Prediction:
-        nothing = {"thought": "", "uncertain_words": [], "confidence": 0.0, "answer": ""}
         return trace.ask(
             self.draft,
-            otherwise={**nothing, "next_step": "continue"},
+            otherwise={"next_step": "continue"},
             context=self.shown(context),
             thoughts="\n".join(written),
         )
@@ -138,7 +136,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
             else:
                 for words in filter(str.strip, draft.uncertain_words):
                     text = re.sub(re.escape(words.strip()), " ", text, flags=re.IGNORECASE)
-        query = " ".join(text.split())
+        query = one_line(text)
         if any(map(str.isalnum, query)):
             return query
         return question

@@ -13,10 +13,10 @@ from pydantic import Field
 from typing_extensions import TypeVar
 
 from ragbench import signatures
-from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, bounded, is_answer, predict
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 
 #: A stated certainty of 0 or 1 counts as this much less.
 _LEAST = 0.001
@@ -25,8 +25,8 @@ _LEAST = 0.001
 class JudgedKnobs(ProgramKnobs):
     """Knobs of programs whose passages are judged."""
 
-    k: int = Field(20, ge=1, le=100, description="passages per search")
-    n: float = Field(0.0, ge=-3, le=3, description="deviations below the mean that are kept")
+    k: int = bounded(20, 1, 100, "passages per search")
+    n: float = bounded(0.0, -3, 3, "deviations below the mean that are kept")
     confidence_source: Weighing = Field("verbal", description="source of probabilities")
 
 
@@ -36,8 +36,7 @@ J = TypeVar("J", bound=JudgedKnobs, default=JudgedKnobs, covariant=True)
 class JudgedPassages(RAGProgram[J]):
     """Answer from each passage alone, judge the answers, and keep the best passages."""
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         self.answer_each = predict(signatures.AnswerIfStated)
         self.judge = grader(signatures.HoldsAnswer, self.knobs.confidence_source)
 
@@ -65,8 +64,8 @@ class JudgedPassages(RAGProgram[J]):
         None where the passage gives no answer.
         """
         context = self.shown([passage])
-        reply = trace.ask(self.answer_each, otherwise={"answer": ""}, context=context)
-        answer = str(reply.answer or "").strip()
+        reply = trace.ask(self.answer_each, context=context)
+        answer = reply.answer
         if not is_answer(answer):
             trace.step("judge", observation=answer, of=[passage])
             return None

@@ -14,24 +14,31 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.retrievers import Passage, Retriever
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    one_line,
+    predict,
+)
+from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerTask, DefineStep, PlanSteps, SynthesizeAnswer, TakeNotes
 
 
 class MARAGKnobs(ProgramKnobs):
     """Knobs of `ma_rag`."""
 
-    k: int = Field(10, ge=1, le=100, description="passages per search")
+    k: int = bounded(10, 1, 100, "passages per search")
     planner: bool = Field(True, description="split the question; else it is the only step")
     extract: Literal["batch", "each", "off"] = Field(
         "batch", description="notes of all passages at once, of each, or the passages themselves"
     )
-    max_steps: int = Field(4, ge=1, le=20, description="steps of a plan at the most")
-    max_replans: int = Field(1, ge=0, le=5, description="new plans after a step that failed")
-    temperature: float = Field(
-        0.3, ge=0, le=2, description="of planner, step definer and answers to look-ups"
-    )
+    max_steps: int = bounded(4, 1, 20, "steps of a plan at the most")
+    max_replans: int = bounded(1, 0, 5, "new plans after a step that failed")
+    temperature: float = bounded(0.3, 0, 2, "of planner, step definer and answers to look-ups")
 
 
 @dataclass(frozen=True)
@@ -61,19 +68,13 @@ class Done:
 class MARAG(RAGProgram[MARAGKnobs]):
     """Plan steps, look each up and answer it from notes, then answer from the steps."""
 
-    name = "ma_rag"
-    family = "workflow"
-    paper = "arXiv:2505.20096"
-    calls = "1 + 3 steps; 1 more per new plan, 1 fewer per step that looks nothing up"
-    autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {  # noqa: RUF012
         "official": {"extract": "each", "max_replans": 0},
         "arag": {"extract": "each", "max_replans": 0, "k": 5},
         "batched": {"extract": "batch", "max_replans": 1},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         heat = self.knobs.temperature
         if self.knobs.planner:
             self.plan = core.chain_of_thought(PlanSteps, temperature=heat)
@@ -107,11 +108,11 @@ class MARAG(RAGProgram[MARAGKnobs]):
             return [trace.question]
         history = [step.line for step in done]
         most = self.knobs.max_steps
-        reply = trace.ask(self.plan, otherwise={"steps": []}, history=history, max_steps=most)
+        reply = trace.ask(self.plan, history=history, max_steps=most)
         steps = core.distinct(reply.steps)[:most]
         if not steps:
             trace.count("bad_plan")
-        thought = str(reply.get("reasoning") or "")
+        thought = reply.get("reasoning", "")
         trace.step("plan", thought=thought, observation="\n".join(steps))
         return steps or [trace.question]
 
@@ -128,10 +129,10 @@ class MARAG(RAGProgram[MARAGKnobs]):
     def _defined(
         self, trace: Trace, plan: list[str], step: str, done: list[Done]
     ) -> tuple[str, str]:
-        nothing = {"kind": "lookup", "task": ""}
+        nothing = {"kind": "lookup"}
         history = [earlier.line for earlier in done]
         reply = trace.ask(self.define, otherwise=nothing, plan=plan, history=history, step=step)
-        task = " ".join(reply.task.split()) or step
+        task = one_line(reply.task) or step
         trace.step("define", input=step, observation=task, notes={"kind": reply.kind})
         return reply.kind, task
 
@@ -143,8 +144,8 @@ class MARAG(RAGProgram[MARAGKnobs]):
 
         def noted(group: list[Passage]) -> list[str]:
             context = core.render(group, max_tokens=most)
-            reply = trace.ask(self.extract, otherwise={"notes": []}, context=context, question=task)
-            return [text for note in reply.notes if is_answer(text := " ".join(note.split()))]
+            reply = trace.ask(self.extract, context=context, question=task)
+            return [text for note in reply.notes if is_answer(text := one_line(note))]
 
         by_passage = self.knobs.extract == "each"
         if by_passage:
@@ -158,15 +159,14 @@ class MARAG(RAGProgram[MARAGKnobs]):
 
     def _answered(self, trace: Trace, kind: str, task: str, notes: list[str]) -> Done:
         cold: dict[str, Any] = {"config": {"temperature": 0.0}} if kind == "aggregate" else {}
-        nothing = {"answer": "", "success": False, "rating": 0}
-        reply = trace.ask(self.answer_task, otherwise=nothing, notes=notes, question=task, **cold)
-        answer = str(reply.answer or "").strip()
+        reply = trace.ask(self.answer_task, notes=notes, question=task, **cold)
+        answer = reply.answer
         rating = min(max(int(reply.rating), 0), 10)
         done = Done(task, tuple(notes), answer, bool(reply.success) and is_answer(answer), rating)
         trace.step(
             "task",
             input=task,
-            thought=str(reply.get("reasoning") or ""),
+            thought=reply.get("reasoning", ""),
             observation=answer,
             notes={"kind": kind, "success": done.success, "rating": rating},
         )

@@ -10,7 +10,6 @@ import dspy
 
 from ragbench.programs.core import PROGRAMS, Trace, predict
 from ragbench.programs.workflow.judged import JudgedKnobs, JudgedPassages
-from ragbench.retrievers import Retriever
 from ragbench.signatures import AnswerFromContext
 
 
@@ -18,11 +17,8 @@ from ragbench.signatures import AnswerFromContext
 class MAINRAG(JudgedPassages[JudgedKnobs]):
     """Judge passages by the answers from each, then answer from the best."""
 
-    name, family, paper = "main_rag", "workflow", "arXiv:2501.00332"
-    calls = "2 k + 1, one fewer for a passage without an answer"
-
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
+        super().make_predictors()
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:

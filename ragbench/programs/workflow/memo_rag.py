@@ -7,15 +7,15 @@ question; what is found is read in the order of the corpus. `no_memory` has neit
 """
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain
 
 import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, predict
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
 from ragbench.programs.core.indexed import IndexProgram
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.retrievers.lm_index import GistIndex, GistSettings, LMIndex
 from ragbench.signatures import AnswerFromContext, RecallClues, SurrogateQuestions
 
@@ -26,25 +26,20 @@ _SHORT = 3
 class MemoRAGKnobs(GistSettings, ProgramKnobs):
     """Knobs of `memo_rag`."""
 
-    k: int = Field(3, ge=1, le=100, description="passages per query")
-    context_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of passages shown")
+    k: int = bounded(3, 1, 100, "passages per query")
+    context_tokens: int = bounded(8000, 100, 1_000_000, "tokens of passages shown")
     memory: bool = Field(True, description="gists of the corpus, and clues from them")
-    memory_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of gists shown")
+    memory_tokens: int = bounded(8000, 100, 1_000_000, "tokens of gists shown")
 
 
 @PROGRAMS.register("memo_rag")
 class MemoRAG(IndexProgram[MemoRAGKnobs]):
     """Recall clues from gists of the corpus, search with them, then answer."""
 
-    name = "memo_rag"
-    family = "workflow"
-    paper = "arXiv:2409.05591"
-    calls = "3; 2 without memory (index: one per 4,096 tokens of the corpus)"
     Index = GistIndex
     variants = {"lite": {}, "no_memory": {"memory": False}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.memory:
             self.recall = predict(RecallClues)
         self.ask_more = predict(SurrogateQuestions)
@@ -64,7 +59,7 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         queries = self._queries(trace, memory)
         rankings = [self._search(trace, index, query) for query in queries]
         places = index.corpus.positions
-        passages = list({p.pid: p for hits in rankings for p in hits}.values())
+        passages = core.each_once(chain.from_iterable(rankings))
         # One that a wrapper made up has no place in the corpus, and comes last.
         passages.sort(key=lambda passage: places.get(passage.pid, len(places)))
         answer = self.answer_from(trace, self.answer, passages)
@@ -77,11 +72,9 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
 
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
         written: list[str] = []
-        inputs: dict[str, Any] = {"memory": memory}
         if self.knobs.memory:
-            reply = trace.ask(self.recall, otherwise={"clues": []}, **inputs)
-            written += core.distinct(reply.clues)
-        reply = trace.ask(self.ask_more, otherwise={"questions": []}, **inputs)
+            written += core.distinct(trace.ask(self.recall, memory=memory).clues)
+        reply = trace.ask(self.ask_more, memory=memory)
         written += core.distinct(reply.questions)
         written = [text for text in written if len(text.split()) > _SHORT]
         trace.step("plan", observation="\n".join(written), notes={"gists": len(memory)})

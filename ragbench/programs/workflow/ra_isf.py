@@ -17,10 +17,18 @@ from pydantic import Field
 
 from ragbench import signatures
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    predict,
+)
 from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import with_answers
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.words import question_key
 
 #: Question -> those of its passages that were judged relevant.
@@ -30,8 +38,8 @@ Judged = dict[str, Sequence[Passage]]
 class RAISFKnobs(ProgramKnobs):
     """Knobs of `ra_isf`."""
 
-    max_depth: int = Field(3, ge=0, le=10, description="splits above a question at the most")
-    max_parts: int = Field(2, ge=2, le=10, description="sub-questions of one question")
+    max_depth: int = bounded(3, 0, 10, "splits above a question at the most")
+    max_parts: int = bounded(2, 2, 10, "sub-questions of one question")
     together: bool = Field(
         False, description="judge all passages in one call; split where they lack the answer too"
     )
@@ -42,15 +50,9 @@ class RAISFKnobs(ProgramKnobs):
 class RAISF(RAGProgram[RAISFKnobs]):
     """Answer from memory, else from relevant passages, else from the parts of the question."""
 
-    name = "ra_isf"
-    family = "workflow"
-    paper = "arXiv:2403.06840"
-    calls = "2 from memory; 2 + k from passages; else 3 + k + those of the parts (<= max_calls)"
-    autonomy = core.Autonomy("no", "partly", "partly")
     variants = {"official": {}, "bridge": {"together": True}}  # noqa: RUF012
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.self_knowledge:
             gate = signatures.RetrievalDecision
             self.decide = predict(gate.delete("confidence"), like=gate)
@@ -135,9 +137,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         self, trace: Trace, judged: Judged, question: str, above: tuple[str, ...]
     ) -> str:
         most = self.knobs.max_parts
-        reply = trace.ask(
-            self.split, otherwise={"sub_questions": []}, question=question, max_parts=most
-        )
+        reply = trace.ask(self.split, question=question, max_parts=most)
         written = dict(enumerate(core.distinct(reply.sub_questions)[:most], start=1))
         questions = {n: text for n, text in written.items() if question_key(text) not in above}
         if len(questions) < len(written):

@@ -14,6 +14,7 @@ too, and the draft is audited again after each.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import dspy
@@ -21,11 +22,11 @@ from pydantic import Field
 
 from ragbench import signatures
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, Trace, is_answer, predict
+from ragbench.programs.core import PROGRAMS, Trace, bounded, is_answer, predict
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.text import by_number, numbered
 from ragbench.programs.workflow.judged import JudgedKnobs, JudgedPassages
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.words import question_key
 
 #: Follow-up questions at the most.
@@ -35,8 +36,8 @@ _MAX_FOLLOW_UPS = 3
 class RAGentAKnobs(JudgedKnobs):
     """Knobs of `rag_enta`."""
 
-    max_calls: int = Field(60, ge=1, le=10_000, description="LM calls per question at the most")
-    n: float = Field(0.5, ge=-3, le=3, description="deviations below the mean that are kept")
+    max_calls: int = bounded(60, 1, 10_000, "LM calls per question at the most")
+    n: float = bounded(0.5, -3, 3, "deviations below the mean that are kept")
     known_again: bool = Field(
         False, description="a follow-up reads known passages too, and is audited"
     )
@@ -59,7 +60,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)
 
     def proofs(self) -> list[Passage]:
-        return list({p.pid: p for claim in self.claims for p in claim.passages}.values())
+        return core.each_once(chain.from_iterable(claim.passages for claim in self.claims))
 
     def lines(self) -> list[str]:
         """The claims, each with the numbers of its passages among the proofs."""
@@ -75,19 +76,14 @@ class Draft:
 class RAGentA(JudgedPassages[RAGentAKnobs]):
     """Judge passages by the answers from each, answer with claims, audit them, fill the gaps."""
 
-    name = "rag_enta"
-    family = "workflow"
-    paper = "arXiv:2506.16988"
-    calls = "2 k + 2 + 3 per follow-up question, 1 more where claims are dropped"
-    autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {  # noqa: RUF012
         "official": {},
         "arag": {"k": 5},
         "bridge": {"known_again": True, "refuse": False},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
+        super().make_predictors()
         self.cite = predict(signatures.CitedAnswer)
         self.cite_part = predict(signatures.CitedPart)
         self.audit = predict(signatures.AuditClaims)
@@ -109,22 +105,21 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
             reason = "budget"
             if not is_answer(draft.answer):
                 draft.answer = self._integrated(trace, draft, trace.passages, last=True)
-        seen = {p.pid: p for p in (*passages_kept, *trace.passages)}
-        return trace.prediction(draft.answer, reason, passages=list(seen.values()))
+        passages = core.each_once([*passages_kept, *trace.passages])
+        return trace.prediction(draft.answer, reason, passages=passages)
 
     def _cited(
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]
     ) -> tuple[str, list[Claim]]:
         """Agent 3: an answer to `question`, and its claims with their passages."""
         context = self.shown(passages)
-        nothing = {"answer": "", "claims": []}
-        reply = trace.ask(predictor, otherwise=nothing, context=context, question=question)
+        reply = trace.ask(predictor, context=context, question=question)
         read = passages[: len(context)]
         claims = []
         for claim in reply.claims:
             if statement := claim.statement.strip():
                 claims.append(Claim(statement, tuple(by_number(read, claim.evidence))))
-        answer = str(reply.answer or "").strip()
+        answer = reply.answer
         notes = {"claims": [claim.text for claim in claims]}
         trace.step("cite", input=question, observation=answer, of=read, notes=notes)
         return answer, claims
@@ -159,8 +154,8 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         if self.knobs.known_again:
             return trace.search(gap, k=self.knobs.k)
         pids = {passage.pid for passage in pool}
-        fresh = trace.search(gap, k=self.knobs.k + len(pool))
-        fresh = [passage for passage in fresh if passage.pid not in pids][: self.knobs.k]
+        found = trace.search(gap, k=self.knobs.k + len(pool))
+        fresh = core.each_once(found, pids)[: self.knobs.k]
         pool += fresh
         return fresh
 
@@ -168,7 +163,6 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         """Agent 4: drop claims that do not bear on the question; the follow-up questions."""
         reply = trace.ask(
             self.audit,
-            otherwise={"drop": [], "unanswered": [], "follow_ups": []},
             context=self.shown(draft.proofs() or context),
             claims=numbered(draft.lines()),
             answer=draft.answer,

@@ -20,29 +20,36 @@ from pydantic import Field
 
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    one_line,
+    predict,
+)
 from ragbench.programs.core.confidence import probability, token_probabilities
-from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers import Passage
 from ragbench.signatures import QUERY_ACTIONS, AnswerWithConfidence, QueryAction, RefineQuery
 
 
 class RQRAGKnobs(ProgramKnobs):
     """Knobs of `rq_rag`."""
 
-    k: int = Field(3, ge=1, le=100, description="passages per query")
-    depth: int = Field(1, ge=0, le=5, description="queries on a path")
+    k: int = bounded(3, 1, 100, "passages per query")
+    depth: int = bounded(1, 0, 5, "queries on a path")
     actions: tuple[QueryAction, ...] = Field(
         ("rewrite", "decompose", "disambiguate"), min_length=1, description="kinds of queries"
     )
-    beam_width: int = Field(0, ge=0, le=100, description="nodes expanded on a level; 0: all")
+    beam_width: int = bounded(0, 0, 100, "nodes expanded on a level; 0: all")
     select: Literal["confidence", "vote"] = Field(
         "confidence", description="the surest answer, or the largest sum over equal answers"
     )
     search_root: bool = Field(False, description="search the question at the root, for all paths")
-    sure: float = Field(
-        0.0, ge=0, le=1, description="confidence from which a node grows no further; 0: all grow"
-    )
-    temperature: float = Field(1.0, ge=0, le=2, description="of the queries")
+    sure: float = bounded(0.0, 0, 1, "confidence from which a node grows no further; 0: all grow")
+    temperature: float = bounded(1.0, 0, 2, "of the queries")
     confidence_source: Literal["verbal", "logprob"] = Field(
         "verbal", description="as stated, or the mean probability of the answer's tokens"
     )
@@ -62,17 +69,12 @@ class Node:
 class RQRAG(RAGProgram[RQRAGKnobs]):
     """Refine the question in several ways, answer from what each finds, and keep the best."""
 
-    name = "rq_rag"
-    family = "workflow"
-    paper = "arXiv:2404.00610"
-    calls = "2 per node: 6 at depth 1, 24 at depth 2; bridge: 1 more for the root"
     variants = {  # noqa: RUF012
         "official": {},
         "bridge": {"search_root": True, "sure": 0.95, "temperature": 0.0},
     }
 
-    def __init__(self, retriever: Retriever, **knobs: object) -> None:
-        super().__init__(retriever, **knobs)
+    def make_predictors(self) -> None:
         if self.knobs.depth:
             self.refine = predict(RefineQuery, temperature=self.knobs.temperature)
         if self.knobs.confidence_source == "logprob":
@@ -107,8 +109,8 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         if best is None:
             answer = self.answer_from(trace, self.answer, trace.passages)
             return trace.prediction(answer, "budget" if reason == "budget" else "no_progress")
-        seen = {p.pid: p for p in (*best.passages, *trace.passages)}
-        return trace.prediction(best.answer, reason, passages=list(seen.values()))
+        passages = core.each_once([*best.passages, *trace.passages])
+        return trace.prediction(best.answer, reason, passages=passages)
 
     def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, QueryAction]]) -> list[Node]:
         affordable = trace.budget.calls_left // 2
@@ -123,22 +125,21 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         grown = []
         for (node, action), query, hits in zip(jobs, queries, rankings, strict=True):
             trace.step("search", input=query, of=hits, notes={"action": action})
-            read = {passage.pid: passage for passage in (*node.passages, *hits)}
-            grown.append(Node((*node.queries, query), tuple(read.values())))
+            read = core.each_once([*node.passages, *hits])
+            grown.append(Node((*node.queries, query), tuple(read)))
         return trace.fan_out(lambda node: self._answered(trace, node), grown)
 
     def _refined(self, trace: Trace, node: Node, action: QueryAction) -> str:
         context = self.shown(node.passages)
         kind = QUERY_ACTIONS[action]
-        reply = trace.ask(self.refine, otherwise={"query": ""}, context=context, kind=kind)
-        return " ".join(str(reply.query).split()) or trace.question
+        reply = trace.ask(self.refine, context=context, kind=kind)
+        return one_line(reply.query) or trace.question
 
     def _answered(self, trace: Trace, node: Node) -> Node:
         question = trace.question
-        nothing = {"answer": "", "confidence": 0.0}
         context = self.shown(node.passages)
-        reply = trace.ask(self.answer, otherwise=nothing, context=context, question=question)
-        answer = str(reply.answer or "").strip()
+        reply = trace.ask(self.answer, context=context, question=question)
+        answer = reply.answer
         if is_answer(answer):
             confidence = self._confidence(reply)
         else:
