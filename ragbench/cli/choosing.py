@@ -76,7 +76,7 @@ def choose_command(
 
     rule = Rule(worth=worth, max_p95=max_p95)
     if replay:
-        runs = [reopen(run) for run in replay]
+        runs = list(map(reopen, replay))
         named = dict(zip(label_runs(runs), runs, strict=True))
         _print(race_again(named, rule=rule, metric=metric))
         return

@@ -67,7 +67,7 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
     elif get_origin(kind) is dict:
         settings |= {"multiple": True, "callback": pairs, "default": ()}
     elif get_origin(kind) is Literal:
-        settings["type"] = click.Choice([str(choice) for choice in get_args(kind)])
+        settings["type"] = click.Choice(list(map(str, get_args(kind))))
     elif get_origin(kind) is tuple:
         settings["type"] = str
     elif get_origin(kind) in (UnionType, Union):  # a number, or the word none

@@ -89,7 +89,7 @@ def _print(checked: Checked, named: Sequence[str]) -> None:
             )
     if rows:
         columns = ("run", "figure", "claimed", "recomputed", "holds")
-        print_table(Table("figures", tuple(Column(name) for name in columns), rows))
+        print_table(Table("figures", tuple(map(Column, columns)), rows))
     for run, reasons in checked.not_citable.items():
         if reasons:
             say(f"{run}: not citable: {'; '.join(reasons)}")

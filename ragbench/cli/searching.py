@@ -89,7 +89,7 @@ def index_drop(keys: tuple[str, ...], all_: bool) -> None:
     if all_:
         entries = store.entries()
     else:
-        entries = [store.find(key) for key in keys]
+        entries = list(map(store.find, keys))
     for entry in entries:
         store.drop(entry.key)
         say(f"dropped {entry.key}  {entry.size / 1e6:.1f} MB")
@@ -131,7 +131,7 @@ def search_command(query: str, k: int, **options: Any) -> None:
 
 def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
     try:
-        depths = sorted({int(depth) for depth in value.split(",")})
+        depths = sorted(set(map(int, value.split(","))))
     except ValueError:
         depths = []
     if not depths or depths[0] < 1:

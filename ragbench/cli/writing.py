@@ -97,7 +97,7 @@ def _hops(text: str) -> tuple[int, ...]:
     from ragbench.errors import ConfigError
 
     try:
-        hops = tuple(int(number) for number in text.split(","))
+        hops = tuple(map(int, text.split(",")))
     except ValueError:
         hops = ()
     if not hops or not all(1 <= hop <= 4 for hop in hops):

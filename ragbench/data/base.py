@@ -53,7 +53,10 @@ class Dataset:
         else:
             chosen = self.splits.get(split, ())
         if not chosen:
-            sizes = [f"{name} ({len(held)})" for name, held in self.splits.items() if held]
+            sizes = []
+            for name, held in self.splits.items():
+                if held:
+                    sizes.append(f"{name} ({len(held)})")
             listing = ", ".join(sizes) or "none"
             raise ConfigError(f"{self.name} has no {split} questions; it has {listing}")
         if answered and not all(example.answers for example in chosen):

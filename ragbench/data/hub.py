@@ -30,7 +30,11 @@ REACH_S = 1.5
 
 def hub_sets() -> dict[str, HubSource]:
     """Returns the data sets that have a repository on the hub, by name."""
-    return {name: source.hub for name, source in DATASETS if source.hub}
+    chosen = {}
+    for name, source in DATASETS:
+        if source.hub:
+            chosen[name] = source.hub
+    return chosen
 
 
 #: The hub's names of the parts of a data set, and the splits that they are.

@@ -60,7 +60,11 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
         defaults["hub_config"] = next(iter(source.configs), None)
     if fractions is not None:
         options = {**options, "fractions": _written(parse_fractions(fractions))}
-    return {k: v for k, v in options.items() if k not in defaults or v != defaults[k]}
+    chosen = {}
+    for k, v in options.items():
+        if k not in defaults or v != defaults[k]:
+            chosen[k] = v
+    return chosen
 
 
 def _written(shares: tuple[float, ...]) -> str:
@@ -105,7 +109,11 @@ def question_files(spec: DataSettings) -> dict[Split | None, Path]:
         "validation": spec.val_file,
         "test": spec.test_file,
     }
-    return {split: path for split, path in files.items() if path is not None}
+    chosen = {}
+    for split, path in files.items():
+        if path is not None:
+            chosen[split] = path
+    return chosen
 
 
 def rows_of(spec: DataSettings) -> Iterator[Row]:

@@ -335,7 +335,7 @@ def _record(example: dspy.Example, row: PredictionRecord, dataset: Dataset, mode
             counts={},
             passages=passages,
             citations=cited,
-            facts=[list(triple) for triple in row.evidence] or None,
+            facts=list(map(list, row.evidence)) or None,
         )
     record = make_record(
         example, prediction, row.ledger(model), latency_s=row.latency_s or 0.0,
@@ -352,7 +352,7 @@ def _record(example: dspy.Example, row: PredictionRecord, dataset: Dataset, mode
 def _citations(example: dspy.Example, row: PredictionRecord) -> list[Any] | None:
     """The supporting facts of a prediction, or the pids of MuSiQue's paragraphs by number."""
     if row.supporting_facts:
-        return [list(fact) for fact in row.supporting_facts]
+        return list(map(list, row.supporting_facts))
     pids = example.get("paragraph_pids", ())
     return [pids[i] for i in row.support_idxs if 0 <= i < len(pids)] or None
 

@@ -9,6 +9,7 @@ shares a cluster with another.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,8 @@ def learn_router(advice: Advice) -> RouterAdvice:
     """The router over the programs of `advice`, and its worth on held-out questions."""
     qids = list(advice.questions)
     scores = np.column_stack([arm.scores for arm in advice.arms])
-    rows = [routing.question_features(text) for text in advice.questions.values()]
-    features = np.array([[row[name] for name in routing.FEATURES] for row in rows])
+    rows = list(map(routing.question_features, advice.questions.values()))
+    features = np.array(list(map(itemgetter(*routing.FEATURES), rows)))
     _, groups = np.unique([advice.clusters.get(qid, qid) for qid in qids], return_inverse=True)
     alone = _leaf(scores, _alone(advice))
     if len(set(groups)) < LEAST_CLUSTERS:
@@ -194,7 +195,7 @@ def make_policy(advice: Advice, router: RouterAdvice) -> routing.Policy:
     learned_from = routing.LearnedFrom(
         dataset=cards[0].data.name,
         ids=list(advice.questions),
-        hashes=[question_hash(question) for question in advice.questions.values()],
+        hashes=list(map(question_hash, advice.questions.values())),
     )
     return routing.Policy(
         format=routing.FORMAT,

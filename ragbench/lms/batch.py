@@ -126,7 +126,7 @@ def most(lm: RagbenchLM, item: Item) -> Amount:
     The cost is infinite where no price is known.
     """
     sent = -(-len(json.dumps(item.body, ensure_ascii=False).encode()) // 3)
-    limits = (item.body.get(name) for name in ("max_tokens", "max_completion_tokens"))
+    limits = map(item.body.get, ("max_tokens", "max_completion_tokens"))
     got = next((n for n in limits if isinstance(n, int)), UNBOUNDED_REPLY)
     cost = lm.pricing.cost(sent, got)
     return Amount(1, sent + got, math.inf if cost is None else cost)

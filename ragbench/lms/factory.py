@@ -124,7 +124,11 @@ def _caller(identity: str, settings: LMSettings, retries: int, seed: int | None)
 def _sampling(settings: LMSettings) -> dict[str, Any]:
     """Returns those of the two settings that are sent."""
     named = {"temperature": settings.temperature, "max_tokens": settings.reply_tokens}
-    return {name: value for name, value in named.items() if value != "none"}
+    chosen = {}
+    for name, value in named.items():
+        if value != "none":
+            chosen[name] = value
+    return chosen
 
 
 def _of_local(

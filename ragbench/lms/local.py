@@ -235,7 +235,11 @@ def _pip_download(requirement: str, folder: Path) -> Path:
 
 def child_environment() -> dict[str, str]:
     """This process's environment without keys."""
-    return {name: value for name, value in os.environ.items() if not is_secret(name)}
+    chosen = {}
+    for name, value in os.environ.items():
+        if not is_secret(name):
+            chosen[name] = value
+    return chosen
 
 
 class LocalServer:

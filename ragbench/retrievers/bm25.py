@@ -53,7 +53,11 @@ def words_of(text: str, stopwords: str = "en") -> list[str]:
     """Returns the words of `text`, folded and in order, repeats kept, without the `stopwords`."""
     if stopwords == "none":
         return words(text)
-    return [word for word in words(text) if word not in _STOPWORDS]
+    chosen = []
+    for word in words(text):
+        if word not in _STOPWORDS:
+            chosen.append(word)
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,11 @@ class Postings:
         places = np.searchsorted(self.words, keys).tolist()
         n = len(self.words)
         both = zip(places, keys, strict=True)
-        return [place for place, key in both if place < n and self.words[place] == key]
+        chosen = []
+        for place, key in both:
+            if place < n and self.words[place] == key:
+                chosen.append(place)
+        return chosen
 
     def by_passage(self, n: int) -> Any:
         """Returns the weights as a sparse column matrix of shape (words, passages)."""

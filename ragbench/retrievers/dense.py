@@ -137,7 +137,10 @@ class Dense(Ranking):
         A score is the mean of the cosines with each of `texts`, in [-1, 1].
         """
         self.build()
-        asked = [text for text in texts if text.strip()]
+        asked = []
+        for text in texts:
+            if text.strip():
+                asked.append(text)
         k = min(k, len(self.corpus))
         if k < 1 or not asked:
             return []
@@ -271,7 +274,8 @@ def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
             batch = np.ascontiguousarray(queries[list(rows[start : start + _QUERIES_AT_ONCE])])
             scores, places = index.search(batch, depth)
             # An index by lists that has no more says -1.
-            hits += [(p[p >= 0], s[p >= 0]) for p, s in zip(places, scores, strict=True)]
+            for p, s in zip(places, scores, strict=True):
+                hits.append((p[p >= 0], s[p >= 0]))
         return hits
 
     return whole_ties(find, len(queries), k, index.ntotal)

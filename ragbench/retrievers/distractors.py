@@ -61,7 +61,9 @@ class Distracting(Wrapper):
         titles = [passage.title.partition(" (")[0].strip() for passage in self.donors]
         if not any(titles):
             for passage in self.donors:
-                titles += [name for name in _NAME.findall(passage.text) if " " in name]
+                for name in _NAME.findall(passage.text):
+                    if " " in name:
+                        titles.append(name)
         return list(dict.fromkeys(filter(None, titles)))
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
@@ -135,7 +137,10 @@ class Distracting(Wrapper):
                     break
         elif kind == "neutral":
             near = f"{query} {source}".casefold()
-            unrelated = [p for p in self.donors if p.title.casefold() not in near]
+            unrelated = []
+            for p in self.donors:
+                if p.title.casefold() not in near:
+                    unrelated.append(p)
             if unrelated:
                 donor = chance.choice(unrelated)
                 return source, replace(donor, pid=f"distractor-neutral-{donor.pid}")

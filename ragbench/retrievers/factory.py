@@ -76,7 +76,11 @@ def split_specs(text: str) -> list[str]:
             specs[-1] += character
     if depth:
         raise ConfigError(f"the brackets in {text!r} do not match")
-    return [entry.strip() for entry in specs if entry.strip()]
+    chosen = []
+    for entry in specs:
+        if entry.strip():
+            chosen.append(entry.strip())
+    return chosen
 
 
 class Wrapper(Retriever):

@@ -145,4 +145,8 @@ class GranularIndex:
 def _pieces(passage: Passage) -> list[str]:
     """Returns the sentences of `passage`, or A-RAG's pieces."""
     pieces = passage.sentences or re.split(r"[.!?\n]+", passage.text)
-    return [piece.strip() for piece in pieces if piece.strip()]
+    chosen = []
+    for piece in pieces:
+        if piece.strip():
+            chosen.append(piece.strip())
+    return chosen

@@ -59,9 +59,9 @@ def load_synthetic(spec: DataSettings) -> Dataset:
         raise ConfigError("synthetic is generated: leave out files and hub, or name a --dataset")
     passages = list(stream_passages(spec.size, spec.seed_of_data))
     # Examples are completed while they are put together, so the drawn ones are copied.
-    items = [
-        replace(item, example=item.example.copy()) for item in _items(spec.size, spec.seed_of_data)
-    ]
+    items = []
+    for item in _items(spec.size, spec.seed_of_data):
+        items.append(replace(item, example=item.example.copy()))
     return assemble(spec, items, pool=passages)
 
 

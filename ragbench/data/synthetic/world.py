@@ -257,7 +257,11 @@ class _Builder:
         return person
 
     def _industry(self, kind: str) -> list[Entity]:
-        return [f for f in self.firms if f.details["industry"] == _INDUSTRY[kind]]
+        chosen = []
+        for f in self.firms:
+            if f.details["industry"] == _INDUSTRY[kind]:
+                chosen.append(f)
+        return chosen
 
     def _works(self, people: list[Entity]) -> list[Entity]:
         words = [*(town.name for town in self.towns), *self.names["surname"]]

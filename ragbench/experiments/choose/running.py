@@ -129,7 +129,7 @@ def choose(
         first_context = first_context or contexts[name]
     assert first_context is not None
     stream = in_clusters(first_context.examples)
-    clusters = [_cluster(example) for example in stream]
+    clusters = list(map(_cluster, stream))
     programs = list(configs)
     runs: dict[str, Evaluation] = {}
     stopped = ""

@@ -97,7 +97,7 @@ def run_name(identity: Mapping[str, Any], data: str, *also: Mapping[str, Any]) -
         identity["lm"].removeprefix("local:").rpartition("/")[2],
         hashlib.sha256(text.encode()).hexdigest()[:8],
     )
-    return "-".join(plain_name(piece) for piece in filter(None, pieces))
+    return "-".join(map(plain_name, filter(None, pieces)))
 
 
 def plain_name(text: str) -> str:

@@ -187,7 +187,7 @@ def make_config(
     if fields.get("compiled"):
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
-    given_files = (fields.get(name) for name in _QUESTION_FILES)
+    given_files = map(fields.get, _QUESTION_FILES)
     paths = []
     for file in given_files:
         if isinstance(file, str | Path) and file:

@@ -58,7 +58,7 @@ def certify(
     certificate.reason = text_reason(draft, chain, questions)
     if certificate.reason:
         return certificate
-    texts = [str(passage) for passage in chain.passages]
+    texts = list(map(str, chain.passages))
     checks = certificate.checks
     checks["with_all"] = []
     orders = [texts] if len(texts) == 1 else [texts, texts[::-1]]

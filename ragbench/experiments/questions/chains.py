@@ -40,7 +40,7 @@ def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) 
     The same passages and seed give the same chains. It ends where none is found any more.
     """
     chance = random.Random(f"ragbench questions {seed}")
-    names_of_passages = [_names_of(passage) for passage in passages]
+    names_of_passages = list(map(_names_of, passages))
     holders = _holders(names_of_passages)
     titles: dict[str, int] = {}
     for place, passage in enumerate(passages):

@@ -115,12 +115,10 @@ class _Writer:
     def draft(self, chain: Chain) -> Draft | None:
         """Returns what the model writes for `chain`; None where its reply cannot be read."""
         try:
-            reply = self.write(
-                passages=[str(passage) for passage in chain.passages], links=list(chain.links)
-            )
+            reply = self.write(passages=list(map(str, chain.passages)), links=list(chain.links))
         except AdapterParseError:
             return None
-        sentences = tuple(str(sentence) for sentence in reply.sentences or ())
+        sentences = tuple(map(str, reply.sentences or ()))
         return Draft(str(reply.question).strip(), str(reply.answer).strip(), sentences)
 
     def answer(self, question: str, passages: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def check_output(path: Path) -> None:
     """Raise RunError if `path` is a file of a run or of a compiled program: no place for output."""
-    cards = (path.with_name(name) for name in ("card.json", "sidecar.json"))
+    cards = map(path.with_name, ("card.json", "sidecar.json"))
     if path.suffix in (".json", ".db") and path.exists() and any(map(Path.is_file, cards)):
         raise RunError(f"{path} is a file of {path.parent}; write to another")
 

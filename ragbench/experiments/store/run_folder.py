@@ -70,17 +70,17 @@ class RunFolder:
 
     def lost_calls(self) -> list[Call]:
         """Calls of questions that are in no record: the run was killed, or goes on."""
-        return [self.price(call) for call in read_calls(self.reader, "qid != ''")]
+        return list(map(self.price, read_calls(self.reader, "qid != ''")))
 
     def preparation_calls(self) -> list[Call]:
         """Calls that made what all questions share, finished or not."""
-        return [self.price(call) for call in read_calls(self.reader, "qid = ''")]
+        return list(map(self.price, read_calls(self.reader, "qid = ''")))
 
     def billed_calls(self) -> Iterator[Call]:
         """The calls to servers, also of questions that were asked again or left no record."""
         for row, value in self.reader.rows("SELECT id, value FROM records ORDER BY id"):
             try:
-                calls = [parse_call(call) for call in json.loads(value)["ledger"]["calls"]]
+                calls = list(map(parse_call, json.loads(value)["ledger"]["calls"]))
             except (ValueError, TypeError, KeyError, RecursionError):
                 raise RunError(
                     f"{self.reader.path}: row {row} of its records is damaged; put the file back"

@@ -112,7 +112,7 @@ class Search:
             tokens=sum(_each("tokens", records)),
             failed=sum(record.failed for record in records),
             folder=self.made(knobs).config.folder(),
-            clusters=usable_clusters([cluster_of(record) for record in records]),
+            clusters=usable_clusters(list(map(cluster_of, records))),
         )
 
     def _records(self, knobs: Mapping[str, Any], n: int | None) -> list[Record]:

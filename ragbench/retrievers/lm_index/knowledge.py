@@ -200,7 +200,7 @@ class KnowledgeGraph(light.GraphIndex):
         for relation in graph.relations:
             source, target = relation.ends
             labels.append(f"{labels[source]} - {labels[target]}")
-        descriptions = [" ".join(texts) for texts in graph.descriptions]
+        descriptions = list(map(" ".join, graph.descriptions))
 
         def summary(place: int) -> str:
             texts = [f"{labels[place]}: {text}" for text in graph.descriptions[place]]

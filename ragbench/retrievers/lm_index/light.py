@@ -240,7 +240,10 @@ class GraphIndex(LMIndex):
 
         `gleanings` more calls ask for what was overlooked; where a reply was cut, one at least.
         """
-        types = [kind for word in self.settings.entity_types.split(",") if (kind := word.strip())]
+        types = []
+        for word in self.settings.entity_types.split(","):
+            if kind := word.strip():
+                types.append(kind)
         [signature, *_] = self.signatures
 
         def read(text: str) -> Extraction:
@@ -281,7 +284,9 @@ class LightIndex(GraphIndex):
     @cached_property
     def relations_of(self) -> list[list[int]]:
         """The relations of each entity."""
-        positions: list[list[int]] = [[] for _ in self.entities]
+        positions: list[list[int]] = []
+        for _ in self.entities:
+            positions.append([])
         for position, relation in enumerate(self.relations):
             for end in relation.ends:
                 positions[end].append(position)
@@ -292,7 +297,11 @@ class LightIndex(GraphIndex):
         if not query.strip():
             return []
         scores = self.cosines(query, vectors)
-        return [row for row in best_first(scores, k) if scores[row] >= least]
+        chosen = []
+        for row in best_first(scores, k):
+            if scores[row] >= least:
+                chosen.append(row)
+        return chosen
 
     def _join(self, read: list[Extraction], lm: IndexLM, progress: Progress | None) -> None:
         graph = merged(read, directed=False, unlisted=True)

@@ -247,7 +247,9 @@ class LinearIndex(WalkIndex):
         self.counts["entities_not_in_text"] = missing
         n_entities = len(ids)
         by_sentence = []
-        by_entity: list[list[int]] = [[] for _ in ids]
+        by_entity: list[list[int]] = []
+        for _ in ids:
+            by_entity.append([])
         for number, inside_sentence in enumerate(held.values()):
             entities = [ids[name] for name in inside_sentence]
             by_sentence.append(entities)

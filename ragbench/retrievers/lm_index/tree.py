@@ -250,7 +250,11 @@ def _soft(vectors: Vectors) -> list[list[int]]:
     belongs = chances > _MEMBERSHIP
     belongs[np.arange(n), chances.argmax(axis=1)] = True
     clusters = [np.flatnonzero(column).tolist() for column in belongs.T]
-    return [cluster for cluster in clusters if cluster]
+    chosen = []
+    for cluster in clusters:
+        if cluster:
+            chosen.append(cluster)
+    return chosen
 
 
 Scores = npt.NDArray[np.float32]
