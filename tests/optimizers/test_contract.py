@@ -210,5 +210,5 @@ def test_the_page_has_the_table_of_optimizers() -> None:
     page = (Path(__file__).parents[2] / "docs" / "compiling.md").read_text()
     for name, kind in OPTIMIZERS:
         row = f"| `{name}` | {kind.changes} | {kind.sees} | {kind.needs} | {kind.formula} |"
-        assert row in page, row
+        assert row in page, f"the table of docs/compiling.md has no such row; add: {row}"
     assert page.count("\n| `") >= len(OPTIMIZERS.names())
