@@ -213,7 +213,6 @@ def advise(
     every = list(chain.from_iterable(groups))
     before, after = columns(every[:1], every[1:], metric, family.questions)
     scores = np.array([before[qid] + after[qid] for qid in before], dtype=np.float64)
-    cost = family.cost
     arms = []
     start = 0
     for place, standing in zip(places, family.standings, strict=True):
@@ -232,33 +231,28 @@ def advise(
         )
         arms.append(arm)
         start = end
-    texts = every[0].records.only(before).column(question)
+    arms = _with_worth(arms, arms[family.best], worth, family.cost)
+    use, rival = _chosen(arms, family, len(before))
     best = arms[family.best]
-    judged = _with_worth(arms, best, worth, cost)
-    best = judged[family.best]
-    use, rival = _chosen(judged, best, cost, len(before))
-    explained = {}
-    for arm in judged:
-        explained[arm.label, arm.run.folder] = replace(arm, why=_why(arm, best, use, worth, cost))
-    ranked = sorted(
-        explained.values(), key=lambda arm: (-round(arm.mean, 9), arm.cost(cost), arm.label)
-    )
-
-    def same(arm: Arm | None) -> Arm | None:
-        if arm is None:
-            return None
-        return explained[arm.label, arm.run.folder]
-
+    explained = []
+    for at, arm in enumerate(arms):
+        why = _why(arm, best, worth, family.cost)
+        if at == use:
+            why = ", ".join(filter(None, ("use", why)))
+        explained.append(replace(arm, why=why))
+    texts = every[0].records.only(before).column(question)
     return Advice(
         metric=metric,
         worth=worth,
-        cost=cost,
+        cost=family.cost,
         questions={qid: texts[qid] for qid in before},
         clusters=family.clusters,
-        arms=ranked,
-        use=same(use),
-        best=explained[best.label, best.run.folder],
-        rival=same(rival),
+        arms=sorted(
+            explained, key=lambda arm: (-round(arm.mean, 9), arm.cost(family.cost), arm.label)
+        ),
+        use=None if use is None else explained[use],
+        best=explained[family.best],
+        rival=None if rival is None else explained[rival],
         family=family,
         left_out=left_out,
     )
@@ -272,52 +266,49 @@ def _with_worth(arms: Sequence[Arm], best: Arm, worth: float, cost: str) -> list
         if c is not None and not arm.lacks_evidence and arm.is_cheaper(best, cost):
             p_values[at] = c.p_behind(worth)
     adjusted = dict(zip(p_values, metrics.holm(list(p_values.values())), strict=True))
-    judged = []
-    for at, arm in enumerate(arms):
-        judged.append(replace(arm, p_worth=adjusted.get(at)))
-    return judged
+    return [replace(arm, p_worth=adjusted.get(at)) for at, arm in enumerate(arms)]
 
 
-def _chosen(arms: Sequence[Arm], best: Arm, cost: str, n: int) -> tuple[Arm | None, Arm | None]:
-    """The program to use, and the one that it cannot be told from where there is none to use."""
-    if best.lacks_evidence:
+def _chosen(arms: Sequence[Arm], family: Family, n: int) -> tuple[int | None, int | None]:
+    """The place of the program to use, and of the one that the best cannot be told from."""
+    if arms[family.best].lacks_evidence:
         return None, None
-    cheaper = []
-    for arm in arms:
-        if arm.p_worth is not None:
-            cheaper.append(arm)
-    cheaper.sort(key=lambda arm: (arm.cost(cost), -arm.mean, arm.label))
     undecided = None
-    for arm in cheaper:
-        if arm.p_worth is not None and arm.p_worth <= metrics.ALPHA:
-            return arm, None
-        if undecided is None and not _shown_worse(arm):
-            undecided = arm
+    order = sorted(
+        range(len(arms)),
+        key=lambda at: (arms[at].cost(family.cost), -arms[at].mean, arms[at].label),
+    )
+    for at in order:
+        p = arms[at].p_worth
+        if p is None:  # it is not cheaper
+            continue
+        if p <= metrics.ALPHA:
+            return at, None
+        if undecided is None and not _shown_worse(arms[at]):
+            undecided = at
     if undecided is not None:
         return None, undecided
-    return (None if n < metrics.LEAST_PILOT else best), None
+    return (None if n < metrics.LEAST_PILOT else family.best), None
 
 
 def _shown_worse(arm: Arm) -> bool:
     return arm.below_best is not None and arm.below_best.verdict.startswith("worse")
 
 
-def _why(arm: Arm, best: Arm, use: Arm | None, worth: float, cost: str) -> str:
-    """What the advice says of `arm`, for the table."""
-    words = []
-    if arm is use:
-        words.append("use")
+def _why(arm: Arm, best: Arm, worth: float, cost: str) -> str:
+    """What the advice says of `arm` beside the best, for the table."""
     if arm.lacks_evidence:
-        words.append(f"{arm.without_evidence} of {arm.right} right answers lack their evidence")
-    elif arm.below_best is not None:
-        if arm.is_cheaper(best, cost):
-            words.append("cheaper")
-        elif best.is_cheaper(arm, cost):
-            words.append("dearer")
-        if arm.p_worth is not None and arm.p_worth <= metrics.ALPHA:
-            words.append(f"shown less than {worth:g} below the best")
-        elif _shown_worse(arm):
-            words.append("shown worse")
-        else:
-            words.append("not shown worse")
-    return ", ".join(words)
+        return f"{arm.without_evidence} of {arm.right} right answers lack their evidence"
+    if arm.below_best is None:
+        return ""
+    if arm.p_worth is not None and arm.p_worth <= metrics.ALPHA:
+        words = f"shown less than {worth:g} below the best"
+    elif _shown_worse(arm):
+        words = "shown worse"
+    else:
+        words = "not shown worse"
+    if arm.is_cheaper(best, cost):
+        return f"cheaper, {words}"
+    if best.is_cheaper(arm, cost):
+        return f"dearer, {words}"
+    return words

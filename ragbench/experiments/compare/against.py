@@ -1,6 +1,6 @@
 """Runs against the first of them: scores by the family of all, what a question costs, evidence."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,13 +14,14 @@ from ragbench.experiments.compare.paired import (
     columns,
     compare_arms,
     cost_difference,
+    matrix,
     mostly_right,
     read_for,
     shared_questions,
 )
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation
-from ragbench.metrics import Comparison, Method, Shares, correct, get_metric, shares, spread_again
+from ragbench.metrics import Comparison, Method, Shares, correct, shares, spread_again
 
 #: What a gate refuses: a new run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
@@ -183,9 +184,8 @@ def _compared(
     a: Arm, b: Arm, qids: Sequence[str], scores: Mapping[str, Comparison]
 ) -> RunComparison:
     clusters = clusters_of(a[0].records.only(qids))
-    with_evidence = EVIDENCE not in scores and _have(EVIDENCE, (*a, *b), qids)
     evidence = None
-    if with_evidence:
+    if EVIDENCE not in scores and matrix((*a, *b), EVIDENCE, qids)[0]:
         evidence = compare_arms(a, b, EVIDENCE, qids, Method(clusters=clusters))
     right_a = mostly_right(a, qids)
     right_b = mostly_right(b, qids)
@@ -210,28 +210,13 @@ def _compared(
     )
 
 
-def _have(metric: str, runs: Iterable[Evaluation], qids: Sequence[str]) -> bool:
-    """Whether some question has `metric` in every one of `runs`."""
-    scored = set(qids)
-    for run in runs:
-        column = run.records.only(qids).column(get_metric(metric).score)
-        scored_here = set()
-        for qid, score in column.items():
-            if score is not None:
-                scored_here.add(qid)
-        scored &= scored_here
-    return bool(scored)
-
-
 def _noise(a: Arm, b: Arm, metric: str, qids: Sequence[str], c: Comparison) -> Noise | None:
     """What repeats tell of a difference; None without any, and where no interval can be given."""
-    before, after = columns(a, b, metric, qids)
-    before_rows = np.array(list(before.values())).T
-    after_rows = np.array(list(after.values())).T
     if c.estimate is None:
         return None
-    split = shares(before_rows, after_rows, c.estimate)
+    sides = [np.array(list(side.values())).T for side in columns(a, b, metric, qids)]
+    split = shares(sides[0], sides[1], c.estimate)
     if split is None:
         return None
-    again = [spread_again(side) if len(side) > 1 else None for side in (before_rows, after_rows)]
+    again = [spread_again(side) if len(side) > 1 else None for side in sides]
     return Noise(again[0], again[1], split)

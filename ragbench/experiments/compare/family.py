@@ -14,6 +14,7 @@ from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import (
     Arm,
     compare_arms,
+    known_scores,
     matrix,
     mean_of_arm,
     shared_questions,
@@ -251,17 +252,11 @@ def _measure_of_cost(spending: Sequence[Mapping[str, float | None]]) -> str:
 
 
 def _spent(runs: Arm, qids: Sequence[str], name: str) -> float | None:
-    values = []
-    for run in runs:
-        column = run.records.column(get_metric(name).score)
-        for qid in qids:
-            value = column[qid]
-            if value is None:
-                return None
-            values.append(value)
-    if not values:
+    """The mean per question by `name`; None where it is not known of all."""
+    rows = known_scores(runs, get_metric(name).score, qids)
+    if not rows or len(rows) < len(qids):
         return None
-    return fmean(values)
+    return fmean(map(fmean, rows.values()))
 
 
 def _without_evidence(runs: Arm, qids: Sequence[str]) -> tuple[int, int]:

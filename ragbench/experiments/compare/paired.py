@@ -66,7 +66,10 @@ def compare_arms(
 
     before, after = columns(a, b, metric, qids)
     complete = compared(before, after)
-    missing = _partly_scored(a, b, metric, qids)
+    missing = {}
+    for qid, row in _scores((*a, *b), kind.score, qids).items():
+        if qid not in before and any(score is not None for score in row):
+            missing[qid] = row
     if not missing:
         return complete
     if kind.score_range is None:
@@ -129,17 +132,22 @@ def mean_of_arm(
     return float(scores.mean()), estimate.interval() if estimate else None
 
 
-def _partly_scored(
-    a: Arm, b: Arm, metric: str, qids: Sequence[str]
+def _scores(
+    runs: Arm, score: Callable[[Record], float | None], qids: Sequence[str]
 ) -> dict[str, list[float | None]]:
-    """The questions of `qids` that some of the runs have a score of and some have not."""
-    sides = [run.records.column(get_metric(metric).score) for run in (*a, *b)]
-    missing: dict[str, list[float | None]] = {}
-    for qid in qids:
-        row = [side[qid] for side in sides]
-        if None in row and any(score is not None for score in row):
-            missing[qid] = row
-    return missing
+    """Question id -> its score in each of `runs`, None where it has none."""
+    sides = [run.records.column(score) for run in runs]
+    return {qid: [side[qid] for side in sides] for qid in qids}
+
+
+def known_scores(runs: Arm, score: Callable[[Record], float | None], qids: Sequence[str]) -> Column:
+    """The scores of those of `qids` that have one in every one of `runs`."""
+    complete = {}
+    for qid, row in _scores(runs, score, qids).items():
+        scores = [score for score in row if score is not None]
+        if len(scores) == len(row):
+            complete[qid] = scores
+    return complete
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
@@ -160,14 +168,11 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
         raise CompareError(
             f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
         )
-    sides = [run.records.column(get_metric(metric).score) for run in runs]
     before: Column = {}
     after: Column = {}
-    for qid in qids:
-        row = _known_scores(sides, qid)
-        if len(row) == len(runs):
-            before[qid] = row[: len(a)]
-            after[qid] = row[len(a) :]
+    for qid, row in known_scores(runs, get_metric(metric).score, qids).items():
+        before[qid] = row[: len(a)]
+        after[qid] = row[len(a) :]
     if all(map(_all_failed, runs, repeat(before))):
         raise CompareError(
             f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
@@ -181,16 +186,6 @@ def _all_failed(run: Evaluation, qids: Iterable[str]) -> bool:
     return all(of_question[qid] for qid in qids)
 
 
-def _known_scores(sides: Iterable[Mapping[str, float | None]], qid: str) -> list[float]:
-    """The scores of one question in those runs that have one."""
-    scores = []
-    for side in sides:
-        score = side[qid]
-        if score is not None:
-            scores.append(score)
-    return scores
-
-
 def cost_difference(
     a: Arm, b: Arm, qids: Sequence[str], measure: Callable[[Record], float | None],
     clusters: Mapping[str, Hashable],
@@ -201,32 +196,24 @@ def cost_difference(
     where nothing limits them.
     """
     sides = []
-    ceilings: list[float | None] = []
+    ceilings = []
     for arm in (a, b):
-        rows: dict[str, list[float]] = {qid: [] for qid in qids}
-        for run in arm:
-            records = run.records.only(qids)
-            amounts = {}
-            for q, v in records.column(measure).items():
-                if v is not None:
-                    amounts[q] = v
-            if len(amounts) < len(rows):
-                return None
-            for qid, amount in amounts.items():
-                rows[qid].append(amount)
-            calls = records.column(MEASURES["calls"])
+        rows = known_scores(arm, measure, qids)
+        if len(rows) < len(qids):
+            return None
+        for at, run in enumerate(arm):
+            amounts = {qid: row[at] for qid, row in rows.items()}
+            calls = run.records.column(MEASURES["calls"])
             ceilings.append(most_of_question(run.card, calls, amounts))
         sides.append(_of_programs(arm, rows, clusters))
-    limits = []
-    for ceiling in ceilings:
-        if ceiling is not None:
-            limits.append(ceiling)
-    ends = (0.0, max(limits)) if limits else None
+    limits = [ceiling for ceiling in ceilings if ceiling is not None]
+    limited = len(limits) == len(ceilings)
+    ends = (0.0, max(limits)) if limited else None
     method = Method(clusters=clusters)
     compared = compare_scores(*sides, higher_is_better=False, score_range=ends, method=method)
-    if len(limits) < len(ceilings):
-        return replace(compared, interval=None, p=1.0)
-    return compared
+    if limited:
+        return compared
+    return replace(compared, interval=None, p=1.0)
 
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
@@ -265,8 +252,8 @@ def origin(run: Evaluation) -> str:
 
 def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
     """The questions of `qids` that more than half of the runs answered exactly right."""
-    columns = [run.records.only(qids).column(get_metric("em").score) for run in arm]
-    return {qid for qid in qids if sum(column[qid] == 1 for column in columns) > len(arm) / 2}
+    rows = _scores(arm, get_metric("em").score, list(qids))
+    return {qid for qid, row in rows.items() if row.count(1) > len(arm) / 2}
 
 
 def question(record: Record) -> str:
@@ -276,12 +263,5 @@ def question(record: Record) -> str:
 
 def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
     """The questions of `qids` that every run has a score of, and those `(runs, questions)`."""
-    sides = [run.records.column(get_metric(metric).score) for run in arm]
-    scored = []
-    rows = []
-    for qid in qids:
-        row = _known_scores(sides, qid)
-        if len(row) == len(sides):
-            scored.append(qid)
-            rows.append(row)
-    return scored, np.array(rows, dtype=np.float64).reshape(len(rows), len(arm)).T
+    rows = known_scores(arm, get_metric(metric).score, qids)
+    return list(rows), np.array(list(rows.values())).reshape(len(rows), len(arm)).T

@@ -112,19 +112,6 @@ def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
     return config.out or Path("verdicts") / folder_name(config, settings)
 
 
-def subject(design: Design, distinct_programs: int, trained: int) -> str:
-    """The subject of the verdict's sentences.
-
-    All seeds have one training set, of `trained` questions: another would give other programs.
-    """
-    if design.of_optimizer(distinct_programs):
-        return f"compiling on these {trained} questions"
-    n = len(design.seeds)
-    if n == 1:
-        return "this compiled program"
-    return f"this set of {n} compiled programs"
-
-
 def conclusion(
     who: str, verdicts: Mapping[Pair, str], seeds: str = "", matched: float | None = None
 ) -> str:
@@ -135,39 +122,36 @@ def conclusion(
     """
     votes = votes_in_words(matched)
     overall = verdicts[ZERO_SHOT, COMPILED]
+    usually = f"usually {{}} ({seeds})" if seeds else "{}"
     if overall.startswith("worse"):
-        hurts = f"usually hurts ({seeds})" if seeds else "hurts"
-        return f"{who} {hurts}{overall.removeprefix('worse')}"
+        return f"{who} {usually.format('hurts')}{overall.removeprefix('worse')}"
     if overall.startswith("equivalent"):
         return f"{who} changes nothing that matters"
+    against_votes = verdicts.get((VOTES, COMPILED), "")
     if not overall.startswith("better"):
         sentence = f"{who} is not shown to help or to hurt"
-        worse = verdicts.get((VOTES, COMPILED), "").startswith("worse")
-        return sentence + (f", and is worse than {votes}" if worse else "")
+        if against_votes.startswith("worse"):
+            sentence += f", and is worse than {votes}"
+        return sentence
+    # What it also does, what is the reverse, and what is not shown.
+    controls = (
+        (verdicts.get((FORM, COMPILED_FORM), ""), ("also", "the reverse", "not shown to help"),
+         "where the answer's form is repaired"),
+        (against_votes, ("more", "less", "not shown to help more"), f"than {votes}"),
+    )  # fmt: skip
     good = list[str]()
     limits = list[str]()
-    for (a, b), word in verdicts.items():
-        better = word.startswith("better")
-        worse = word.startswith("worse")
-        if (a, b) == (FORM, COMPILED_FORM):
-            if better:
-                sentence = "also"
-            else:
-                sentence = "the reverse" if worse else "not shown to help"
-            clause = f"{sentence} where the answer's form is repaired"
-        elif (a, b) == (VOTES, COMPILED):
-            if better:
-                than = "more"
-            else:
-                than = "less" if worse else "not shown to help more"
-            clause = f"{than} than {votes}"
-        else:
-            continue
-        (good if better else limits).append(clause)
+    for word, (more, less, unshown), ending in controls:
+        if word.startswith("better"):
+            good.append(f"{more} {ending}")
+        elif word.startswith("worse"):
+            limits.append(f"{less} {ending}")
+        elif word:
+            limits.append(f"{unshown} {ending}")
     clauses = [" and ".join(good)] if good else []
     clauses += ["but " + " and ".join(limits)] if limits else []
-    helps = f"usually helps ({seeds})" if seeds else "helps"
-    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(clauses)}"
+    helps = f"{who} {usually.format('helps')}{overall.removeprefix('better')}"
+    return ", ".join([helps, *clauses])
 
 
 def votes_in_words(matched: float | None) -> str:
@@ -218,9 +202,15 @@ class Verdict:
 
     @property
     def subject(self) -> str:
-        """What the verdict's sentences are on."""
-        trained = len(self.sidecars[0].data.train.ids)
-        return subject(self.design, self.distinct_programs, trained)
+        """The subject of the verdict's sentences.
+
+        All seeds have one training set: another would give other programs.
+        """
+        if self.design.of_optimizer(self.distinct_programs):
+            return f"compiling on these {len(self.sidecars[0].data.train.ids)} questions"
+        if len(self.sidecars) == 1:
+            return "this compiled program"
+        return f"this set of {len(self.sidecars)} compiled programs"
 
     @property
     def questions(self) -> int:
@@ -236,31 +226,30 @@ class Verdict:
 
         It is empty too where seeds differ by no more than their questions explain.
         """
-        arms = self.arms[ZERO_SHOT], self.arms[COMPILED]
-        if len(arms[1]) < 2:
+        before, after, groups = self._scores(metric)
+        if p_seeds_alike(after, groups) > ALPHA:
             return ""
-        before, after = paired.columns(*arms, metric, sorted(arms[0][0].records))
-        clusters = clusters_of(arms[0][0].records)
-        groups = [clusters[qid] for qid in after] if clusters else None
-        scores = self._by_seed(np.array(list(after.values())).T)
-        if p_seeds_alike(scores, groups) > ALPHA:
-            return ""
-        gains = scores.mean(axis=1) - np.mean(list(before.values()))
+        gains = after.mean(axis=1) - before.mean()
         alike = sum((gain > 0) == (gains.mean() > 0) and gain != 0 for gain in gains)
         if alike == len(gains):
             return ""
         return f"{alike} of {len(gains)} seeds"
 
     def seed_means(self, metric: str) -> list[float]:
-        """The mean of each seed's program over the questions that all of its runs have it of."""
-        compiled = self.arms[COMPILED]
-        qids, scores = paired.matrix(compiled, metric, sorted(compiled[0].records))
-        return self._by_seed(scores).mean(axis=1).tolist() if qids else []
+        """The mean of each seed's program over the questions that all runs have it of."""
+        means: list[float] = self._scores(metric)[1].mean(axis=1).tolist()
+        return means
 
-    def _by_seed(self, scores: paired.Floats) -> paired.Floats:
-        """The means over repeats `(seeds, questions)` of scores of the compiled runs."""
-        of_seeds: paired.Floats = scores.reshape(len(self.sidecars), -1, scores.shape[1]).mean(1)
-        return of_seeds
+    def _scores(self, metric: str) -> tuple[paired.Floats, paired.Floats, list[str] | None]:
+        """Zero-shot `(repeats, questions)`, compiled `(seeds, questions)`, and the clusters."""
+        arms = self.arms[ZERO_SHOT], self.arms[COMPILED]
+        records = arms[0][0].records
+        before, after = paired.columns(*arms, metric, sorted(records))
+        clusters = clusters_of(records)
+        groups = [clusters[qid] for qid in after] if clusters else None
+        compiled = np.array(list(after.values())).T
+        compiled = compiled.reshape(len(self.sidecars), -1, len(after)).mean(axis=1)
+        return np.array(list(before.values())).T, compiled, groups
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""
@@ -272,11 +261,8 @@ class Verdict:
         if not self.looks:
             return None
         metric = get_metric(self.design.metrics[0])
-        qids = sorted(self.arms[ZERO_SHOT][0].records)
-        before, after = paired.columns(self.arms[ZERO_SHOT], self.arms[COMPILED], metric.name, qids)
-        differences = np.array([np.mean(after[qid]) - np.mean(before[qid]) for qid in before])
-        clusters = clusters_of(self.arms[ZERO_SHOT][0].records)
-        groups = [clusters[qid] for qid in before] if clusters else None
+        before, after, groups = self._scores(metric.name)
+        differences = after.mean(axis=0) - before.mean(axis=0)
         low, high = metric.score_range or (0.0, 1.0)
         looks = schedule(self.looks[0].questions, self.looks[-1].most)
         return price_of_looking(differences, high - low, looks, groups)
