@@ -12,7 +12,6 @@ ever had and, from the second search on, shown worst first.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from ragbench.metrics import normalise_answer
 from ragbench.programs import core
 from ragbench.programs.core import (
     PROGRAMS,
+    Passages,
     ProgramKnobs,
     RAGProgram,
     Trace,
@@ -174,22 +174,15 @@ class Chain:
     def search(self, query: str) -> tuple[str, ...]:
         """The pids found for `query`, whose passages are taken."""
         if self.knobs.skip_inferences:
-            words = []
-            for word in query.split():
-                if word.lower() not in _QUESTION_WORDS:
-                    words.append(word)
+            words = [word for word in query.split() if word.lower() not in _QUESTION_WORDS]
             query = " ".join(words) or query
         passages = self.trace.search(query, k=self.knobs.k)
-        new = []
-        for passage in passages:
-            if passage.pid not in self.passages:
-                new.append(passage)
-        if long := sum(map(self._too_long, new)):
+        if long := sum(map(self._too_long, core.each_once(passages, self.passages))):
             self.trace.count("passage_left_out", long)
         self.add(passages)
         return tuple(passage.pid for passage in passages)
 
-    def add(self, passages: Sequence[Passage]) -> None:
+    def add(self, passages: Passages) -> None:
         self.searches += 1
         for passage in passages:
             self.passages.setdefault(passage.pid, passage)
@@ -200,13 +193,8 @@ class Chain:
         """What is searched with next: the last sentence, or the last that states a fact."""
         if not self.knobs.skip_inferences:
             return self.thoughts[-1]
-        facts = []
-        for thought in self.thoughts:
-            if not is_inference(thought):
-                facts.append(thought)
-        if facts:
-            return facts[-1]
-        return self.trace.question
+        facts = (thought for thought in reversed(self.thoughts) if not is_inference(thought))
+        return next(facts, self.trace.question)
 
     def kept(self) -> list[Passage]:
         passages = [passage for passage in self.passages.values() if not self._too_long(passage)]

@@ -15,7 +15,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
+from ragbench.programs.core import PROGRAMS, Passages, ProgramKnobs, Trace, bounded, predict
 from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.retrievers import Passage
 from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
@@ -87,7 +87,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
     def force(self, trace: Trace) -> str:
         return self._read(trace, trace.passages, [])
 
-    def _read(self, trace: Trace, passages: Sequence[Passage], graph: list[str]) -> str:
+    def _read(self, trace: Trace, passages: Passages, graph: list[str]) -> str:
         inputs: dict[str, Any] = {} if self.knobs.mode == "naive" else {"graph": graph}
         context = self.shown(passages)
         return trace.answer(self.answer, last=True, context=context, **inputs)

@@ -23,6 +23,7 @@ from ragbench import signatures
 from ragbench.programs import core
 from ragbench.programs.core import (
     PROGRAMS,
+    Passages,
     ProgramKnobs,
     RAGProgram,
     Trace,
@@ -100,7 +101,7 @@ class Progress:
         return rankings
 
     def read(
-        self, stated: Sequence[signatures.StatedFact], passages: Sequence[Passage], item: LookUp
+        self, stated: Sequence[signatures.StatedFact], passages: Passages, item: LookUp
     ) -> list[Known]:
         """What was `stated` of one look-up; a failed fact where nothing of it holds.
 
@@ -407,14 +408,10 @@ def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
     match = _PLACEHOLDER.search(text)
     if match is None:
         return [one_line(text)]
-    stated = []
-    for f in facts:
-        if f.requirement == match[1]:
-            stated.append(f.statement.rstrip(". "))
-    forks = []
+    stated = [f.statement.rstrip(". ") for f in facts if f.requirement == match[1]]
+    forks: list[str] = []
     for value in stated or [""]:
-        for fork in filled(text[: match.start()] + value + text[match.end() :], facts, most=most):
-            forks.append(fork)
+        forks += filled(text[: match.start()] + value + text[match.end() :], facts, most=most)
     return forks[:most]
 
 

@@ -19,6 +19,7 @@ from pydantic import Field
 from ragbench.programs import core
 from ragbench.programs.core import (
     PROGRAMS,
+    Passages,
     ProgramKnobs,
     RAGProgram,
     Trace,
@@ -119,7 +120,7 @@ class RLM(RAGProgram[RLMKnobs]):
         memo[key] = solved.answer
         return solved
 
-    def _leaf(self, trace: Trace, branch: Branch, passages: Sequence[Passage]) -> str:
+    def _leaf(self, trace: Trace, branch: Branch, passages: Passages) -> str:
         context = self.shown(passages)
         is_root = not branch.depth
         return trace.answer(self.read, last=is_root, context=context, question=branch.question)
@@ -162,10 +163,7 @@ class RLM(RAGProgram[RLMKnobs]):
             children = self.knobs.max_children
         if self.knobs.strategy == "adaptive":
             levels = self.knobs.max_depth - branch.depth
-            fitting = []
-            for b in range(2, children + 1):
-                if full_tree(b, levels) <= branch.calls:
-                    fitting.append(b)
+            fitting = (b for b in range(2, children + 1) if full_tree(b, levels) <= branch.calls)
             children = max(fitting, default=2)
         return int(min(children, affordable))
 

@@ -94,8 +94,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
 
     def _searched(self, trace: Trace, thought: str, query: str, thoughts: list[str]) -> list[str]:
         """What the reasoning gets of a search for `query`."""
-        found = trace.search(query, k=self.knobs.k)
-        trace.step("search", thought=thought, input=query, of=found)
+        found = trace.searched(query, self.knobs.k, thought=thought)
         context = self.shown(found)
         if not self.knobs.reason_in_documents:
             return [f"[search] {query}:", *context]

@@ -78,8 +78,7 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
 
     def _answered(self, trace: Trace, follow_up: str) -> str:
         """`follow_up` with its answer, as the next prompt shows it."""
-        found = trace.search(follow_up, k=self.knobs.k)
-        trace.step("search", input=follow_up, of=found)
+        found = trace.searched(follow_up, self.knobs.k)
         answer = trace.answer(self.answer_part, question=follow_up, context=self.shown(found))
         if not is_answer(answer):
             answer = "not found"

@@ -24,6 +24,7 @@ from ragbench import signatures
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import (
     PROGRAMS,
+    Passages,
     ProgramKnobs,
     RAGProgram,
     Trace,
@@ -170,17 +171,14 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
                 answers.append(candidate)
         if answers:
             return trace.prediction(select(answers, self.knobs.select), "answered")
-        relevant = []
-        for c in candidates:
-            if c.relevant is not None:
-                relevant.append(c.relevant)
+        relevant = [c.relevant for c in candidates if c.relevant]
         trace.count("no_passage_answered" if relevant else "no_relevant_passage")
         if not self.knobs.together or not relevant:
             trace.step("answer", observation="no passage answered")
             return trace.prediction(NO_ANSWER, "no_answer")
         return trace.prediction(self.answer_from(trace, self.answer, relevant), "answered")
 
-    def _by_passage(self, trace: Trace, passages: Sequence[Passage]) -> list[Candidate]:
+    def _by_passage(self, trace: Trace, passages: Passages) -> list[Candidate]:
         """A candidate of each of `passages` that is relevant enough."""
         fields = [{"passage": self._shown(passage)} for passage in passages]
         marks = trace.fan_out(
@@ -262,8 +260,5 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             of=[passage],
             notes={**likely, "score": round(score, 4)},
         )
-        if likely["relevance"] == "relevant":
-            relevant = passage
-        else:
-            relevant = None
+        relevant = passage if likely["relevance"] == "relevant" else None
         return Candidate(answer, score, relevant, likely["support"])

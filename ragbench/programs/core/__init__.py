@@ -60,6 +60,7 @@ from ragbench.programs.core.program import (
 )
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.text import (
+    Passages,
     distinct,
     each_once,
     first_sentence,

@@ -10,6 +10,7 @@ import dspy
 from ragbench.context import current
 from ragbench.ledger import open_ledger
 from ragbench.programs.core.program import CallKind, K, RAGProgram, finders_of
+from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Rehearsal, Trace, role_lm
 from ragbench.retrievers import Corpus, Passage, PerQuestion, Progress, Retriever
 from ragbench.retrievers.lm_index import IndexAhead, LMIndex, at_once, rehearsed
@@ -117,9 +118,7 @@ class IndexProgram(RAGProgram[K]):
         trace.step("index", notes=cost)  # no time: the same run leaves the same steps
         return index
 
-    def find(
-        self, trace: Trace, hits: Callable[[], Sequence[Passage]], query: str = ""
-    ) -> list[Passage]:
+    def find(self, trace: Trace, hits: Callable[[], Passages], query: str = "") -> list[Passage]:
         query = query or trace.question
         return trace.search_by(
             lambda: trace.retriever.presented(query, hits()), query, k=self.knobs.k

@@ -22,9 +22,10 @@ from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core.departures import Autonomy, Family, sources
 from ragbench.programs.core.prompts import render
+from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording
 from ragbench.registry import Registry
-from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
+from ragbench.retrievers import PerQuestion, Progress, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
@@ -214,15 +215,13 @@ class RAGProgram(dspy.Module, Generic[K]):
             return self.answer_from(trace, reader, trace.passages)
         return NO_ANSWER
 
-    def shown(self, passages: Sequence[Passage]) -> list[str]:
+    def shown(self, passages: Passages) -> list[str]:
         return render(passages, max_tokens=self.knobs.context_tokens)
 
-    def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
+    def answer_from(self, trace: Trace, reader: dspy.Module, passages: Passages) -> str:
         return trace.answer(reader, last=True, context=self.shown(passages))
 
-    def finish(
-        self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]
-    ) -> dspy.Prediction:
+    def finish(self, trace: Trace, reader: dspy.Module, passages: Passages) -> dspy.Prediction:
         """End with what `reader` answers from `passages`, which are the program's own ranking."""
         answer = self.answer_from(trace, reader, passages)
         return trace.prediction(answer, "answered", passages=passages)

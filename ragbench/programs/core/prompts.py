@@ -4,13 +4,14 @@ Of inputs that are too long the longest alone are cut, down to one length, so th
 beside a long one stays whole. The question, tools and settings are never cut.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Self
 
 import dspy
 
 from ragbench.passages import Passage
+from ragbench.programs.core.text import Passages
 from ragbench.sentences import split_sentences
 from ragbench.tokens import estimate_tokens, first_tokens
 
@@ -37,7 +38,7 @@ class Line(str):
         return line
 
 
-def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
+def render(passages: Passages, *, max_tokens: int) -> list[str]:
     """Passages as a prompt shows them, each a `Line` "[n] title | text", n from 1, in `max_tokens`.
 
     The passage that crosses the limit is cut at a word; later ones are left out. The first is
@@ -79,7 +80,7 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
     return tuple(pids), notes
 
 
-def shown_in(inputs: Mapping[str, Any], passages: Sequence[Passage]) -> list[str]:
+def shown_in(inputs: Mapping[str, Any], passages: Passages) -> list[str]:
     """Pids of the passages whose text stands in `inputs`, whole or in part.
 
     A `Line` says which passage it shows. Of any other text, such as what tools or code printed, the

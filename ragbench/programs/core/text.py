@@ -13,6 +13,9 @@ from ragbench.words import question_key
 # and #1.
 _PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_ ]*(\d+)\s*\}|(?<!\w)#(\d+)\b")
 
+#: Passages in some order, most often that of a ranking.
+Passages = Sequence[Passage]
+
 Fusion = Literal["rrf", "max_score"]
 Item = TypeVar("Item")
 

@@ -110,20 +110,16 @@ class Toolbox:
             return Seen(f"{use.tool} needs the argument {name}.", empty=True)
         if tool.args[name].get("type") == "string":
             value = tool_steps.argument_text(value)
-        extra = {}
-        for argument in optional:
-            if argument in use.arguments:
-                extra[argument] = use.arguments[argument]
+        extra = {name: use.arguments[name] for name in optional if name in use.arguments}
         before = len(self.trace.searches)
         with contained("the tool", "tool"):
             seen = tool.func(value, **extra)
         if isinstance(seen, Seen):
             return seen
-        hits = []
+        pids: list[str] = []
         for search in self.trace.searches[before:]:
-            for hit in search.hits:
-                hits.append(hit)
-        return Seen(str(seen), tuple(pid for pid, _ in hits))
+            pids += search.pids
+        return Seen(str(seen), tuple(pids))
 
 
 def tool_predictor(

@@ -23,6 +23,7 @@ from ragbench.ledger import PendingCalls, fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
 from ragbench.programs.core.prompts import halved, shown_in, split_shown
+from ragbench.programs.core.text import Passages
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, styled
@@ -143,7 +144,7 @@ class Log:
         self.steps.append(replace(step, calls=(*step.calls, *self.pending.take())))
 
     def add(
-        self, hits: Sequence[Passage], query: str, k: int, seconds: float, *, cached: bool = False
+        self, hits: Passages, query: str, k: int, seconds: float, *, cached: bool = False
     ) -> None:
         """Note a search; NaN and infinity, which no record holds, count as no score."""
         scores = [hit.score if math.isfinite(hit.score) else 0.0 for hit in hits]
@@ -279,7 +280,7 @@ class Trace:
                     inputs = cut
         return dspy.Prediction(**otherwise, parse_fallback=True), inputs
 
-    def show(self, inputs: Mapping[str, Any], among: Sequence[Passage] | None = None) -> None:
+    def show(self, inputs: Mapping[str, Any], among: Passages | None = None) -> None:
         """Note the passages whose text stands in `inputs`: those found, or some of `among`.
 
         This is the one place that says what a model was shown; see `prompts.shown_in`.
@@ -294,7 +295,7 @@ class Trace:
                 if passage.pid in log.shown:
                     log.seen.setdefault(passage.pid, passage)
 
-    def note_search(self, query: str, k: int, hits: Sequence[Passage], seconds: float) -> None:
+    def note_search(self, query: str, k: int, hits: Passages, seconds: float) -> None:
         """Note a search that was made by something else than this trace."""
         with self._lock:
             self._log.add(hits, query, k, seconds)
@@ -302,6 +303,12 @@ class Trace:
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The retriever's passages for `query`, noted as a search; a repeat costs nothing."""
         return self.search_many([query], k=k)[0]
+
+    def searched(self, query: str, k: int, *, thought: str = "") -> list[Passage]:
+        """As `search`, noted as a step too."""
+        passages = self.search(query, k=k)
+        self.step("search", input=query, thought=thought, of=passages)
+        return passages
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list of passages per query, in order; raises where not that many are left."""
@@ -317,9 +324,7 @@ class Trace:
                 self._log.add(hits, query, k, 0.0 if cached else seconds, cached=cached)
         return [list(self._cache[query, k]) for query in queries]
 
-    def search_by(
-        self, find: Callable[[], Sequence[Passage]], query: str, *, k: int
-    ) -> list[Passage]:
+    def search_by(self, find: Callable[[], Passages], query: str, *, k: int) -> list[Passage]:
         """The passages that `find` gives, noted as a search for `query`, by an index of its own."""
         self._begin(k)
         passages, seconds = self._timed(find, 1)
@@ -394,7 +399,7 @@ class Trace:
         answer: str,
         stop_reason: StopReason | None = None,
         *,
-        passages: Sequence[Passage] | None = None,
+        passages: Passages | None = None,
         **extra: Any,
     ) -> dspy.Prediction:
         """The result of `forward`; `extra` may hold citations, plan, facts, tree.

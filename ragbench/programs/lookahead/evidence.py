@@ -98,22 +98,17 @@ def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool
     and what others wanted of them; entropy: the mean of the stated confidences is too large;
     critical: a look-up that others wait for failed so.
     """
-    passages = set()
+    pids: set[str] = set()
+    failed: set[str] = set()
+    searched = 0
     for item in looked_up:
-        for passage in item.passages:
-            passages.add(passage.pid)
-    searched = []
-    for item in looked_up:
-        if item.searched:
-            searched.append(item)
-    failed = set()
-    for item in searched:
-        if not item.passages or item.unbound:
+        pids.update(passage.pid for passage in item.passages)
+        searched += item.searched
+        if item.searched and (not item.passages or item.unbound):
             failed.add(item.node.id)
-    successful = len(searched) - len(failed)
     fired = {
-        "passages": len(passages) < MIN_PASSAGES,
-        "coverage": successful < MIN_COVERAGE * len(searched) and not published,
+        "passages": len(pids) < MIN_PASSAGES,
+        "coverage": searched - len(failed) < MIN_COVERAGE * searched and not published,
         "entropy": graph.entropy > MAX_ENTROPY and not published,
         "confidence": graph.confidence < MIN_CONFIDENCE,
         "critical": bool(failed & graph.awaited) and not published,

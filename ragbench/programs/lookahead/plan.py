@@ -85,25 +85,22 @@ class PlanGraph:
     @property
     def entropy(self) -> float:
         """Mean binary entropy of the stated confidences, in [0, 1]: 1 where all are 0.5."""
-        stated = []
-        for node in self:
-            if node.stated:
-                for p in [node.confidence, 1 - node.confidence]:
-                    stated.append(p)
-        if stated:
-            return -2 * fmean(p * math.log2(p) if p else 0.0 for p in stated)
+        entropies = []
+        for p in self._stated:
+            for share in (p, 1 - p):
+                entropies.append(share * math.log2(share) if share else 0.0)
+        if entropies:
+            return -2 * fmean(entropies)
         return 0.0
 
     @property
     def confidence(self) -> float:
         """Mean stated confidence, in [0, 1]; 1 where none is stated."""
-        stated = []
-        for node in self:
-            if node.stated:
-                stated.append(node.confidence)
-        if stated:
-            return fmean(stated)
-        return 1.0
+        return fmean(self._stated or [1.0])
+
+    @property
+    def _stated(self) -> list[float]:
+        return [node.confidence for node in self if node.stated]
 
     @property
     def awaited(self) -> frozenset[str]:
@@ -124,19 +121,13 @@ class PlanGraph:
 
     def wanted(self, node: LookUp) -> tuple[str, ...]:
         """The variables of `node` that others use, but for a comparison that the answer makes."""
-        used = set()
-        for later in self:
-            for reference in later.references:
-                used.add(reference.id)
-        users = []
-        for later in self:
-            if later.id in used or not later.computed:
-                users.append(later)
+        used = {reference.id for later in self for reference in later.references}
         variables: dict[str, None] = {}
-        for user in users:
-            for reference in user.references:
-                if reference.id == node.id:
-                    variables[reference.variable] = None
+        for user in self:
+            if user.id in used or not user.computed:
+                for reference in user.references:
+                    if reference.id == node.id:
+                        variables[reference.variable] = None
         return tuple(variables)
 
     def lines(self) -> list[str]:

@@ -19,6 +19,7 @@ from ragbench import signatures
 from ragbench.programs import core
 from ragbench.programs.core import (
     PROGRAMS,
+    Passages,
     ProgramKnobs,
     RAGProgram,
     Trace,
@@ -257,7 +258,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         """`done` with the values of the variables that later look-ups use."""
         jobs = []
         for item in done:
-            passages: Sequence[Passage] = item.passages
+            passages: Passages = item.passages
             if not item.searched:
                 before = []
                 for i in run.looked_up:
@@ -281,7 +282,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return bound
 
     def _values(
-        self, trace: Trace, item: LookedUp, passages: Sequence[Passage], variables: Sequence[str]
+        self, trace: Trace, item: LookedUp, passages: Passages, variables: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
         reply = trace.ask(
             self.bind,

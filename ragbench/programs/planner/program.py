@@ -9,6 +9,7 @@ ends the search, as does a root solved with `stop_confidence`.
 """
 
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 import dspy
@@ -96,19 +97,13 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
 
     def _conclude(self, trace: Trace, tree: Tree, question_type: str) -> str:
         """The answer to the main question, never that of a sub-question in its place."""
-        answered = []
-        for node in tree.nodes.values():
-            if node.answer and node.status != "pruned":
-                answered.append(node)
+        answered = [n for n in tree.nodes.values() if n.answer and n.status != "pruned"]
         root = tree.root
         confident = root.status == "solved" and (
             root.confidence >= self.knobs.stop_confidence or tree.solved() == [root]
         )
         notes = [n.note + ("" if n.status == "solved" else " (unsure)") for n in answered]
-        proofs = []
-        for node in answered:
-            for passage in node.passages:
-                proofs.append(passage)
+        proofs = chain.from_iterable(node.passages for node in answered)
         passages = core.each_once([*proofs, *trace.passages])
         if confident:
             answer = root.answer
@@ -248,11 +243,8 @@ class Exploration:
         self._steps += 1
         node.tries += 1
         node.filled = question
-        answers = []
-        for n in tree.children(node):
-            if n.status == "solved":
-                answers.append(n.answer)
-        query = " ".join([question, *answers])
+        solved = [n.answer for n in tree.children(node) if n.status == "solved"]
+        query = " ".join([question, *solved])
         passages = trace.search(query, k=self.knobs.k)
         context = core.each_once([*passages, *(p for n in reversed(earlier) for p in n.passages)])
         reply = trace.ask(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ragbench.metrics import contains, tokens
 from ragbench.passages import Passage
-from ragbench.programs.core import each_once, is_answer, jaccard
+from ragbench.programs.core import Passages, each_once, is_answer, jaccard
 from ragbench.programs.core.text import answers_used, one_line, with_answers
 from ragbench.signatures import TreeNode
 
@@ -40,7 +40,7 @@ class SubQuestion(TreeNode):
     def record(self) -> dict[str, Any]:
         return self.model_dump(include=set(TreeNode.model_fields))
 
-    def learn(self, answer: str, confidence: float, passages: Sequence[Passage]) -> None:
+    def learn(self, answer: str, confidence: float, passages: Passages) -> None:
         """Keep `answer` and its proofs of `passages`; the node is solved if that is sure enough.
 
         An answer of less confidence than the one kept changes nothing.
@@ -49,10 +49,7 @@ class SubQuestion(TreeNode):
             return
         self.answer = answer
         self.confidence = confidence
-        proofs = []
-        for passage in passages:
-            if contains(str(passage), answer):
-                proofs.append(passage)
+        proofs = [passage for passage in passages if contains(str(passage), answer)]
         self.passages = (proofs or list(passages))[:_PROOFS]
         if confidence >= SOLVED:
             self.status = "solved"
@@ -92,10 +89,7 @@ class Tree:
 
     def open_leaves(self) -> list[SubQuestion]:
         """The nodes below the root that are neither solved, pruned nor split, in the order made."""
-        below = []
-        for n in self.nodes.values():
-            if n.parent and n.status == "open":
-                below.append(n)
+        below = [n for n in self.nodes.values() if n.parent and n.status == "open"]
         return [n for n in below if not self.children(n)]
 
     def known_to(self, node: SubQuestion) -> list[SubQuestion]:

@@ -23,6 +23,7 @@ from ragbench.ledger import calling
 from ragbench.programs import core
 from ragbench.programs.core import (
     PROGRAMS,
+    Passages,
     ProgramKnobs,
     RAGProgram,
     StopReason,
@@ -186,7 +187,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
 class _Functions:
     """The functions that the code of one question can call; their docstrings are shown to it."""
 
-    def __init__(self, trace: Trace, knobs: RLMReplKnobs, passages: Sequence[Passage]) -> None:
+    def __init__(self, trace: Trace, knobs: RLMReplKnobs, passages: Passages) -> None:
         self.trace = trace
         self.passages = passages
         self.left = knobs.max_sub_calls

@@ -13,7 +13,6 @@ In place of the web the same corpus is searched. Strips are selected by one call
 shown to the rewriter and to the second selection, so that a second hop can be searched for.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,7 +21,15 @@ from pydantic import Field
 
 from ragbench.errors import KnobError
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    Passages,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    predict,
+)
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, numbered, one_line
@@ -128,7 +135,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         trace.step("evaluate", observation=action, of=passages, notes=notes)
         return action, passages
 
-    def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
+    def _scores(self, trace: Trace, passages: Passages) -> list[float]:
         """How much each of `passages` holds of what is asked, in [-1, 1]."""
         if self.knobs.evaluator == "lm":
             return trace.fan_out(lambda p: self._score(trace, p), passages)
@@ -150,9 +157,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
             return 0.0
         return probabilities["relevant"] - probabilities["irrelevant"]
 
-    def _refined(
-        self, trace: Trace, passages: Sequence[Passage], earlier: Sequence[Passage]
-    ) -> list[Passage]:
+    def _refined(self, trace: Trace, passages: Passages, earlier: Passages) -> list[Passage]:
         """`passages` cut to the strips that matter beside what is `known`; none where none does."""
         if not self.knobs.refine or not passages:
             return list(passages)
@@ -168,7 +173,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
             trace.count("no_strip_kept")
         return refined
 
-    def _selected(self, trace: Trace, passage: Passage, earlier: Sequence[Passage]) -> list[str]:
+    def _selected(self, trace: Trace, passage: Passage, earlier: Passages) -> list[str]:
         strips = strips_of(passage, self.knobs.strip)
         titled = [replace(passage, text=strip, sentences=()) for strip in strips]
         beside: dict[str, Any] = {"known": self.shown(earlier)} if self.knobs.together else {}
@@ -182,15 +187,13 @@ class CRAG(RAGProgram[CRAGKnobs]):
         trace.step("refine", observation="\n".join(selected), pids=(passage.pid,))
         return selected
 
-    def _elsewhere(self, trace: Trace, chosen: Sequence[Passage]) -> list[Passage]:
+    def _elsewhere(self, trace: Trace, chosen: Passages) -> list[Passage]:
         query = trace.question
         if self.knobs.rewrite:
             beside: dict[str, Any] = {"context": self.shown(chosen)} if self.knobs.together else {}
             reply = trace.ask(self.rewrite, **beside)
             query = one_line(reply.query) or query
-        passages = trace.search(query, k=self.knobs.external_k)
-        trace.step("search", input=query, of=passages)
-        return passages
+        return trace.searched(query, self.knobs.external_k)
 
 
 def strips_of(passage: Passage, unit: str) -> list[str]:

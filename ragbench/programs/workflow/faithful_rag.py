@@ -16,7 +16,15 @@ from pydantic import Field
 from ragbench import signatures
 from ragbench.context import current
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, predict
+from ragbench.programs.core import (
+    PROGRAMS,
+    Passages,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    predict,
+)
 from ragbench.retrievers import Passage
 from ragbench.retrievers.embedders import make_embedder
 
@@ -68,7 +76,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     def force(self, trace: Trace) -> str:
         return self._read(trace, trace.passages, [])
 
-    def _read(self, trace: Trace, passages: Sequence[Passage], pieces: Sequence[str]) -> str:
+    def _read(self, trace: Trace, passages: Passages, pieces: Sequence[str]) -> str:
         return trace.answer(
             self.answer, last=True, context=self.shown(passages), notes=list(pieces)
         )
@@ -88,13 +96,10 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         trace.step("split", observation="\n".join(facts))
         return facts
 
-    def _aligned(
-        self, trace: Trace, facts: Sequence[str], passages: Sequence[Passage]
-    ) -> list[str]:
-        pieces = []
-        for p in passages:
-            for piece in pieces_of(p, words=self.knobs.piece_words):
-                pieces.append(piece)
+    def _aligned(self, trace: Trace, facts: Sequence[str], passages: Passages) -> list[str]:
+        pieces: list[str] = []
+        for passage in passages:
+            pieces += pieces_of(passage, words=self.knobs.piece_words)
         if not facts or not pieces:
             return []
         if current().get(core.Rehearsal):  # which asks no model, not even one that embeds

@@ -6,14 +6,21 @@ dropped. A passage whose answer is empty is dropped without a judge: there is no
 """
 
 import math
-from collections.abc import Sequence
 from statistics import fmean, pstdev
 
 from pydantic import Field
 from typing_extensions import TypeVar
 
 from ragbench import signatures
-from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, bounded, is_answer, predict
+from ragbench.programs.core import (
+    Passages,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    bounded,
+    is_answer,
+    predict,
+)
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
 from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage
@@ -40,7 +47,7 @@ class JudgedPassages(RAGProgram[J]):
         self.answer_each = predict(signatures.AnswerIfStated)
         self.judge = grader(signatures.HoldsAnswer, self.knobs.confidence_source)
 
-    def kept(self, trace: Trace, passages: Sequence[Passage]) -> list[Passage]:
+    def kept(self, trace: Trace, passages: Passages) -> list[Passage]:
         """Those of `passages` that pass, best first; all where none does."""
         scores = trace.fan_out(lambda p: self._score(trace, p), passages, calls_each=2)
         judged = []

@@ -10,8 +10,6 @@ recursion). Where nothing was answered, all passages are read.
 relevant passages do not state the answer is split too.
 """
 
-from collections.abc import Sequence
-
 import dspy
 from pydantic import Field
 
@@ -19,6 +17,7 @@ from ragbench import signatures
 from ragbench.programs import core
 from ragbench.programs.core import (
     PROGRAMS,
+    Passages,
     ProgramKnobs,
     RAGProgram,
     Trace,
@@ -27,12 +26,12 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.prompts import render_one
-from ragbench.programs.core.text import with_answers
+from ragbench.programs.core.text import by_number, with_answers
 from ragbench.retrievers import Passage
 from ragbench.words import question_key
 
 #: Question -> those of its passages that were judged relevant.
-Judged = dict[str, Sequence[Passage]]
+Judged = dict[str, Passages]
 
 
 class RAISFKnobs(ProgramKnobs):
@@ -105,9 +104,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         trace.step("gate", input=question, observation="search" if reply.retrieve else "memory")
         return not reply.retrieve
 
-    def _relevant(
-        self, trace: Trace, question: str, passages: Sequence[Passage]
-    ) -> Sequence[Passage]:
+    def _relevant(self, trace: Trace, question: str, passages: Passages) -> Passages:
         if not passages:
             return []
 
@@ -117,10 +114,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
             reply = trace.ask(
                 self.judge, otherwise={"keep": every}, question=question, context=context
             )
-            relevant = []
-            for n in every:
-                if n in reply.keep:
-                    relevant.append(passages[n - 1])
+            relevant = by_number(passages, sorted(reply.keep))
         else:
             marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
             relevant = [p for p, marked in zip(passages, marks, strict=False) if marked]

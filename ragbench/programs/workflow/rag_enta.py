@@ -12,7 +12,6 @@ dropped without a judge: there is nothing to judge.
 too, and the draft is audited again after each.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from pydantic import Field
 
 from ragbench import signatures
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, Trace, bounded, is_answer, predict
+from ragbench.programs.core import PROGRAMS, Passages, Trace, bounded, is_answer, predict
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.text import by_number, numbered
 from ragbench.programs.workflow.judged import JudgedKnobs, JudgedPassages
@@ -109,7 +108,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         return trace.prediction(draft.answer, reason, passages=passages)
 
     def _cited(
-        self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]
+        self, trace: Trace, predictor: dspy.Module, question: str, passages: Passages
     ) -> tuple[str, list[Claim]]:
         """Agent 3: an answer to `question`, and its claims with their passages."""
         context = self.shown(passages)
@@ -124,7 +123,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         trace.step("cite", input=question, observation=answer, of=read, notes=notes)
         return answer, claims
 
-    def _complete(self, trace: Trace, draft: Draft, context: Sequence[Passage]) -> None:
+    def _complete(self, trace: Trace, draft: Draft, context: Passages) -> None:
         """Audit `draft`, and work the answers to follow-up questions into it."""
         pool = list(context)
         gaps_asked = set[str]()
@@ -159,7 +158,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         pool += fresh
         return fresh
 
-    def _audited(self, trace: Trace, draft: Draft, context: Sequence[Passage]) -> list[str]:
+    def _audited(self, trace: Trace, draft: Draft, context: Passages) -> list[str]:
         """Agent 4: drop claims that do not bear on the question; the follow-up questions."""
         reply = trace.ask(
             self.audit,
@@ -167,19 +166,13 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
             claims=numbered(draft.lines()),
             answer=draft.answer,
         )
-        dropped = sorted({n for n in reply.drop if 0 < n <= len(draft.claims)})
-        open_gaps = []
-        for n, claim in enumerate(draft.claims, start=1):
-            if n not in dropped:
-                open_gaps.append(claim)
+        dropped = by_number(range(1, len(draft.claims) + 1), sorted(reply.drop))
+        remaining = [c for n, c in enumerate(draft.claims, start=1) if n not in dropped]
         # A part without an answer is asked for by its follow-up question, or else by its own text.
-        if reply.unanswered:
-            gaps = core.distinct(reply.follow_ups or reply.unanswered)
-        else:
-            gaps = []
+        gaps = core.distinct(reply.unanswered and (reply.follow_ups or reply.unanswered))
         trace.step("audit", observation="\n".join(gaps), notes={"dropped": dropped})
-        draft.claims = open_gaps
-        if dropped and open_gaps:
+        draft.claims = remaining
+        if dropped and remaining:
             notes = [*draft.lines(), *draft.notes]
             draft.answer = trace.answer(self.rewrite, notes=notes)
         elif dropped:
@@ -188,7 +181,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         return gaps
 
     def _integrated(
-        self, trace: Trace, draft: Draft, passages: Sequence[Passage], *, last: bool = False
+        self, trace: Trace, draft: Draft, passages: Passages, *, last: bool = False
     ) -> str:
         return trace.answer(
             self.integrate,
