@@ -5,7 +5,7 @@ The documentation, `ragbench show program` and the deviations that a protocol pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -91,19 +91,6 @@ class Source:
     paper: str = ""
     autonomy: Autonomy = field(default=Autonomy())
     departures: tuple[Departure, ...] = ()
-
-    def markdown(self) -> Iterator[str]:
-        """Lines of the documentation."""
-        yield f"Source: {self.source}."
-        yield ""
-        if not self.departures:
-            yield "No departure."
-            return
-        yield "| its source | where | here | undone by |"
-        yield "|---|---|---|---|"
-        for departure in self.departures:
-            undo = f"`{departure.undo}`" if departure.undo else ""
-            yield f"| {departure.theirs} | {departure.where} | {departure.ours} | {undo} |"
 
 
 @lru_cache(maxsize=1)
