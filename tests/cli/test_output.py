@@ -70,6 +70,8 @@ def test_runs_lists_them_and_show_run_shows_a_question() -> None:
     shown = invoke(f"show run {RUN} {lines[1].split('|')[1].strip()}").output
     assert "question  Which town number" in shown
     assert " tokens, " in shown
+    assert "search 1  Which town number" in shown
+    assert "          found: " in shown
     missing = CliRunner().invoke(cli, ["show", "run", RUN, "q999"])
     assert "no question of" in str(missing.exception)
 

@@ -396,7 +396,7 @@ def test_settings_are_those_of_table_5_and_what_is_found_fits_into_the_prompt() 
 
 def test_strong_models_are_asked_about_a_fictional_world() -> None:
     sweep = load_sweep("fictional")
-    assert len({cell.config.program for cell in sweep.cells}) == len(sweep.cells) == 16
+    assert len({cell.config.program for cell in sweep.cells}) == len(sweep.cells) == 18
     for cell in sweep.cells:
         config = cell.config
         assert (config.dataset, config.setting, config.hub) == ("synthetic", "pooled", False)

@@ -78,6 +78,8 @@ def test_memo_answers_a_question_asked_before() -> None:
     more: Any = {"combined": ["Harwick", "Dunmoor"], "counts": {"memo_hit": 1}}
     for _ in range(2):  # it belongs to one question, not to the program
         recurse(*parts, *again, **more)
+    asked_again = again[0], direct("Orla Venn"), again[1]
+    recurse(*parts, *asked_again, memo=False, **{**more, "counts": {"memo_hit": 0}})
 
 
 @pytest.mark.parametrize(("depth", "calls"), [(0, 1), (1, 4), (3, 22)])
