@@ -110,6 +110,8 @@ def server_of(spec: str, api_base: str | None = None) -> str:
 
     It may be named in the spec (`NAME@URL`), be `api_base`, or stand in the environment.
     """
+    if handed_over.is_kept(spec):
+        return spec
     from ragbench.lms.local import LocalSpec
     from ragbench.lms.specs import parse_spec
 
