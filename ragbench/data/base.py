@@ -11,6 +11,7 @@ from typing import Any, Literal
 import dspy
 
 from ragbench.errors import ConfigError
+from ragbench.handed_over import PREFIX
 from ragbench.passages import Corpus, View
 from ragbench.registry import Registry
 from ragbench.settings import DataSettings
@@ -37,6 +38,7 @@ class Dataset:
     card: Mapping[str, Any] = field(default_factory=dict)
     questions: Sequence[dspy.Example] = ()
     layout: str = ""  # of files that give the data set their own name
+    is_own: bool = False  # whether all come from one file of a person's own, which is no split
 
     def select(
         self, split: Split | Literal["all"], limit: int | None = None, *, answered: bool = True
@@ -67,6 +69,10 @@ class Dataset:
             return chosen[:limit]
         qids = {example.qid for example in chosen}
         return [example for example in every if example.qid in qids]
+
+    def __ragbench_identity__(self) -> str:
+        """Returns what tells it from others, where it is handed over."""
+        return self.digest
 
     @cached_property
     def digest(self) -> str:
@@ -134,7 +140,9 @@ class Source:
     titled_by_file: bool = False
 
 
-DATASETS: Registry[Source] = Registry("dataset", package="ragbench.data.loaders")
+DATASETS: Registry[Source] = Registry(
+    "dataset", package="ragbench.data.loaders", outside="ragbench.data.own:source_of"
+)
 
 
 def data_set(
@@ -207,7 +215,7 @@ def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
 def title_of(spec: DataSettings) -> str:
     """The name of the data set: of the user's own, that of the file."""
     if not DATASETS.get(spec.dataset).titled_by_file:
-        return spec.dataset
+        return spec.dataset.removeprefix(PREFIX)
     for file in (spec.data_file, spec.test_file, spec.val_file, spec.train_file, spec.hub_repo):
         if file:
             return Path(file).stem

@@ -1,7 +1,7 @@
 """From settings to a Dataset: options and defaults, records, one pool, one split, one view."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,18 +87,54 @@ def load_dataset(spec: DataSettings) -> Dataset:
     if spec.alias_file and not source.aliased:
         takers = ", ".join(name for name, known in DATASETS if known.aliased)
         raise ConfigError(f"--alias-file {spec.alias_file} is for {takers} alone")
+    noting: Any = _Noting(spec, set())
     try:
-        dataset = source.load(spec)
+        dataset = source.load(noting)
     except (DataError, ConfigError) as error:
         for layout in filter(None, map(detect_layout, files.values())):
             if layout != spec.dataset:
                 raise type(error)(f"{error}; the file looks like --dataset {layout}") from None
         raise
+    for name in _CHECKED:
+        value = getattr(spec, name)
+        if value != DataSettings.model_fields[name].default and name not in noting.names:
+            raise ConfigError(
+                f"nothing reads {name}={value!r} of the data {spec.dataset}: leave it out; it is "
+                f"{_CHECKED[name]}"
+            )
+    dataset = replace(dataset, is_own=spec.is_own)
     if spec.unanswerable is not None:
         dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed_of_data)
     if spec.renamed is not None:
         dataset = renamed(dataset, spec.renamed)
     return dataset
+
+
+#: Settings that not all data read -> what they are for.
+_CHECKED = {
+    "size": "for the synthetic data set",
+    "fractions": "for a file that is cut into splits",
+    "encoding": "for files of text",
+    "passage_tokens": "for documents that are cut into passages",
+    "field": "for files of questions",
+    "corpus_field": "for files of passages",
+}
+
+
+@dataclass
+class _Noting:
+    """Stands for the settings of data, and notes the `names` of those that are read."""
+
+    settings: DataSettings
+    names: set[str]
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self.settings, name)
+
+    def but(self, **changes: Any) -> Any:
+        """As of the settings."""
+        return _Noting(self.settings.but(**changes), self.names)
 
 
 def question_files(spec: DataSettings) -> dict[Split | None, Path]:
@@ -220,6 +256,11 @@ def assemble(
                 f"{rows[example.qid].where}: question {example.qid!r} has no passages of its own; "
                 "use --setting pooled with --corpus-file"
             )
+    if spec.fractions is not None and len(assigned) == len(examples):
+        raise ConfigError(
+            f"nothing reads fractions={spec.fractions!r}: every question has its split already; "
+            "leave it out"
+        )
     passages = gathered.passages if corpus is None else corpus
     if not isinstance(passages, PassageSource):
         passages = tuple(passages)

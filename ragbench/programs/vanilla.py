@@ -23,6 +23,10 @@ class DirectRAG(RAGProgram):
     """Answer from memory."""
 
     chooses = False
+    unread = dict.fromkeys(
+        ("k", "context_tokens", "max_retrievals"),
+        "it does not search: leave it out, or take vanilla",
+    )
 
     def make_predictors(self) -> None:
         self.answer = predict(DirectAnswer)

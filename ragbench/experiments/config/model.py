@@ -221,15 +221,16 @@ def with_k(fields: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def ask_whole(config: RunConfig, *layers: Mapping[str, Any]) -> RunConfig:
+def ask_whole(config: RunConfig, *layers: Mapping[str, Any], is_own: bool = False) -> RunConfig:
     """The config for a run of all questions of a file, in its order.
 
     It is `config` where that has questions of another source, a compiled program or a policy, or
-    where a split is named in one of `layers`.
+    where a split is named in one of `layers`. `is_own` says that a data set which was handed over
+    comes from one file.
     """
     named = any("split" in fields for fields in layers)
     learned = config.compiled is not None or config.policy is not None
-    if named or learned or not config.is_own:
+    if named or learned or not (is_own or config.is_own):
         return config
     return config.but(split="all")
 

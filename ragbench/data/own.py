@@ -1,0 +1,121 @@
+"""Examples, passages and data sets that a person hands over in Python."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import dspy
+
+from ragbench import handed_over
+from ragbench.data.answers import answers_of
+from ragbench.data.base import Dataset, Source, Split, make_example
+from ragbench.data.mapping import map_fields
+from ragbench.data.readers import Row
+from ragbench.errors import ConfigError
+from ragbench.passages import Corpus, Passage
+
+#: Which field of an example holds the gold answer, or where each of our fields stands in it.
+Field: TypeAlias = str | Mapping[str, str] | None
+
+
+def keep_dataset(dataset: Dataset) -> str:
+    """Returns the name of `dataset` in configs of this process."""
+    return handed_over.keep(dataset, f"{handed_over.PREFIX}{dataset.name}")
+
+
+def source_of(name: str) -> Source:
+    """Returns the source of the data set that was handed over under `name`.
+
+    Raises:
+        ConfigError: this process was not handed it.
+    """
+    dataset: Dataset = handed_over.find(name)
+    return Source(lambda spec: dataset, view=dataset.corpus.view, setting=dataset.setting)
+
+
+def own_dataset(
+    splits: Mapping[Split, Iterable[dspy.Example]],
+    corpus: Iterable[Passage | str] | None = None,
+    field: Field = None,
+) -> Dataset:
+    """Returns examples of one's own, by split, as a data set that searches all of `corpus`.
+
+    Raises:
+        ConfigError: what is no example, no passage, or has the id of another.
+    """
+    if isinstance(field, str):
+        paths = {"answer": field}
+    else:
+        paths = dict(field or {})
+    examples_of_split: dict[Split, list[dspy.Example]] = {}
+    examples_by_qid: dict[str, dspy.Example] = {}
+    for split, examples in splits.items():
+        if not isinstance(examples, Iterable):
+            raise ConfigError(f"{examples!r} is neither a data set nor a list of dspy.Example")
+        examples_of_split[split] = []
+        for row in examples:
+            example = _example(row, paths)
+            if examples_by_qid.setdefault(example.qid, example) is not example:
+                raise ConfigError(
+                    f"two examples have the qid {example.qid!r} (without one it is of the "
+                    f"question): {example.question[:80]!r}; give each its own qid, or leave one out"
+                )
+            examples_of_split[split].append(example)
+    return Dataset("own", examples_of_split, Corpus(passages_of(corpus)), "pooled")
+
+
+def passages_of(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
+    """Returns `corpus` as passages; a text is one without a title.
+
+    Raises:
+        ConfigError: it is one text, or holds what is neither a passage nor a text.
+    """
+    if isinstance(corpus, str | Mapping):
+        raise ConfigError(f"corpus is one {type(corpus).__name__}; give a list of Passage or text")
+    items = tuple(corpus or ())
+    for item in items:
+        if not isinstance(item, Passage | str):
+            raise ConfigError(f"corpus has {repr(item)[:80]}; give each as a Passage or as text")
+    passages = []
+    for number, item in enumerate(items):
+        if isinstance(item, Passage):
+            passages.append(item)
+        else:
+            passages.append(Passage(f"p{number}", "", _text(item, "corpus")))
+    return tuple(passages)
+
+
+def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]) -> dspy.Example:
+    """Returns `example` with question, answers and id, which may stand under other names."""
+    if not isinstance(example, dspy.Example | Mapping):
+        raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
+    row = map_fields(Row("an example", dict(example.items())), paths, "field")
+    fields = dict(row.data)
+    question = fields.pop("question", None)
+    answers: list[str] = []
+    for name in ("answer", "answers"):
+        value = fields.pop(name, None)
+        try:
+            answers += answers_of(value)
+        except ValueError as error:
+            raise ConfigError(
+                f"{name}={repr(value)[:80]} of an example is no answer ({error}); give a text, a "
+                "number, True or False, or a list of these"
+            ) from None
+    if not question or not answers:
+        present = ", ".join(map(str, example.keys()))
+        raise ConfigError(
+            "an example needs a question, and an answer or a list of answers; this one has "
+            f"{present}: give field={{'answer': NAME}} where they have other names"
+        )
+    question = _text(question, "the question of an example")
+    qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
+    return make_example(qid=qid, question=question, answers=answers, **fields)
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {repr(value)[:80]}, which is no text")
+    if "\x00" in value or value != value.encode("utf-8", "replace").decode():
+        raise ConfigError(f"{name} holds a NUL or half of a surrogate pair: {repr(value)[:80]}")
+    return value
