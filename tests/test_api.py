@@ -116,6 +116,16 @@ def test_examples_and_passages_of_ones_own_are_evaluated(shared: dict[str, Any])
     assert again.folder == run.folder
 
 
+def test_a_data_set_of_one_file_is_asked_whole_as_by_command(shared: dict[str, Any]) -> None:
+    given = {name: shared[name] for name in ("lm", "api_base", "adapter", "cache")}
+    dataset = rb.load_dataset(data_file=shared["data_file"])
+    assert len(rb.evaluate("vanilla", dataset, **given).records) == 10
+    part = rb.evaluate("vanilla", dataset, split="test", **given)
+    assert len(part.records) == len(dataset.splits["test"]) < 10
+    with pytest.raises(RagbenchError, match="fractions='1,0,0': the data are an object"):
+        rb.evaluate("vanilla", dataset, fractions="1,0,0", **given)
+
+
 def test_a_run_that_is_taken_up_again_says_so(
     shared: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,6 +199,10 @@ UNREAD: list[tuple[Any, dict[str, Any], str]] = [
     ("vanilla", {"lm": OF_RAGBENCH, "cache": False}, "reads cache=False: .* takes: none"),
     ("vanilla", {"lm": "openai/o3", "temperature": 0.7}, "temperature=0.7: .* takes none"),
     ("vanilla", {"lm": "local", "header": {"x": "1"}}, "is sent no header; leave out x"),
+    ("vanilla", {"encoding": "latin-1"}, "reads encoding='latin-1' of the data synthetic: leave"),
+    ("vanilla", {"passage_tokens": 90}, "reads passage_tokens=90 .*; it is for documents that are"),
+    ("vanilla", {"data": [ASKED[0]]}, "reads size=100: the data are"),
+    ("direct", {"k": 3}, "reads k=3; it does not search: leave it out, or take vanilla"),
 ]
 
 

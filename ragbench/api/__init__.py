@@ -24,7 +24,7 @@ from ragbench.data import Dataset, load_dataset as _load
 from ragbench.data.answers import answers_of
 from ragbench.data.own import own_dataset, passages_of
 from ragbench.errors import ConfigError
-from ragbench.experiments.config import ask_whole, make_config
+from ragbench.experiments.config import ask_whole, check_one_run, make_config
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.objects import (
     LM,
@@ -185,6 +185,7 @@ def evaluate(
         data = devset
     is_own = isinstance(data, Dataset) and data.is_own
     config = config_of(program, data, lm, retriever, corpus, options)
+    check_one_run(config)
     config = ask_whole(config, options, is_own=is_own)
     with limited(limits, config.folder()):
         return Run(_evaluate(config, watch=_Lines()))

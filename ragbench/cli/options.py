@@ -205,7 +205,13 @@ def to_config(
 
     With `complete`, all of a file is asked where no split is given and nothing compiled.
     """
-    from ragbench.experiments.config import ask_whole, compiled_folder, load_config, make_config
+    from ragbench.experiments.config import (
+        ask_whole,
+        check_one_run,
+        compiled_folder,
+        load_config,
+        make_config,
+    )
 
     values = _given(options, list(options))
     base = load_config(config_file) if config_file else {}
@@ -222,6 +228,7 @@ def to_config(
         words = click.get_current_context().meta.get("ragbench.words", [])
         check_sources_named(folder, config, {**base, **values}, words)
     if complete:
+        check_one_run(config)
         return ask_whole(config, values, base)
     return config
 

@@ -5,7 +5,8 @@ prompted. The variant `naive_rag` is the baseline of A-RAG (Du et al. 2026): fiv
 1,000 tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import dspy
 from pydantic import Field
@@ -23,10 +24,7 @@ class DirectRAG(RAGProgram):
     """Answer from memory."""
 
     chooses = False
-    unread = dict.fromkeys(
-        ("k", "context_tokens", "max_retrievals"),
-        "it does not search: leave it out, or take vanilla",
-    )
+    idle: ClassVar[Mapping[str, str]] = {"k": "it does not search: leave it out, or take vanilla"}
 
     def make_predictors(self) -> None:
         self.answer = predict(DirectAnswer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -101,8 +102,8 @@ def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
 class Retriever(ABC):
     """Search over one corpus. Thread-safe; never copied (`deepcopy` returns the same object).
 
-    `search` returns at most `k` passages, best first, with their scores: fewer where fewer match,
-    never padded with zero scores; ties are in corpus order. A blank query, a `k` under 1 and an
+    `search` returns at most `k` passages, best first, with their scores: fewer where fewer match
+    (but see `Ranking.fills`); ties are in corpus order. A blank query, a `k` under 1 and an
     empty corpus find nothing. The index is made at the first search, or before it by `build`.
 
     A subclass with an index writes `_make`, and `_save` and `_load` if it `is_stored`; one that
@@ -250,6 +251,10 @@ class Retriever(ABC):
 class Ranking(Retriever):
     """A retriever that ranks positions of its corpus; a subclass writes `_hits`."""
 
+    #: Whether the passages that do not match come last, so that a search gives `k` if there are
+    #: so many: where each question has its own, all are candidates, as for a search by vectors.
+    fills: bool = False
+
     def search(self, query: str, *, k: int) -> list[Passage]:
         return self.search_many([query], k=k)[0]
 
@@ -267,8 +272,20 @@ class Ranking(Retriever):
         passages = self.corpus.passages
         results = []
         for query in queries:
-            results.append([passages[i].scored(score) for i, score in ranked.get(query, ())])
+            hits = ranked.get(query, ())
+            found = [passages[i].scored(score) for i, score in hits]
+            if self.fills and query in ranked and len(found) < k:
+                found += self._unmatched({i for i, _ in hits})[: k - len(found)]
+            results.append(found)
         return results
+
+    def _unmatched(self, matched: set[int]) -> list[Passage]:
+        """Returns the other passages, with the score 0; by a hash, for gold often stands first."""
+        others = []
+        for i, passage in enumerate(self.corpus.passages):
+            if i not in matched:
+                others.append(passage.scored(0.0))
+        return sorted(others, key=lambda passage: hashlib.sha256(passage.pid.encode()).digest())
 
     @abstractmethod
     def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
@@ -324,7 +341,10 @@ class PerQuestion(Retriever):
         return self._kept(places)
 
     def _restricted(self, places: tuple[int, ...]) -> Retriever:
-        return self.whole.restrict(places).build()
+        small = self.whole.restrict(places)
+        if isinstance(small, Ranking):
+            small.fills = True
+        return small.build()
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """Search the passages of the question that is being answered.

@@ -249,6 +249,46 @@ def test_it_asks_and_answers_as_in_plain_dspy(
     assert all(call.prompt_tokens > 0 for call in calls)
 
 
+#: Settings of an LM that is handed over.
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"reasoning_effort": "low", "frequency_penalty": 0.5, "logit_bias": {"5": 1}, "user": "me"},
+    {"temperature": 0.3, "top_p": 0.9, "max_tokens": 77, "seed": 4, "stop": ["x"]},
+    {"n": 2, "temperature": 0.8, "logprobs": True, "metadata": {"a": "b"}},
+    {"max_completion_tokens": 88, "service_tier": "flex", "parallel_tool_calls": False},
+    {"extra_body": {"z": 1}, "min_p": 0.1, "extra_headers": {"x-a": "b"}},
+)
+
+
+class Own(dspy.LM):  # type: ignore[misc]
+    """An LM of one's own, with an attribute that modules read and a call of its own."""
+
+    tenant = "acme"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **{**kwargs, "user": self.tenant})
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, {"own": True}], ids=str)
+def test_an_lm_that_is_handed_over_is_called_with_all_its_settings(
+    settings: dict[str, Any], both: tuple[FakeServer, FakeServer]
+) -> None:
+    server, own = both
+    lms = []
+    for place in both:
+        options = {"api_base": place.url, "api_key": "k", "cache": False}
+        if "own" in settings:
+            lms.append(Own("openai/m", **options))
+        else:
+            lms.append(dspy.LM("openai/m", **options, **settings))
+    with dspy.context(lm=lms[0]):
+        for row in devset():
+            idioms.Direct()(question=row.question)
+            idioms.Asking()(question=row.question)
+    for module in (idioms.Direct(), idioms.Asking()):
+        rb.evaluate(module, devset(), lm=lms[1], cache=False, workers=1)
+    assert sent(own) == sent(server)
+
+
 @pytest.mark.parametrize("name", ALSO_BY_COMMAND)
 def test_it_does_so_by_command(
     name: str, both: tuple[FakeServer, FakeServer], monkeypatch: pytest.MonkeyPatch

@@ -88,7 +88,9 @@ def test_distractor_searches_the_questions_own_passages() -> None:
     corpus = Corpus(make_corpus(["cat", "cat", "dog"]).passages, contexts={"q": (1, 2)})
     retriever = make_retriever("bm25", corpus, setting="distractor")
     own = retriever.for_question("q")
-    assert [p.pid for p in own.search("cat", k=5)] == ["p1"]
+    found = own.search("cat", k=5)  # all that it has, also what does not match
+    assert [(p.pid, p.score > 0) for p in found] == [("p1", True), ("p2", False)]
+    assert len(own.search("horse", k=1)) == 1
     assert retriever.for_question("q") is own
     assert copy.deepcopy(retriever) is retriever
     with pytest.raises(DataError, match="for_question"):

@@ -24,6 +24,7 @@ from ragbench.experiments.config.model import (
     RunConfig,
     ask_whole,
     check_names,
+    check_one_run,
     differing,
     leaves_of,
     make_config,

@@ -221,6 +221,22 @@ def with_k(fields: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def check_one_run(config: RunConfig) -> None:
+    """Check that the program of a run by itself reads every knob that the person gave.
+
+    Raises:
+        KnobError: it does not; the message has the cure.
+    """
+    from ragbench.programs import PROGRAMS
+
+    if ":" not in config.program:  # those say so in any case
+        said = {}
+        for name, value in config.set.items():
+            if config.said_by(f"set.{name}") == "person":
+                said[name] = value
+        PROGRAMS.get(config.program).check_idle(said)
+
+
 def ask_whole(config: RunConfig, *layers: Mapping[str, Any], is_own: bool = False) -> RunConfig:
     """The config for a run of all questions of a file, in its order.
 

@@ -227,7 +227,7 @@ def reads_all(run_context: RunContext) -> bool:
     """Whether one search gives most questions every passage that they have."""
     program = run_context.program
     retriever = run_context.retriever
-    if not program.chooses:
+    if not program.chooses or "k" in program.unread:
         return False
     sizes = [len(retriever.corpus)]
     if isinstance(retriever, PerQuestion):

@@ -172,7 +172,8 @@ def make_space(
             raise ConfigError(f"knob {name} is fixed by --set {name}={fixed[name]}; leave one out")
         program.resolve_knobs({**fixed, name: getattr(defaults, name, None)})  # names the near ones
         if name in program.unread:
-            raise program.unread_error(name, narrowed.get(name, getattr(defaults, name)))
+            value = narrowed.get(name, getattr(defaults, name))
+            raise program.unread_error(name, value, program.unread)
     searched = fields.keys() - LEFT_OUT - program.unread.keys()
     names_searched = {*(only or searched), *narrowed} - fixed.keys()
     space: Space = {}

@@ -133,6 +133,8 @@ class RAGProgram(dspy.Module, Generic[K]):
     fixed_demos: ClassVar[bool] = True
     #: Knobs that nothing of this program reads -> what to do instead.
     unread: ClassVar[Mapping[str, str]] = {}
+    #: The same of one run by itself: in a sweep over programs they do no harm.
+    idle: ClassVar[Mapping[str, str]] = {}
     #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
@@ -163,15 +165,22 @@ class RAGProgram(dspy.Module, Generic[K]):
         for name in cls.unread:
             value = getattr(resolved, name)
             if value != cls.Knobs.model_fields[name].default:
-                raise cls.unread_error(name, value)
+                raise cls.unread_error(name, value, cls.unread)
         return resolved
 
     @classmethod
-    def unread_error(cls, name: str, value: Any) -> KnobError:
-        """The error for a `value` of the knob `name`, which nothing reads."""
-        read = ", ".join(knob for knob in cls.Knobs.model_fields if knob not in cls.unread)
+    def check_idle(cls, knobs: Mapping[str, Any]) -> None:
+        """Raise KnobError for one of `knobs`, given for one run, that nothing reads."""
+        for name in cls.idle:
+            if name in knobs:
+                raise cls.unread_error(name, knobs[name], cls.idle)
+
+    @classmethod
+    def unread_error(cls, name: str, value: Any, unread: Mapping[str, str]) -> KnobError:
+        """The error for a `value` of the knob `name`, which is `unread`."""
+        read = ", ".join(knob for knob in cls.Knobs.model_fields if knob not in unread)
         return KnobError(
-            f"nothing in {cls.name} reads {name}={value!r}; {cls.unread[name]}; knobs that are "
+            f"nothing in {cls.name} reads {name}={value!r}; {unread[name]}; knobs that are "
             f"read: {read}"
         )
 
