@@ -253,7 +253,9 @@ class Direct(dspy.Module):
     """Call the LM itself, and a warmer copy of it."""
 
     def forward(self, question: str) -> Any:
-        [first] = dspy.settings.lm(f"Say `some answer`. {question}")
+        first = dspy.settings.lm(f"Say `some answer`. {question}")[0]
+        if isinstance(first, dict):  # with more than its text
+            first = first["text"]
         dspy.settings.lm.copy(temperature=0.9)(f"Once more. {question}")
         return dspy.Prediction(answer=first, model=dspy.settings.lm.model)
 
