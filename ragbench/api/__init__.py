@@ -185,7 +185,7 @@ def evaluate(
         data = devset
     is_own = isinstance(data, Dataset) and data.is_own
     config = config_of(program, data, lm, retriever, corpus, options)
-    check_one_run(config)
+    check_one_run(config, options)
     config = ask_whole(config, options, is_own=is_own)
     with limited(limits, config.folder()):
         return Run(_evaluate(config, watch=_Lines()))

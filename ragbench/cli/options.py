@@ -228,7 +228,7 @@ def to_config(
         words = click.get_current_context().meta.get("ragbench.words", [])
         check_sources_named(folder, config, {**base, **values}, words)
     if complete:
-        check_one_run(config)
+        check_one_run(config, values, base)
         return ask_whole(config, values, base)
     return config
 

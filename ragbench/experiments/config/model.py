@@ -221,8 +221,8 @@ def with_k(fields: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def check_one_run(config: RunConfig) -> None:
-    """Check that the program of a run by itself reads every knob that the person gave.
+def check_one_run(config: RunConfig, *layers: Mapping[str, Any]) -> None:
+    """Check that the program of a run by itself reads every knob that is given in `layers`.
 
     Raises:
         KnobError: it does not; the message has the cure.
@@ -230,11 +230,8 @@ def check_one_run(config: RunConfig) -> None:
     from ragbench.programs import PROGRAMS
 
     if ":" not in config.program:  # those say so in any case
-        said = {}
-        for name, value in config.set.items():
-            if config.said_by(f"set.{name}") == "person":
-                said[name] = value
-        PROGRAMS.get(config.program).check_idle(said)
+        for fields in layers:
+            PROGRAMS.get(config.program).check_idle(with_k(fields).get("set") or {})
 
 
 def ask_whole(config: RunConfig, *layers: Mapping[str, Any], is_own: bool = False) -> RunConfig:
