@@ -6,12 +6,15 @@ import functools
 import io
 import logging
 import os
+import random
 import re
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +221,11 @@ DIFFERENT: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "settings of a retriever": (
         lambda: Own(retriever("a", k1=1.0)), lambda: Own(retriever("a", k1=1.1))
     ),
+    "state in C": (lambda: Own(random.Random(1)), lambda: Own(random.Random(2))),
+    "header of an LM": (
+        lambda: dspy.LM("openai/a", extra_headers={"x-kind": "a"}),
+        lambda: dspy.LM("openai/a", extra_headers={"x-kind": "b"}),
+    ),
     "adapter": (
         lambda: dspy.ChatAdapter(), lambda: dspy.ChatAdapter(use_json_adapter_fallback=False)
     ),
@@ -270,6 +278,60 @@ def test_what_the_code_of_a_function_names_is_read(target: Any, name: str, value
     before = identity_of(code).digest
     assert changed(lambda: code, target, name, value)() != before
     assert identity_of(code).digest == before
+
+
+MODE = ContextVar("mode", default="a")
+LOCAL = threading.local()
+LOCAL.mode = "a"
+KEPT = Helper()
+WEAK: weakref.WeakValueDictionary[str, Helper] = weakref.WeakValueDictionary(kept=KEPT)
+#: What is read -> what changes under it.
+CHANGED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "variable of a context": (lambda: Own(code=lambda q: MODE.get()), lambda: MODE.set("b")),
+    "thread's own": (lambda: Own(code=lambda q: LOCAL.mode), lambda: setattr(LOCAL, "mode", "b")),
+    "weak reference": (lambda: Own(weakref.ref(KEPT)), lambda: setattr(KEPT, "name", "b")),
+    "weak table": (lambda: Own(code=lambda q: WEAK["kept"]), lambda: setattr(KEPT, "name", "c")),
+    "file that code reads": (
+        lambda: Own(code=lambda q: Path("facts.txt").read_text()),
+        lambda: Path("facts.txt").write_text("two"),
+    ),
+    "file that an attribute names": (
+        lambda: Own("facts.txt"), lambda: Path("facts.txt").write_text("three")
+    ),
+    "path": (lambda: Own([Path("facts.txt")]), lambda: Path("facts.txt").write_text("four")),
+    "name that is put together": (
+        lambda: Own(code=lambda q: getattr(M, "FAC" + "TOR")), lambda: FACTOR.append(3)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_changes_under_an_object_is_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("facts.txt").write_text("one")
+    make, change = CHANGED[name]
+    before = identity_of(make())
+    assert identity_of(make()) == before
+    change()
+    assert identity_of(make()).digest != before.digest
+
+
+def test_a_file_that_the_code_itself_writes_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log.txt").write_text("")
+    module = Own(code=lambda q: Path("log.txt").write_text(q))
+    before = identity_of(module)
+    Path("log.txt").write_text("more")
+    assert identity_of(module) == before
+
+
+def test_a_name_counts_where_something_cannot_be_read_alone() -> None:
+    names = {handed_over.keep(Own(1), "own:Own", stands_for=name) for name in "ab"}
+    assert len(names) == 1
 
 
 @pytest.mark.parametrize(

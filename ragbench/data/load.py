@@ -97,7 +97,7 @@ def load_dataset(spec: DataSettings) -> Dataset:
         raise
     for name in _CHECKED:
         value = getattr(spec, name)
-        if value != DataSettings.model_fields[name].default and name not in noting.names:
+        if value != DataSettings.model_fields[name].default and name not in noting.read:
             raise ConfigError(
                 f"nothing reads {name}={value!r} of the data {spec.dataset}: leave it out; it is "
                 f"{_CHECKED[name]}"
@@ -123,18 +123,18 @@ _CHECKED = {
 
 @dataclass
 class _Noting:
-    """Stands for the settings of data, and notes the `names` of those that are read."""
+    """Stands for the settings of data, and notes the `read` ones."""
 
     settings: DataSettings
-    names: set[str]
+    read: set[str]
 
     def __getattr__(self, name: str) -> Any:
-        self.names.add(name)
+        self.read.add(name)
         return getattr(self.settings, name)
 
     def but(self, **changes: Any) -> Any:
         """As of the settings."""
-        return _Noting(self.settings.but(**changes), self.names)
+        return _Noting(self.settings.but(**changes), self.read)
 
 
 def question_files(spec: DataSettings) -> dict[Split | None, Path]:

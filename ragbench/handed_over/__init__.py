@@ -41,7 +41,9 @@ def keep(value: Any, label: str, *, stands_for: str = "", beside: Any = None) ->
     """
     identity = identity_of(value)
     also = "" if beside is None else identity_of(beside).digest
-    if identity.unread and not stands_for:
+    if not identity.unread:
+        stands_for = ""
+    elif not stands_for:
         _log.warning(
             "%s: %s cannot be read, so that no earlier run is known to be of the same %s: this is "
             "a new run; give name=... or out=FOLDER to say which run it is",

@@ -13,7 +13,9 @@ from typing import Any
 
 #: Builtins whose outcome no reading of the code can tell.
 UNREADABLE = frozenset({"eval", "exec", "globals", "__import__", "import_module"})
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+#: Names by which code gets at what it does not name.
+DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|AUTH|COOKIE", re.IGNORECASE)
 
 
 @dataclass
@@ -60,7 +62,7 @@ def environment_of(names: Names) -> dict[str, str]:
     read = names.texts & os.environ.keys()
     variables = {}
     for name in sorted(read):
-        if not _SECRET.search(name):
+        if not SECRET.search(name):
             variables[name] = os.environ[name]
     return variables
 

@@ -11,7 +11,6 @@ connection, a generator) is listed: an object that has such a part has no identi
 from __future__ import annotations
 
 import builtins
-import copyreg
 import functools
 import hashlib
 import importlib
@@ -20,17 +19,23 @@ import sys
 import threading
 import types
 import weakref
-from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
-from ragbench.handed_over import code
+from ragbench.handed_over import code, files
+from ragbench.handed_over.state import (
+    MADE_BY_PYTHON,
+    UnreadableError,
+    attributes_of,
+    further_state,
+    lm_state,
+    own_value,
+)
 from ragbench.user_code import contained, distribution_of, distribution_of_module, message_of
 
 #: A method by which a class says what its objects are: it gives what is read in their place.
@@ -71,19 +76,10 @@ _DERIVED = frozenset(
     {"__module__", "__dict__", "__weakref__", "__abstractmethods__", "_abc_impl", "__slotnames__"}
     | {"__signature__", "__firstlineno__", "__static_attributes__", "__doc__"}
 )
-_CONTAINERS = (dict, list, tuple, set, frozenset, deque, bytearray)
-_VALUES = (str, int, float, complex, bytes)
 #: What pydantic keeps of how a field was written, beside what it is.
 _UNREAD_OF_FIELDS = frozenset({"_original_assignment", "_attributes_set"})
-#: Attributes of DSPy's modules and LMs that are no part of what they answer.
+#: Attributes of DSPy's modules that are no part of what they answer.
 _UNREAD_OF_DSPY = frozenset({"history", "stage"})
-_UNREAD_OF_LMS = frozenset(
-    {"history", "callbacks", "_engine_store", "_engine_lock", "_async_engine_spec", "_providers"}
-    | {"num_retries", "cache", "provider", "train_kwargs", "_warned_zero_temp_rollout"}
-)
-_UNREAD_SETTINGS = frozenset(
-    {"api_key", "extra_headers", "headers", "timeout", "rollout_id", "cache"}
-)
 
 
 @dataclass(frozen=True)
@@ -92,10 +88,6 @@ class Identity:
 
     digest: str
     unread: tuple[str, ...]
-
-
-class UnreadableError(Exception):
-    """A part whose state nothing tells; the message says which and why."""
 
 
 def identity_of(value: object) -> Identity:
@@ -198,6 +190,14 @@ class _Reader:
             return self._builtin(value, place)
         if issubclass(kind, _NAMED):
             return _digest("named", repr(getattr(value, "__objclass__", "")), value.__name__)
+        if kind is ContextVar:
+            return self._all("variable", (value.name, value.get(None)), place)
+        if issubclass(kind, weakref.ref):
+            return self._all("reference", (value(),), place)
+        if issubclass(kind, weakref.WeakKeyDictionary | weakref.WeakValueDictionary):
+            return self._pairs("weak", list(value.items()), place)
+        if issubclass(kind, threading.local):
+            return self._pairs("local", list(vars(value).items()), place)
         if issubclass(kind, MACHINERY):
             return _digest("machinery", f"{kind.__module__}.{kind.__qualname__}")
         if issubclass(kind, functools._lru_cache_wrapper):
@@ -205,7 +205,7 @@ class _Reader:
         if issubclass(kind, Enum):
             return self._all("enum", (kind, value.name, value.value), place)
         if issubclass(kind, PurePath):
-            return _digest("path", str(value))
+            return self._all("path", (str(value), files.contents_of([value], ())), place)
         return self._instance(value, place)
 
     def _cell(self, cell: types.CellType, place: str) -> bytes:
@@ -241,12 +241,20 @@ class _Reader:
         notes = vars(function).get("__annotations__", function.__annotations__)
         for value in (function.__code__, function.__doc__, notes, *bound):
             state.update(self.read(value, place))
+        attributes = code_names.all
         for name in sorted(code_names.loaded & space.keys()):
             if not name.startswith("__"):
-                state.update(name.encode() + self._named(space[name], code_names.all, name, place))
+                value = space[name]
+                if isinstance(value, types.ModuleType) and attributes & code.DYNAMIC:
+                    attributes = attributes | vars(value).keys()
+                state.update(name.encode() + self._named(value, attributes, name, place))
         for name in code.imported_modules(function, code_names):
             state.update(name.encode() + self._imported(name, code_names.all, place))
         state.update(self.read(code.environment_of(code_names), place))
+        if not files.writes(code_names):
+            folder = PurePath(function.__code__.co_filename).parent
+            contents = files.contents_of(sorted(code_names.texts), [Path(folder)])
+            state.update(self.read(contents, place))
         return state.digest()
 
     def _named(self, value: Any, attributes: set[str], name: str, place: str) -> bytes:
@@ -323,14 +331,16 @@ class _Reader:
             return _digest("array", shape, value.tobytes())
         if _is_a(value, "torch", "Tensor"):
             return self._all("tensor", (str(value.dtype), value.detach().cpu().numpy()), place)
-        states: list[Any] = [kind, _own_value(value)]
+        states: list[Any] = [kind, own_value(value)]
         if _is_a(value, "dspy.clients.base_lm", "BaseLM"):
-            states.append(_lm_state(value))
+            states.append(lm_state(value))
         else:
             unread = _unread(value)
-            own = _attributes(value)
+            own = attributes_of(value)
             states.append({name: own[name] for name in sorted(own) if name not in unread})
-            states.append(_further_state(value))
+            if distribution_of_module(kind.__module__) is None and not files.class_writes(kind):
+                states.append(files.contents_of(own.values(), ()))
+            states.append(further_state(value))
         state = hashlib.sha256(b"instance")
         for component in states:
             if type(component) is dict:
@@ -375,118 +385,4 @@ def _stands_there(kind: type) -> bool:
     for name in kind.__qualname__.split("."):
         owner = getattr(owner, name, None)
     # Classes of C code are not always where they say that they are, and hold no state.
-    return owner is kind or not kind.__flags__ & _MADE_BY_PYTHON
-
-
-#: Py_TPFLAGS_HEAPTYPE: the class was made at run time.
-_MADE_BY_PYTHON = 1 << 9
-
-
-def _own_value(value: Any) -> Any:
-    """What an object of a subclass of a container or of a plain type holds.
-
-    Its class may have methods of its own, so that those of the container are asked.
-    """
-    if isinstance(value, dict):
-        return dict(dict.items(value))
-    if isinstance(value, set | frozenset):
-        return frozenset(value)
-    for sequence in (list, tuple, deque, bytearray):
-        if isinstance(value, sequence):
-            iterate: Any = sequence.__iter__
-            return [*iterate(value)]
-    if isinstance(value, str):
-        return str.__str__(value)
-    for plain in (int, float, complex, bytes):
-        if isinstance(value, plain):
-            convert: Any = plain
-            return convert(value)
-    return None
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """What stands in its `__dict__` and its slots."""
-    attributes: dict[str, Any] = {}
-    with suppress(AttributeError):  # not by getattr: a proxy would give what it stands for
-        attributes |= object.__getattribute__(value, "__dict__")
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else slots:
-            if name in ("__dict__", "__weakref__"):
-                continue
-            hidden = name.startswith("__") and not name.endswith("__")
-            if hidden:
-                slot = f"_{kind.__name__.lstrip('_')}{name}"
-            else:
-                slot = name
-            try:
-                attributes[slot] = object.__getattribute__(value, slot)
-            except AttributeError:  # it was never set
-                continue
-    return attributes
-
-
-def _lm_state(lm: Any) -> dict[str, Any]:
-    own = _attributes(lm)
-    state = {}
-    for name in sorted(own):
-        if name not in _UNREAD_OF_LMS:
-            state[name] = own[name]
-    settings = own.get("kwargs") or {}
-    kwargs = {}
-    for name in sorted(settings):
-        if name not in _UNREAD_SETTINGS and settings[name] is not None:
-            kwargs[name] = settings[name]
-    state["kwargs"] = kwargs
-    return state
-
-
-def _further_state(value: Any) -> Any:
-    """What the object's own pickling adds to attributes and items: the state of C code.
-
-    Raises:
-        UnreadableError: the object has state that nothing tells.
-    """
-    kind = type(value)
-    reducer = copyreg.dispatch_table.get(kind)
-    if reducer is not None:
-        return _told(reducer(value))
-    ways = [_way(kind, name) for name in ("__reduce_ex__", "__reduce__", "__getstate__")]
-    by_python = []
-    for way in ways:
-        if isinstance(way, types.FunctionType):
-            by_python.append(way)
-    if any(way is not None for way in ways) and not by_python:
-        return _told(value.__reduce_ex__(2))
-    if isinstance(value, (*_CONTAINERS, *_VALUES, BaseException)):
-        return None
-    if not by_python:
-        try:
-            object.__reduce_ex__(value, 2)  # refuses what has state that Python does not see
-        except TypeError as error:
-            raise UnreadableError(message_of(error)) from None
-        return None
-    # Written in Python: it may leave state out, but all of that stands in the attributes, unless
-    # a part of it is in C.
-    if all(base is object or base.__flags__ & _MADE_BY_PYTHON for base in kind.__mro__):
-        return None
-    return _told(value.__reduce_ex__(2))
-
-
-def _way(kind: type, name: str) -> Any:
-    """The method of this name where a class of `kind` writes it anew."""
-    for base in kind.__mro__:
-        if base is not object and name in vars(base):
-            return vars(base)[name]
-    return None
-
-
-def _told(reduced: Any) -> Any:
-    """What pickling an object gives, with its items as lists."""
-    if isinstance(reduced, str):
-        return reduced
-    items = [*reduced]
-    for place, item in enumerate(items):
-        if place in (3, 4) and item is not None:
-            items[place] = [*item]
-    return items
+    return owner is kind or not kind.__flags__ & MADE_BY_PYTHON

@@ -117,12 +117,12 @@ class RagbenchLM(dspy.LM):
         self, prompt: Any = None, *, messages: Any = None, **settings: Any
     ) -> AbstractContextManager[None]:
         """Hand the call on as it is inside the block, where an object answers it."""
-        asked = None
+        call = None
         if self.given is not None and not isinstance(prompt, Request):
             settings = {**self.kwargs, **settings}
             settings.pop("cache", None)
-            asked = Asked(prompt, messages, settings)
-        context: AbstractContextManager[None] = dspy.context(**{ASKED: asked})
+            call = Asked(prompt, messages, settings)
+        context: AbstractContextManager[None] = dspy.context(**{ASKED: call})
         return context
 
     def update_history(self, entry: dict[str, Any]) -> None:

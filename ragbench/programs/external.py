@@ -21,6 +21,7 @@ from pydantic import Field, create_model
 from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.data.answers import answers_of
+from ragbench.dspy_private import private
 from ragbench.errors import ConfigError, NoAnswerError
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.brought import meter_brought_lms
@@ -302,8 +303,18 @@ def keep_module(module: dspy.Module | type[dspy.Module], *, stands_for: str = ""
             f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
         )
     label = f"{kind.__module__}:{kind.__qualname__}"
-    adapter = dspy.settings.adapter
-    return handed_over.keep(module, label, stands_for=stands_for, beside=adapter)
+    return handed_over.keep(module, label, stands_for=stands_for, beside=_settings())
+
+
+def _settings() -> dict[str, Any]:
+    """What a module finds in DSPy's settings: the adapter, and whatever a person put there."""
+    defaults = private("dspy.dsp.utils.settings.DEFAULT_CONFIG", "a module of one's own")
+    own = {}
+    for name, value in dspy.settings.copy().items():
+        is_own = name not in defaults and not name.startswith("ragbench")
+        if value is not None and (is_own or name == "adapter"):
+            own[name] = value
+    return own
 
 
 def program_digest(spec: str) -> str:

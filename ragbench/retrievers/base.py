@@ -204,7 +204,7 @@ class Retriever(ABC):
         return True
 
     def __ragbench_identity__(self) -> dict[str, Any]:
-        """Returns what tells it from others, where it is part of what a person hands over.
+        """Returns what tells it from unmatched, where it is part of what a person hands over.
 
         Of a class of one's own that is all it holds; an index of ours follows from its settings.
         """
@@ -273,19 +273,20 @@ class Ranking(Retriever):
         results = []
         for query in queries:
             hits = ranked.get(query, ())
-            found = [passages[i].scored(score) for i, score in hits]
-            if self.fills and query in ranked and len(found) < k:
-                found += self._unmatched({i for i, _ in hits})[: k - len(found)]
-            results.append(found)
+            results_of_query = [passages[i].scored(score) for i, score in hits]
+            if self.fills and query in ranked and len(results_of_query) < k:
+                missing = k - len(results_of_query)
+                results_of_query += self._unmatched({i for i, _ in hits})[:missing]
+            results.append(results_of_query)
         return results
 
     def _unmatched(self, matched: set[int]) -> list[Passage]:
         """Returns the other passages, with the score 0; by a hash, for gold often stands first."""
-        others = []
+        unmatched = []
         for i, passage in enumerate(self.corpus.passages):
             if i not in matched:
-                others.append(passage.scored(0.0))
-        return sorted(others, key=lambda passage: hashlib.sha256(passage.pid.encode()).digest())
+                unmatched.append(passage.scored(0.0))
+        return sorted(unmatched, key=lambda passage: hashlib.sha256(passage.pid.encode()).digest())
 
     @abstractmethod
     def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:

@@ -127,13 +127,13 @@ class GivenClient(Client):
         self.provider = lm.model.partition("/")[0]
 
     def complete(self, request: Request) -> Response:
-        asked = dspy.settings.get(ASKED)
+        call = dspy.settings.get(ASKED)
         noted: list[dict[str, Any]] = []
         quiet: dict[str, Any] = {"usage_tracker": None, "callbacks": [], "disable_history": False}
         with dspy.context(**{INNER: noted, ASKED: None}, **quiet, send_stream=None):
             try:
-                if isinstance(asked, Asked):
-                    outputs = self._outputs(asked)
+                if isinstance(call, Asked):
+                    outputs = self._outputs(call)
                 else:
                     outputs = self._lm(replace(request, model=self._lm.model))
             except dspy.LMError as error:
@@ -141,10 +141,10 @@ class GivenClient(Client):
         response = self._response(outputs, noted, request)
         return replace(response, usage=_whole(response.usage, self.provider))
 
-    def _outputs(self, asked: Asked) -> Any:
+    def _outputs(self, call: Asked) -> Any:
         """Returns what the LM gives for the call; a setting that was taken away since is None."""
         settings: dict[str, Any] = dict.fromkeys(self._lm.kwargs.keys() - CLIENT_SETTINGS)
-        for name, value in asked.settings.items():
+        for name, value in call.settings.items():
             if name not in self._lm.kwargs or value != self._lm.kwargs[name]:
                 settings[name] = value
             else:
@@ -154,8 +154,8 @@ class GivenClient(Client):
             settings["n"] = 1  # each sample is asked for by itself
         # The LM around this one has warned already, where messages are none of an adapter's.
         quiet = private("dspy.clients._deprecation.adapter_message_call", _FEATURE)
-        with quiet(self._lm, asked.messages):
-            return self._lm(asked.prompt, messages=asked.messages, **settings)
+        with quiet(self._lm, call.messages):
+            return self._lm(call.prompt, messages=call.messages, **settings)
 
     def _response(self, outputs: Any, noted: list[dict[str, Any]], request: Request) -> Response:
         """Returns the LM's reply, with the usage that it noted where it noted one."""
