@@ -25,7 +25,6 @@ from ragbench.programs.core import (
     is_answer,
     predict,
 )
-from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, with_answers
 from ragbench.retrievers import Passage
 from ragbench.words import question_key
@@ -122,7 +121,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         return relevant
 
     def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
-        text = render_one(passage, max_tokens=self.knobs.context_tokens)
+        text = self.shown_alone(passage)
         sure = {"relevance": "relevant"}
         reply = trace.ask(self.judge, otherwise=sure, question=question, passage=text)
         return bool(reply.relevance == "relevant")
