@@ -72,7 +72,7 @@ def start() -> None:
             self.warned = False
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            result = self.exporter.export([_without_keys(span) for span in spans])
+            result = self.exporter.export(list(map(_without_keys, spans)))
             if result is not SpanExportResult.SUCCESS and not self.warned:
                 self.warned = True
                 _log.warning("spans did not arrive at the collector; the run goes on")
@@ -175,5 +175,5 @@ def _allowed(value: Any) -> Any:
                 kept[name] = _allowed(inner)
         return kept
     if isinstance(value, list):
-        return [_allowed(item) for item in value]
+        return list(map(_allowed, value))
     return value

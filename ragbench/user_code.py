@@ -220,7 +220,8 @@ def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
         base = root
         modules: list[str] = []
         if isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
+            for alias in node.names:
+                modules.append(alias.name)
         elif isinstance(node, ast.ImportFrom):
             base = path.parents[node.level - 1] if node.level else root
             module = node.module or ""

@@ -51,7 +51,9 @@ def field_options(
 def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Callable[[Any], Any]:
     """The option that sets `field`; not given, it is None, so that a config file's value holds."""
     described = option_of(field)
-    flags = ["--" + alias.replace("_", "-") for alias in (name, *described.aliases, *aliases)]
+    flags = []
+    for alias in (name, *described.aliases, *aliases):
+        flags.append("--" + alias.replace("_", "-"))
     kind: Any = field.annotation
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
         kind = next(choice for choice in get_args(kind) if choice is not NoneType)

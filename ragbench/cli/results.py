@@ -71,7 +71,7 @@ def summarize_command(
 
     if (rows is None) != (cols is None):
         raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
-    arms = [reopen_arm(run) for run in runs]
+    arms = list(map(reopen_arm, runs))
     evaluations = []
     for arm in arms:
         for run in arm:
@@ -123,7 +123,7 @@ def compare_command(
     from ragbench.experiments.runs.summary import HEADLINE, reopen_arm
 
     results = compare_all(
-        [reopen_arm(run) for run in runs],
+        list(map(reopen_arm, runs)),
         metrics=metrics or HEADLINE,
         common=common,
         margin=margin,
@@ -186,7 +186,7 @@ def recommend_command(
 
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")
-    arms = [reopen_arm(run) for run in runs]
+    arms = list(map(reopen_arm, runs))
     names = label_arms(arms)
     advice = advise(arms, metric, labels=names, common=common, worth=worth, unshown=include_unshown)
     learned = learn_router(advice) if router else None

@@ -191,7 +191,9 @@ def retrieve_command(
         "passages": len(dataset.corpus), "corpus": dataset.corpus.digest,
         "questions": len(examples), "questions_with_gold": len(gold), "ks": ks,
     }  # fmt: skip
-    measured = [measure_run(file, dataset.corpus, gold, ks=ks) for file in run_files]
+    measured = []
+    for file in run_files:
+        measured.append(measure_run(file, dataset.corpus, gold, ks=ks))
     for spec in specs:
         with RunProgress(f"{spec}: indexing") as progress:
             measured.append(measure(

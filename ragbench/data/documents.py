@@ -69,7 +69,9 @@ class Account:
             listing = _listed(self.without_text)
             lines.append(f"{len(self.without_text)} documents have no text (scans?): {listing}")
         if self.damaged:
-            reasons = [f"{name} ({why})" for name, why in self.damaged.items()]
+            reasons = []
+            for name, why in self.damaged.items():
+                reasons.append(f"{name} ({why})")
             listing = _listed(reasons)
             lines.append(f"{len(self.damaged)} documents are left out as damaged: {listing}")
         return lines

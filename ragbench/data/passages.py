@@ -106,7 +106,9 @@ def _groups(paragraphs: Sequence[Passage], max_tokens: int) -> Iterator[list[tup
     group: list[tuple[Passage, int]] = []
     size = 0
     for paragraph in paragraphs:
-        costs = [estimate_tokens(f"{sentence} ") for sentence in paragraph.sentences]
+        costs = []
+        for sentence in paragraph.sentences:
+            costs.append(estimate_tokens(f"{sentence} "))
         if group and size + sum(costs) > max_tokens:
             yield group
             group = []

@@ -190,7 +190,9 @@ def _table_rows(path: Path, separator: str, encoding: str) -> Iterator[Row]:
             for number, record in enumerate(table, start=1):
                 if None in record:
                     raise DataError(f"{path}: record {number} has more cells than the head")
-                cells = {name: value or None for name, value in record.items()}
+                cells = {}
+                for name, value in record.items():
+                    cells[name] = value or None
                 yield Row(f"{path}: record {number}", cells)
     except csv.Error as error:
         why = _first_line(error).replace("\t", "\\t")

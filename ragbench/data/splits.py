@@ -192,7 +192,9 @@ def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
 
 def links(example: dspy.Example) -> list[Hashable]:
     """Keys that link an example to others: gold passages, and sub-questions with answers."""
-    steps = [(step["question"], step["answer"]) for step in example.decomposition]
+    steps = []
+    for step in example.decomposition:
+        steps.append((step["question"], step["answer"]))
     return [*example.gold_pids, *steps]
 
 

@@ -47,7 +47,9 @@ def renamed(dataset: Dataset, key: str) -> Dataset:
         contexts=corpus.contexts,
         askers={rename(question): qids for question, qids in corpus.askers.items()},
     )
-    twins = {str(example.qid): _rename_example(example, rename) for example in every}
+    twins = {}
+    for example in every:
+        twins[str(example.qid)] = _rename_example(example, rename)
     return _with(dataset, twins, changed, {"renamed": key, "names": len(rename.words)})
 
 

@@ -150,7 +150,9 @@ class _EndlessError(StopSignal):
 
 def _rehearsal(plan: Plan, right: float) -> tuple[int, int]:
     """Program runs and calls of the prompt LM, where a share of `right` of the answers is right."""
-    answers = {str(example.question): example.answers[0] for example in (*plan.train, *plan.val)}
+    answers = {}
+    for example in (*plan.train, *plan.val):
+        answers[str(example.question)] = example.answers[0]
     begun = time.monotonic()
     runs: list[str] = []
 

@@ -28,7 +28,7 @@ def _facts(record: Record) -> list[list[Any]]:
     for item in record.citations or ():
         if isinstance(item, list | tuple) and tuple(item) in named and list(item) not in ordered:
             ordered.append(list(item))
-    return ordered or [list(fact) for fact in sorted(named)]
+    return ordered or list(map(list, sorted(named)))
 
 
 def hotpotqa_file(records: Sequence[Record]) -> str:

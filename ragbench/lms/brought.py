@@ -56,7 +56,10 @@ def meter_brought_lms() -> None:
     def engine(lm: dspy.BaseLM, call: Any, asynchronous: bool) -> tuple[Any, Any, Any]:
         if isinstance(lm, RagbenchLM) and lm.given is not None and call.request is None:
             # The object that answers is sent all of it, also what no canonical request can hold.
-            counted = {name: call.legacy[name] for name in _COUNTED if name in call.legacy}
+            counted = {}
+            for name in _COUNTED:
+                if name in call.legacy:
+                    counted[name] = call.legacy[name]
             call = replace(call, legacy=counted)
         backend, request, provider = choose(lm, call, asynchronous)
         if _is_brought(lm):

@@ -120,7 +120,9 @@ def parse_price(text: str) -> Pricing:
     kinds = {"in": _IN, "out": _OUT, "cached": _READ}
     try:
         pairs = [field.split("=") for field in text.split(",")]
-        rates = {kinds[name.strip()]: float(usd) / 1e6 for name, usd in pairs}
+        rates = {}
+        for name, usd in pairs:
+            rates[kinds[name.strip()]] = float(usd) / 1e6
         if {_IN, _OUT} <= set(rates) and all(0 <= usd < math.inf for usd in rates.values()):
             return Pricing(rates)
     except (KeyError, ValueError):

@@ -54,7 +54,7 @@ def score_columns(
 
     UnknownNameError for a metric that does not exist.
     """
-    chosen = [get_metric(name) for name in dict.fromkeys(metrics)]
+    chosen = list(map(get_metric, dict.fromkeys(metrics)))
     columns: dict[str, list[float | None]] = {metric.name: [] for metric in chosen}
     # All metrics of one record, then the next: what they share is worked out once.
     for record in records:

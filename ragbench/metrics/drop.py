@@ -31,8 +31,8 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
     Spans are matched one to one for the highest F1; a gold span with numbers earns nothing unless
     the prediction shares one of them; the F1 is over sets of words, averaged over the longer list.
     """
-    predicted = [_normalise(p) for p in pred]
-    gold_spans = [_normalise(g) for g in gold]
+    predicted = list(map(_normalise, pred))
+    gold_spans = list(map(_normalise, gold))
     same = set(predicted) == set(gold_spans) and len(predicted) == len(gold_spans)
     if len(predicted) == len(gold_spans) == 1:
         mean = _span_f1(predicted[0], gold_spans[0])
@@ -79,7 +79,7 @@ def answer_of(text: str) -> str:
 
 
 def _normalise(span: str) -> str:
-    words = (_normalise_word(word) for word in re.split(r"[ -]", span.lower()))
+    words = map(_normalise_word, re.split(r"[ -]", span.lower()))
     return " ".join(word for word in words if word)
 
 

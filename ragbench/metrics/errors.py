@@ -192,7 +192,8 @@ def _missing_names(record: Record, hop: int) -> list[str]:
 
 def _is_named(name: str, record: Record) -> bool:
     texts = [record.question, *(search.query for search in record.searches)]
-    texts += [f"{passage.title} {passage.text}" for passage in record.passages]
+    for passage in record.passages:
+        texts.append(f"{passage.title} {passage.text}")
     return _is_among(name, texts)
 
 

@@ -135,9 +135,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return [_plain(item) for item in sorted(value, key=str)]
+        return list(map(_plain, sorted(value, key=str)))
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return list(map(_plain, value))
     if isinstance(value, str | int | float | bool) or value is None:
         return value
     return str(value)

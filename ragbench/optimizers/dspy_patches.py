@@ -116,7 +116,7 @@ class _Redacted(io.TextIOBase):
 def _logging_to(stream: Any) -> Iterator[None]:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    loggers = list(map(logging.getLogger, _LOGGERS))
     before = [(log.handlers[:], log.level, log.propagate) for log in loggers]
     for log in loggers:
         log.handlers[:] = [handler]

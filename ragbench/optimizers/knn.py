@@ -126,7 +126,7 @@ class _Nearest:
         bags = [_words(entry["question"]) for entry in entries]
         seen = Counter(word for bag in bags for word in bag)
         self._weight = {word: 1.0 + math.log(len(entries) / n) for word, n in seen.items()}
-        self._vectors = [self._unit(bag) for bag in bags]
+        self._vectors = list(map(self._unit, bags))
 
     def __call__(self, question: str) -> list[Mapping[str, Any]]:
         """At most `k` entries, the nearest last, next to the question that is asked."""

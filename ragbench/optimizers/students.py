@@ -58,7 +58,7 @@ class _Predict(dspy.Predict):
 def _copied(value: Any) -> Any:
     """`value` with copies of its lists and mappings; what they hold at the end stays itself."""
     if isinstance(value, list):
-        return [_copied(item) for item in value]
+        return list(map(_copied, value))
     if type(value) is dict:
         return {key: _copied(item) for key, item in value.items()}
     return value

@@ -81,7 +81,7 @@ class Tally:
 
     def scores(self, entry: Tried) -> list[float | None]:
         """The scores of `entry` in the order of the validation questions; None where not asked."""
-        return [entry.scores.get(key) for key in self.order]
+        return list(map(entry.scores.get, self.order))
 
     def mean(self, program: Any) -> float | None:
         """The mean score of `program` if it met every validation question."""

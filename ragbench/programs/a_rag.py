@@ -293,7 +293,7 @@ def listed(value: Any, *, split: bool) -> list[str]:
         items = value
     else:
         items = [] if value is None else [value]
-    texts = [str(item) for item in items]
+    texts = list(map(str, items))
     if split:
         joined = "\n".join(text.strip("[] ") for text in texts)
         texts = re.split(r"[,;\n]", joined)

@@ -112,7 +112,8 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         """The passages to read; `graph` gets entities and relations as the prompt shows them."""
         found, entities, relations = self._retrieved(trace, index, high, low, self.knobs.k)
         if isinstance(index, LightIndex):
-            graph += [index.entities[i].line for i in entities]
+            for i in entities:
+                graph.append(index.entities[i].line)
             graph += [index.relations[i].line(index.entities) for i in relations]
         passages = trace.retriever.presented(trace.question, found)
         texts = []

@@ -53,7 +53,7 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         kind = QUERY_KINDS[self.knobs.mode]
         most = self.knobs.n_queries
         reply = trace.ask(self.expand, kind=kind, n=most)
-        written = [one_line(query) for query in reply.queries[:most]]
+        written = list(map(one_line, reply.queries[:most]))
         trace.step("plan", observation="\n".join(written))
         if self.knobs.include_original:
             queries = [trace.question]

@@ -252,5 +252,7 @@ def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, s
 
 def full_tree(breadth: int, levels: int) -> int:
     """LM calls of a tree in which every node above the last level splits: nodes + combinations."""
-    widths: list[int] = [breadth**level for level in range(levels + 1)]
+    widths: list[int] = []
+    for level in range(levels + 1):
+        widths.append(breadth**level)
     return sum(widths) + sum(widths[:-1])

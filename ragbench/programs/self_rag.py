@@ -34,6 +34,7 @@ from ragbench.programs.core import (
 )
 from ragbench.programs.core.confidence import Label, ask_probabilities, grader
 from ragbench.programs.core.program import NO_ANSWER
+from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage
 
 Probabilities = dict[Label, float]
@@ -179,7 +180,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
 
     def _by_passage(self, trace: Trace, passages: Passages) -> list[Candidate]:
         """A candidate of each of `passages` that is relevant enough."""
-        fields = [{"passage": self.shown_alone(passage)} for passage in passages]
+        fields = [{"passage": self._shown(passage)} for passage in passages]
         marks = trace.fan_out(
             lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), fields
         )
@@ -208,7 +209,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
         """The candidate of one passage; labels of the critique count as certain."""
         nothing = {"relevance": "relevant", "support": "partial"}
-        reply = trace.ask(self.critique, otherwise=nothing, passage=self.shown_alone(passage))
+        reply = trace.ask(self.critique, otherwise=nothing, passage=self._shown(passage))
         answer = reply.answer
         relevance = {reply.relevance: 1.0}
         if not is_answer(answer):
@@ -225,9 +226,12 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         trace.step("critique", observation=answer, of=[passage], notes=notes)
         return Candidate("", relevant=passage if likely == "relevant" else None)
 
+    def _shown(self, passage: Passage) -> str:
+        return render_one(passage, max_tokens=self.knobs.context_tokens)
+
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """The candidate of a relevant passage; a refusal is graded by no call."""
-        text = self.shown_alone(passage)
+        text = self._shown(passage)
         answer = trace.answer(self.answer, context=[text])
         if not is_answer(answer):
             return self._blank(trace, passage, answer, relevance)

@@ -76,7 +76,7 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
         passages = [tree.passage(node, float(scores[node])) for node in nodes]
         lines = numbered(passages)
         fit = len(fitting(lines, self.knobs.context_tokens)) or 1
-        layers += [tree.layer_of(node) for node in nodes[:fit]]
+        layers += list(map(tree.layer_of, nodes[:fit]))
         return passages[:fit]
 
     def _chosen(self, trace: Trace, scores: Any, shape: tree_search.Shape, k: int) -> list[int]:

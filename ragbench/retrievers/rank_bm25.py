@@ -37,7 +37,9 @@ class RankBM25(Ranking):
     def _make(self, progress: Progress | None) -> None:
         from rank_bm25 import BM25Okapi
 
-        texts = [_tokens(f"{passage.title} {passage.text}") for passage in self.corpus.passages]
+        texts = []
+        for passage in self.corpus.passages:
+            texts.append(_tokens(f"{passage.title} {passage.text}"))
         if any(texts):
             self.index = BM25Okapi(texts, **self.settings.model_dump())
 

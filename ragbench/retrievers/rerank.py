@@ -96,7 +96,9 @@ class Rerank(Wrapper):
             second_scores = min_max(scores)
             scores = (weight * second_scores + (1 - weight) * first_scores).tolist()
         positions = self.corpus.positions
-        scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
+        scored = []
+        for hit, score in zip(hits, scores, strict=True):
+            scored.append(hit.scored(score))
         return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))
 
 
@@ -180,7 +182,9 @@ class HTTPReranker(Reranker):
         documents = list(map(_titled, passages))
         sent = list(filter(None, documents))
         scores = iter(self._scores(query, sent) if query.strip() and sent else ())
-        results = [next(scores, None) if text else None for text in documents]
+        results = []
+        for text in documents:
+            results.append(next(scores, None) if text else None)
         lowest = min((score for score in results if score is not None), default=0.0)
         return [lowest if score is None else score for score in results]
 
@@ -257,7 +261,9 @@ class Listwise(Reranker):
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """1 / rank; an unreadable reply leaves the order as it was."""
-        lines = [f"[{n}] {passage}" for n, passage in enumerate(passages, start=1)]
+        lines = []
+        for n, passage in enumerate(passages, start=1):
+            lines.append(f"[{n}] {passage}")
         with calling("RankPassages", "reranking"):
             try:
                 ranking = self._rank(query=query, passages=lines).ranking or []

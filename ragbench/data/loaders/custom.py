@@ -338,7 +338,9 @@ def load_graphrag_bench(spec: DataSettings) -> Dataset:
     """
     spec = _as_chunks(spec)
     records = (validate(DocumentRecord, row) for row in read_rows(need_corpus(spec)))
-    documents = [from_text(record.corpus_name, record.context) for record in records]
+    documents = []
+    for record in records:
+        documents.append(from_text(record.corpus_name, record.context))
     return assemble(spec, _chunked_items(spec), corpus=documents)
 
 

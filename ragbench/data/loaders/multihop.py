@@ -149,7 +149,9 @@ def _load(spec: DataSettings, aliases: Aliases | None = None) -> Dataset:
     data = assemble(spec, items, corpus=corpus)
     if not matched:
         return data
-    counts = {f"gold_{how}": matched[how] for how in ("exact", "matched_with_care")}
+    counts = {}
+    for how in ("exact", "matched_with_care"):
+        counts[f"gold_{how}"] = matched[how]
     return replace(data, card={**data.card, **counts})
 
 

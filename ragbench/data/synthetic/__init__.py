@@ -103,7 +103,9 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
 def _item(qid: str, question: Asked, pages: tuple[_Page, _Page], spread: Counter[str]) -> Item:
     own = pages[0].rendered
     gold = [own[id(entity)].passage for entity in question.gold]
-    support = [(h.subject.title, own[id(h.subject)].stated[h.relation]) for h in question.hops]
+    support = []
+    for h in question.hops:
+        support.append((h.subject.title, own[id(h.subject)].stated[h.relation]))
     example = make_example(
         qid=qid,
         question=question.question,

@@ -32,7 +32,9 @@ def render(entity: Entity, dice: Dice) -> Rendered:
     stated = dict[str, int]()
     sentences = list[str]()
     for template in filter(None, _WRITERS.get(entity.kind, _work)(entity, dice)):
-        fields = [(field or "").lower() for _, field, _, _ in Formatter().parse(template)]
+        fields = []
+        for _, field, _, _ in Formatter().parse(template):
+            fields.append((field or "").lower())
         stated.update({field: len(sentences) for field in fields if field in facts})
         sentences.append(template.format_map(values))
     return Rendered(from_sentences(entity.title, sentences), stated)

@@ -100,7 +100,9 @@ class Choice:
         exits = []
         for name, exit_row, winner in self.exits:
             exits.append({**vars(exit_row), "program": name, "winner": winner})
-        runners = [{**vars(runner), "folder": str(runner.folder)} for runner in self.runners]
+        runners = []
+        for runner in self.runners:
+            runners.append({**vars(runner), "folder": str(runner.folder)})
         race = {**vars(self), "rule": vars(self.rule), "exits": exits, "programs": runners}
         del race["runners"]
         return {"advice": self.sentence, "share": self.calls_share, **race}

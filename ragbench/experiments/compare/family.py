@@ -265,5 +265,7 @@ def _without_evidence(runs: Arm, qids: Sequence[str]) -> tuple[int, int]:
     for run in runs:
         correct_answers = run.records.column(get_metric("em").score)
         evidence = run.records.column(get_metric(EVIDENCE).score)
-        shares += [evidence[q] for q in qids if correct_answers[q] == 1 and evidence[q] is not None]
+        for q in qids:
+            if correct_answers[q] == 1 and evidence[q] is not None:
+                shares.append(evidence[q])
     return sum(share != 1 for share in shares), len(shares)

@@ -137,7 +137,10 @@ def _scores(
 ) -> dict[str, list[float | None]]:
     """Question id -> its score in each of `runs`, None where it has none."""
     sides = [run.records.column(score) for run in runs]
-    return {qid: [side[qid] for side in sides] for qid in qids}
+    rows = {}
+    for qid in qids:
+        rows[qid] = [side[qid] for side in sides]
+    return rows
 
 
 def known_scores(runs: Arm, score: Callable[[Record], float | None], qids: Sequence[str]) -> Column:

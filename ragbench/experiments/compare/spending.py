@@ -24,7 +24,9 @@ _LOSSES = ("cut_replies", "unreadable_replies")
 
 def per_question(runs: Sequence[Evaluation], *fields: str) -> float | None:
     """The mean of the sum of these totals of a summary; None where one is unknown."""
-    values = [[getattr(run.summary.as_if, name) for name in fields] for run in runs]
+    values = []
+    for run in runs:
+        values.append([getattr(run.summary.as_if, name) for name in fields])
     if not runs or any(None in row for row in values):
         return None
     return fmean(sum(row) / max(run.summary.n, 1) for run, row in zip(runs, values, strict=True))
@@ -104,7 +106,9 @@ def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> S
     clusters = clusters_of(zero_shot[0].records)
 
     def pay_back(measure: str, *fields: str) -> PayBack:
-        once = [[cost[name] for name in fields] for cost in costs]
+        once = []
+        for cost in costs:
+            once.append([cost[name] for name in fields])
         difference = cost_difference(zero_shot, compiled, qids, MEASURES[measure], clusters)
         return PayBack(
             None if any(None in row for row in once) else fmean(map(sum, once)),

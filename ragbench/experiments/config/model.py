@@ -123,7 +123,9 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
 
     def data_settings(self) -> DataSettings:
         """The part of the config that decides the data set."""
-        settings = {name: getattr(self, name) for name in DataSettings.model_fields}
+        settings = {}
+        for name in DataSettings.model_fields:
+            settings[name] = getattr(self, name)
         if self.split_seed is None:
             settings["split_seed"] = self.seed
         return DataSettings.model_construct(**settings)

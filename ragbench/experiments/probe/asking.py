@@ -141,7 +141,7 @@ def gold_places(plan: Plan) -> dict[str, list[int]]:
     if isinstance(plan.run_context.program, IndexProgram):
         return places
     for example in plan.train:
-        pids = [str(pid) for pid in example.get("gold_pids") or ()]
+        pids = list(map(str, example.get("gold_pids") or ()))
         if pids and all(pid in corpus.positions for pid in pids):
             places[example.question] = [corpus.positions[pid] for pid in pids]
     if len(places) >= LEAST:
@@ -327,6 +327,6 @@ def _with_gold(arm: _Arm, done: Sequence[dspy.Example], full: Mapping[str, dspy.
     for example in done:
         passages = getattr(arm.predictions.get(example.question), "passages", None) or ()
         got = {str(passage.pid) for passage in passages}
-        pids = {str(pid) for pid in full[example.question].get("gold_pids") or ()}
+        pids = set(map(str, full[example.question].get("gold_pids") or ()))
         number += bool(pids) and pids <= got
     return number

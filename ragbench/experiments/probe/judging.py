@@ -57,7 +57,7 @@ class Answers:
     @property
     def best(self) -> list[float]:
         """The best score of the three samples of each question."""
-        return [max(scores) for scores in zip(self.zero_shot, *self.samples, strict=True)]
+        return list(map(max, zip(self.zero_shot, *self.samples, strict=True)))
 
     @property
     def varied(self) -> int:
@@ -165,7 +165,7 @@ def judge(answers: Answers, means: Means, name: str, metric: str) -> Judgement:
     if answers.gold is not None:
         read = answers.gold
     form_gains = _differences(answers.zero_shot, answers.form)
-    sample_means = [fmean(row) for row in zip(answers.zero_shot, *answers.samples, strict=True)]
+    sample_means = list(map(fmean, zip(answers.zero_shot, *answers.samples, strict=True)))
     steady_gains = _differences(sample_means, answers.best)
     missing = [1 - score for score in read]
     chances = {

@@ -28,7 +28,7 @@ def pack(files: Mapping[str, bytes], claims: Mapping[str, object]) -> bytes:
     """Returns the archive of `files` with a manifest of their hashes and of `claims`."""
     hashes = {}
     for name in sorted(files):
-        pieces = [_digest(piece) for piece in _pieces(files[name])]
+        pieces = list(map(_digest, _pieces(files[name])))
         hashes[name] = {"bytes": len(files[name]), "sha256": _digest(files[name]), "pieces": pieces}
     body = {"format": FORMAT, "claims": claims, "files": hashes}
     text = json.dumps(body, sort_keys=True, ensure_ascii=True, indent=1)

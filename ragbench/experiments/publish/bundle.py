@@ -37,7 +37,7 @@ def publish(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     """
     if out.exists():
         raise ConfigError(f"{out} exists already; give another file with -o, or remove it")
-    runs = [reopen(folder) for folder in folders]
+    runs = list(map(reopen, folders))
     run_names = names_of(runs)
     files: dict[str, bytes] = {}
     claims: dict[str, Any] = {}

@@ -65,7 +65,9 @@ class Written:
     def lines(self) -> list[str]:
         """What was kept and dropped, in words."""
         summary = f"{len(self.rows)} questions kept of {self.drafts} written"
-        reasons = [f"{count} {reason}" for reason, count in self.dropped.most_common()]
+        reasons = []
+        for reason, count in self.dropped.most_common():
+            reasons.append(f"{count} {reason}")
         return [summary, *(f"dropped: {reason}" for reason in reasons)]
 
 

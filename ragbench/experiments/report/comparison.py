@@ -73,7 +73,8 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
     for result in results:
         comparisons.extend(result.scores.values())
     yield from cluster_line(comparisons)
-    yield from (f"A, {line}" for line in evidence_lines(base))
+    for line in evidence_lines(base):
+        yield f"A, {line}"
     for name, result in named:
         yield from (f"{name}, {line}" for line in evidence_lines(result.b))
         shared = sum(qid in result.b.records for qid in result.a.records)
@@ -244,7 +245,8 @@ def verdict_report(verdict: Verdict) -> Report:
     """Conclusions and what a reader must know beside them; then every number."""
     for metric in verdict.design.metrics:
         yield headline_of(verdict, metric)
-        yield from (f"  {line}" for line in control_lines(verdict, metric))
+        for line in control_lines(verdict, metric):
+            yield f"  {line}"
     yield price_line(verdict)
     yield from summary_lines(verdict)
     rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]

@@ -33,7 +33,8 @@ def scores_report(runs: Sequence[Scored]) -> Report:
     yield metric_table(runs)
     for name, run in zip(labels, runs, strict=True):
         prefix = f"{name}: " if len(runs) > 1 else ""
-        yield from (prefix + line for line in notes(run))
+        for line in notes(run):
+            yield prefix + line
 
 
 def metric_table(runs: Sequence[Scored]) -> Table:
@@ -89,7 +90,8 @@ def protocol_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
         cell = _MEAN.cell(with_interval("mean", score["mean"], score.get("interval")))
         yield f"  {name}: {cell} over {score['n']} ({score['over']}{note})"
     yield from (f"  {name}: no question has it" for name in protocol["missing"])
-    yield from (f"  differs: {text}" for text in protocol["deviations"])
+    for text in protocol["deviations"]:
+        yield f"  differs: {text}"
     yield from (f"  not checked: {text}" for text in protocol["unchecked"])
 
 
@@ -163,7 +165,8 @@ def errors_report(runs: Sequence[Errors], *, show: int = 0, cause: str | None = 
         raise UnknownNameError("cause", cause, causes)
     for run in runs:
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
-        yield from (prefix + line for line in (_who_says(run), *run.notes))
+        for line in (_who_says(run), *run.notes):
+            yield prefix + line
     yield _cause_table(runs)
     for run in runs:
         yield from _example_lines(run, show, cause)

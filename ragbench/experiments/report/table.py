@@ -109,7 +109,7 @@ class Column:
                 return f"{text[: self.most - 3]}..."
             return text
         render = _SHOWN[self.kind]
-        low, high = (row.get(name) for name in ends_of(self.name))
+        low, high = map(row.get, ends_of(self.name))
         if narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1:
             short = _without_zero(render(value))
             if not self.interval or low is None or high is None:
@@ -148,7 +148,10 @@ class Table:
         return pandas.DataFrame(self.records())
 
     def cells(self) -> list[list[str]]:
-        return [[column.cell(row) for column in self.columns] for row in self.rows]
+        rows = []
+        for row in self.rows:
+            rows.append([column.cell(row) for column in self.columns])
+        return rows
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as they were computed, with the fields of the columns alone."""
@@ -156,7 +159,10 @@ class Table:
         for column in self.columns:
             for name in column.fields:
                 fields.append(name)
-        return [{name: row.get(name) for name in fields} for row in self.rows]
+        records = []
+        for row in self.rows:
+            records.append({name: row.get(name) for name in fields})
+        return records
 
 
 #: Lines of prose and tables, in the order in which they are read.
@@ -245,7 +251,7 @@ def on_terminal(table: Table, room: int) -> str:
 
 
 def _same(table: Table, column: Column) -> bool:
-    return len(table.rows) > 1 and len({column.cell(row) for row in table.rows}) == 1
+    return len(table.rows) > 1 and len(set(map(column.cell, table.rows))) == 1
 
 
 def _cells(table: Table, columns: Sequence[Column], *, narrow: bool = False) -> list[list[str]]:
@@ -317,7 +323,8 @@ def _blocks(table: Table, room: int) -> str:
         for column in table.columns:
             head, *tail = wrapped(column.cell(row), max(1, room - width - 2))
             lines.append(f"{column.heading:<{width}}  {head}".replace(_TIED, " "))
-            lines += [f"{'':<{width}}  {line}".replace(_TIED, " ") for line in tail]
+            for line in tail:
+                lines.append(f"{'':<{width}}  {line}".replace(_TIED, " "))
         lines.append("")
     return "\n".join(lines)
 
@@ -334,7 +341,9 @@ def wrapped(text: str, width: int) -> list[str]:
 
 def _markdown(table: Table) -> str:
     escaped = str.maketrans({"|": r"\|", _TIED: " "})
-    cells = [[c.translate(escaped) for c in row] for row in _cells(table, table.columns)]
+    cells = []
+    for row in _cells(table, table.columns):
+        cells.append([c.translate(escaped) for c in row])
     widths = [min(max(map(len, column)), _MOST_PADDING) for column in zip(*cells, strict=True)]
     flush_left = [column.kind == "text" for column in table.columns]
     head, *lines = (_padded(row, widths, flush_left) for row in cells)
@@ -350,8 +359,9 @@ def _latex(table: Table) -> str:
     )
     table = for_people(table)
     sides = "".join("l" if column.kind == "text" else "r" for column in table.columns)
-    rows = _cells(table, table.columns)
-    head, *lines = (" & ".join(c.translate(escaped) for c in row) + r" \\" for row in rows)
+    lines = []
+    for row in _cells(table, table.columns):
+        lines.append(" & ".join(c.translate(escaped) for c in row) + r" \\")
     caption = ". ".join([table.title or table.name, *table.notes]).translate(escaped)
     return "\n".join(
         [
@@ -360,9 +370,9 @@ def _latex(table: Table) -> str:
             rf"\caption{{{caption}}}",
             rf"\begin{{tabular}}{{{sides}}}",
             r"\toprule",
-            head,
+            lines[0],
             r"\midrule",
-            *lines,
+            *lines[1:],
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -385,7 +395,7 @@ def _csv(table: Table) -> str:
     for column in table.columns:
         for name in column.fields:
             header.append(name)
-    rows = [[safe_cell(value) for value in row.values()] for row in table.records()]
+    rows = [list(map(safe_cell, row.values())) for row in table.records()]
     csv.writer(out, lineterminator="\n").writerows([header, *rows])
     text = out.getvalue().rstrip("\n")  # what moves the cursor is shown as a blank, as in any table
     return _CONTROLS.sub(" ", text)

@@ -167,7 +167,10 @@ def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, flo
     for twin in evaluations:
         if twin.card.data_card.get("twin_of") != run.card.data.digest:
             continue
-        renamed = {name: value for name, value in twin.card.identity.items() if name != "renamed"}
+        renamed = {}
+        for name, value in twin.card.identity.items():
+            if name != "renamed":
+                renamed[name] = value
         if renamed != run.card.identity or "renamed" not in twin.card.identity:
             continue
         plain_scores = run.records.column(metric.score)

@@ -230,7 +230,9 @@ def _services(retriever: Retriever) -> Iterator[ServerCalls]:
 
 def _models(retriever: Retriever) -> Iterator[Any]:
     models = (getattr(retriever, name, None) for name in ("embedder", "reranker", "server"))
-    yield from (model for model in models if model is not None)
+    for model in models:
+        if model is not None:
+            yield model
     inner = retriever.parts
     if isinstance(retriever, PerQuestion):
         inner = (retriever.whole,)

@@ -231,7 +231,7 @@ def reads_all(run_context: RunContext) -> bool:
         return False
     sizes = [len(retriever.corpus)]
     if isinstance(retriever, PerQuestion):
-        sizes = [len(rows) for rows in retriever.corpus.contexts.values()]
+        sizes = list(map(len, retriever.corpus.contexts.values()))
     reached = sum(0 < size <= program.knobs.k for size in sizes)
     return 2 * reached > len(sizes)
 
@@ -428,7 +428,7 @@ def make_record(
         answers=list(example.answers),
         qtype=example.get("qtype", ""),
         hops=example.get("hops"),
-        support=[tuple(pair) for pair in example.get("support", [])],
+        support=list(map(tuple, example.get("support", []))),
         gold_pids=list(example.get("gold_pids", [])),
         decomposition=list(example.get("decomposition", [])),
         extra=_extra(example, prediction),
@@ -479,5 +479,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return list(map(_plain, value))
     return value

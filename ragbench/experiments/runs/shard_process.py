@@ -71,7 +71,9 @@ def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
 
 def _ask(job: Job, send: Callable[[Message], None], written: Semaphore | None) -> None:
     """Ask the shard of `job`; whatever ends it is told by the command."""
-    sys.path += [place for place in job.path if place not in sys.path]
+    for place in job.path:
+        if place not in sys.path:
+            sys.path.append(place)
     quiet_libraries()
     set_level(job.log_level)
     if job.loud:

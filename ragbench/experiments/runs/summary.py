@@ -325,7 +325,7 @@ def reopen_arm(folder: Path) -> list[Evaluation]:
     Raises:
         RunError: it holds neither.
     """
-    return [reopen(path) for path in repeats_in(folder) or [folder]]
+    return list(map(reopen, repeats_in(folder) or [folder]))
 
 
 def folder_of_repeats(folder: Path) -> Path:

@@ -114,7 +114,7 @@ class Replies:
         if not reply.refused or reply.calls:
             row = {"qid": task.qid, "pass": task.name, "key": task.key, "model": model}
             row |= {"value": reply.value, "why": reply.why}
-            calls = [asdict(call) for call in reply.calls]
+            calls = list(map(asdict, reply.calls))
             failed = reply.failed or reply.refused
             self.store.add_reply({**row, "provider_failed": failed, "calls": calls})
         if reply.refused:
@@ -136,7 +136,7 @@ def read_journal(run: RunFolder) -> list[dict[str, Any]]:
 
 def reply_of(row: Mapping[str, Any]) -> Reply:
     """The reply in a row of the journal."""
-    calls = tuple(parse_call(call) for call in row["calls"])
+    calls = tuple(map(parse_call, row["calls"]))
     return Reply(row["value"], row["why"], calls, failed=row["provider_failed"])
 
 

@@ -91,7 +91,8 @@ class Protocol:
             else:
                 name = measure.metric
             yield f"  {name}  {measure.over}  {kinds}"
-        yield from (f"always differs: {text}" for text in self.always)
+        for text in self.always:
+            yield f"always differs: {text}"
         yield from (f"not checked: {text}" for text in self.unchecked)
 
 

@@ -62,7 +62,9 @@ class Replay(Annotation):
         """The variants of a wrong question, in order; none where its gold is not known."""
         if record.qid not in self.wrong or not record.gold_pids:
             return ()
-        seen: dict[str, ShownPassage | Passage] = {p.pid: p for p in record.passages}
+        seen: dict[str, ShownPassage | Passage] = {}
+        for p in record.passages:
+            seen[p.pid] = p
         if record.shown is None:
             pids = list(seen)
         else:

@@ -76,7 +76,9 @@ class CallJournal:
     def to_dict(self) -> dict[str, Any]:
         """The totals of each side and of all, JSON-ready."""
         query = "SELECT side FROM calls WHERE session = ? GROUP BY side ORDER BY min(id)"
-        sides = [side for (side,) in Reader(self.path).rows(query, self.attempt)]
+        sides = []
+        for (side,) in Reader(self.path).rows(query, self.attempt):
+            sides.append(side)
         return {
             "attempts": self.attempt,
             "as_if": {side or "all": asdict(self.as_if(side)) for side in (*sides, "")},

@@ -123,7 +123,9 @@ def _mode(path: Path) -> str:
 
 def _files(path: Path) -> list[Path]:
     """The database, and what of a writer stands beside it."""
-    beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
+    beside = []
+    for end in ("-wal", "-journal"):
+        beside.append(path.with_name(path.name + end))
     return [path, *(file for file in beside if file.exists())]
 
 

@@ -57,8 +57,12 @@ PRAGMA user_version = {FORMAT};
 
 def digest_of(*values: object) -> str:
     """A hash of a row's values, which tells that it was changed; text and its UTF-8 are equal."""
-    texts = [value.encode() if isinstance(value, str) else value for value in values]
-    contents = [text if isinstance(text, bytes) else repr(text).encode() for text in texts]
+    texts = []
+    for value in values:
+        texts.append(value.encode() if isinstance(value, str) else value)
+    contents = []
+    for text in texts:
+        contents.append(text if isinstance(text, bytes) else repr(text).encode())
     return hashlib.sha256(b"".join(content + b"\x1f" for content in contents)).hexdigest()[:32]
 
 

@@ -173,7 +173,7 @@ def _product(block: Fields) -> Iterator[dict[str, Any]]:
     axes: list[list[dict[str, Any]]] = []
     for name, values in block.items():
         axes += _axes(name, values)
-    combinations = math.prod(len(axis) for axis in axes)
+    combinations = math.prod(map(len, axes))
     if combinations > _MOST_CELLS:
         raise ConfigError(
             f"a matrix has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"

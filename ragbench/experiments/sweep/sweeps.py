@@ -122,7 +122,7 @@ def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
     for _ in checked(sweep, benches):
         pass
     with locked(sweep.folder):
-        outcomes = [Outcome(cell) for cell in sweep.cells]
+        outcomes = list(map(Outcome, sweep.cells))
         runner = _Runner(watch, benches)
         for number, cell in enumerate(sweep.cells):
             outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")

@@ -217,7 +217,9 @@ def _narrowed(
 ) -> BaseDistribution:
     low, colon, high = text.partition(":")
     ends = [low, high] if colon else text.split(",")
-    allowed = [program.resolve_knobs({**fixed, name: value.strip()}) for value in ends]
+    allowed = []
+    for value in ends:
+        allowed.append(program.resolve_knobs({**fixed, name: value.strip()}))
     values = [getattr(knobs, name) for knobs in allowed]
     kind: Any = program.Knobs.model_fields[name].annotation
     if not colon:

@@ -122,7 +122,9 @@ def _study(search: Search) -> optuna.Study:
     if not _told(study) and not _in_state(study, TrialState.WAITING):
         # The knobs as given are tried first, if the space holds them.
         defaults = type(search.run_context.program).resolve_knobs(search.run_context.config.set)
-        default_values = {name: getattr(defaults, name) for name in search.space}
+        default_values = {}
+        for name in search.space:
+            default_values[name] = getattr(defaults, name)
         with suppress(ValueError):  # a choice that the space does not have
             distributions = search.space.items()
             if all(d._contains(d.to_internal_repr(default_values[n])) for n, d in distributions):

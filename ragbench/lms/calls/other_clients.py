@@ -261,7 +261,9 @@ class LiteLLMClient(GivenClient):
             import litellm  # takes seconds
 
             validated = litellm.validate_environment(f"{spec.provider}/{spec.model}")
-            missing += [key for key in validated["missing_keys"] if not key.endswith("_API_BASE")]
+            for key in validated["missing_keys"]:
+                if not key.endswith("_API_BASE"):
+                    missing.append(key)
         if missing:
             raise LMSetupError(f"{spec.provider} needs {' and '.join(missing)} in the environment")
 

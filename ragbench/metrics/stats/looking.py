@@ -41,7 +41,7 @@ def price_of_looking(
         groups.setdefault(name, []).append(value)
     if len(groups) < 2:
         return None
-    drawn_from = [np.array(values) for values in groups.values()]
+    drawn_from = list(map(np.array, groups.values()))
     means = np.array([values.mean() for values in drawn_from])
     size = len(differences) / len(drawn_from)
     counts = [max(1, round(look / size)) for look in looks]

@@ -79,7 +79,7 @@ class IndexProgram(RAGProgram[K]):
             for text in questions:
                 for own in corpus.contexts_of(text):
                     places.append(own)
-            corpora = [corpus.subset(own) for own in places]
+            corpora = list(map(corpus.subset, places))
         with dspy.context(lm=self._index_lm()):
             indexes, ahead = rehearsed(self.index_kind, corpora, **self._settings())
         if len(corpora) == 1:

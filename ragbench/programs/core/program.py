@@ -21,11 +21,11 @@ from ragbench.context import current, use
 from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core.departures import Autonomy, Family, sources
-from ragbench.programs.core.prompts import render, render_one
+from ragbench.programs.core.prompts import render
 from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording
 from ragbench.registry import Registry
-from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
+from ragbench.retrievers import PerQuestion, Progress, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
@@ -226,9 +226,6 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     def shown(self, passages: Passages) -> list[str]:
         return render(passages, max_tokens=self.knobs.context_tokens)
-
-    def shown_alone(self, passage: Passage) -> str:
-        return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Passages) -> str:
         return trace.answer(reader, last=True, context=self.shown(passages))

@@ -74,7 +74,9 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
             lines = [value]
         else:
             lines = [v for v in value if isinstance(v, str)]
-        pids += [line.pid for line in lines if isinstance(line, Line)]
+        for line in lines:
+            if isinstance(line, Line):
+                pids.append(line.pid)
         if plain := [line for line in lines if line and not isinstance(line, Line)]:
             notes[name] = plain
     return tuple(pids), notes

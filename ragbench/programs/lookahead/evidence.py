@@ -129,7 +129,7 @@ def reformulations(
     first_queries: list[str] = []
     for item in weakest:
         first_queries += item.queries[:1]
-    plain = [_without_question_words(query) for query in first_queries]
+    plain = list(map(_without_question_words, first_queries))
     bridges = [item for item in looked_up if item.node.op == "bridge"][:1] or looked_up[:1]
     after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
     pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
@@ -146,7 +146,7 @@ def reformulations(
         queries.append(" ".join(_NAMES.findall(query)))
     queries.append(" ".join(words_of(_without_question_words(question))[:KEYWORDS]))
     queries += plain[1:]
-    seen = {question_key(query) for query in (*tried, "")}
+    seen = set(map(question_key, (*tried, "")))
     fresh: dict[str, str] = {}
     for query in queries:
         if question_key(query) not in seen:

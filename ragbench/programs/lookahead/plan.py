@@ -201,7 +201,7 @@ def read_plan(
 
 def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
     after = (name.strip() for name in planned.depends_on)
-    produces = (variable_name(name) for name in getattr(planned, "produces", ()))
+    produces = map(variable_name, getattr(planned, "produces", ()))
     return LookUp(
         id=planned.id.strip(),
         query=one_line(planned.query),

@@ -228,7 +228,10 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         for node, queries, unresolved in to_search:
             if unresolved:
                 trace.count("unresolved_variable", unresolved)
-            rankings = [hits[query] for query in queries if query in hits]
+            rankings = []
+            for query in queries:
+                if query in hits:
+                    rankings.append(hits[query])
             passages = rankings[0] if len(rankings) == 1 else core.fuse(rankings)
             done.append(LookedUp(node, tuple(queries), tuple(passages)))
             notes = {"node": node.id, "op": node.op, "unresolved": unresolved}

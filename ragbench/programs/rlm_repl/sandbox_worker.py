@@ -63,7 +63,8 @@ def check(value: Any, limit: int) -> None:
             raise ValueError("it is too large")
         if depth > _MAX_DEPTH:
             raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
-        unchecked += [(inner, depth + 1) for inner in _inside(item)]
+        for inner in _inside(item):
+            unchecked.append((inner, depth + 1))
 
 
 def _inside(item: Any) -> list[Any]:

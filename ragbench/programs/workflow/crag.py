@@ -31,6 +31,7 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
+from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, numbered, one_line
 from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
@@ -148,7 +149,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
     def _score(self, trace: Trace, passage: Passage) -> float:
         labels = ("relevant", "irrelevant")
         source = self.knobs.confidence_source
-        text = self.shown_alone(passage)
+        text = render_one(passage, max_tokens=self.knobs.context_tokens)
         probabilities = ask_probabilities(
             trace, self.grade, "relevance", labels, source=source, passage=text
         )

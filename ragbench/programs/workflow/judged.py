@@ -22,6 +22,7 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
+from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage
 
 #: A stated certainty of 0 or 1 counts as this much less.
@@ -81,7 +82,7 @@ class JudgedPassages(RAGProgram[J]):
             "holds",
             (True, False),
             source=self.knobs.confidence_source,
-            passage=self.shown_alone(passage),
+            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
             answer=answer,
         )
         likely = min(max(0.5 if probabilities is None else probabilities[True], _LEAST), 1 - _LEAST)

@@ -25,6 +25,7 @@ from ragbench.programs.core import (
     is_answer,
     predict,
 )
+from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, with_answers
 from ragbench.retrievers import Passage
 from ragbench.words import question_key
@@ -121,7 +122,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         return relevant
 
     def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
-        text = self.shown_alone(passage)
+        text = render_one(passage, max_tokens=self.knobs.context_tokens)
         sure = {"relevance": "relevant"}
         reply = trace.ask(self.judge, otherwise=sure, question=question, passage=text)
         return bool(reply.relevance == "relevant")

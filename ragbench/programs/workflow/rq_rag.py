@@ -96,7 +96,8 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
                 jobs = []
                 for node in level:
                     if not 0 < self.knobs.sure <= node.confidence:
-                        jobs += [(node, action) for action in self.knobs.actions]
+                        for action in self.knobs.actions:
+                            jobs.append((node, action))
                 if not jobs:
                     break
                 level = self._grown(trace, jobs)

@@ -88,7 +88,9 @@ def tables(
             outside = [len(far[end]) for end in relation.ends if end in far]
             related = sum(degree[end] for end in relation.ends)
             ranks.append((-max(outside, default=len(chosen) + 1), -related))
-        ranked = [touching[i] for i in sorted(range(len(touching)), key=ranks.__getitem__)]
+        ranked = []
+        for i in sorted(range(len(touching)), key=ranks.__getitem__):
+            ranked.append(touching[i])
         inside = sum(selected >= {*relation.ends} for relation in touching)
         rows = [relation.line(entities) for relation in ranked[: inside + per_entity * n]]
         if sum(map(estimate_tokens, rows)) > room:
@@ -203,7 +205,9 @@ class KnowledgeGraph(light.GraphIndex):
         descriptions = list(map(" ".join, graph.descriptions))
 
         def summary(place: int) -> str:
-            texts = [f"{labels[place]}: {text}" for text in graph.descriptions[place]]
+            texts = []
+            for text in graph.descriptions[place]:
+                texts.append(f"{labels[place]}: {text}")
             reply = lm.ask(Summarize, texts=texts, max_words=words)
             written = light.one_line(reply.values.get("summary"))
             return written or " ".join(descriptions[place].split()[:words])

@@ -130,8 +130,12 @@ class Merged(NamedTuple):
     def described(self, texts: Iterable[str]) -> tuple[list[Entity], list[Relation]]:
         """Returns the entities, then the relations, described by `texts` in this order."""
         descriptions = iter(texts)
-        entities = [replace(entity, description=next(descriptions)) for entity in self.entities]
-        relations = [replace(edge, description=next(descriptions)) for edge in self.relations]
+        entities = []
+        for entity in self.entities:
+            entities.append(replace(entity, description=next(descriptions)))
+        relations = []
+        for edge in self.relations:
+            relations.append(replace(edge, description=next(descriptions)))
         return entities, relations
 
 

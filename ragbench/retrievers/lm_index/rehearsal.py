@@ -108,7 +108,9 @@ class WordVectors(Embedder):
         super().__init__("rehearsal")
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
-        rows = [sum(map(_word_vector, text.lower().split()), np.zeros(64)) for text in texts]
+        rows = []
+        for text in texts:
+            rows.append(sum(map(_word_vector, text.lower().split()), np.zeros(64)))
         return normalized(np.array(rows)), []
 
 
@@ -168,7 +170,9 @@ def _made_up(signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
             rows.append({"subject": a, "relation": "is related to", "object": b})
         return {"triples": rows}
     opening = " ".join(inputs["text"].split()[:20])
-    entities = [{"name": name, "type": "event", "description": opening} for name in mentions]
+    entities = []
+    for name in mentions:
+        entities.append({"name": name, "type": "event", "description": opening})
     related = []
     for a, b in pairwise(mentions):
         related.append(

@@ -118,7 +118,9 @@ def at_once(
         return []
     workers = min(len(items), max(int(dspy.settings.get("num_threads") or 1), 1))
     with ThreadPoolExecutor(workers, thread_name_prefix="index") as pool:
-        futures = [pool.submit(copy_context().run, function, item) for item in items]
+        futures = []
+        for item in items:
+            futures.append(pool.submit(copy_context().run, function, item))
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()

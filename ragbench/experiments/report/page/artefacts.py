@@ -38,7 +38,8 @@ def read_artefact(kind: str, file: Path, reopen: Opener) -> tuple[Json, list[lis
     if kind == "verdict":
         verdict = reread(file.parent, reopen)
         artefact |= _verdict(verdict)
-        seeds = [[run.folder for run in runs] for runs in verdict.arms.values()]
+        for runs in verdict.arms.values():
+            seeds.append([run.folder for run in runs])
     elif kind == "sweep":
         arms: dict[str, list[Json]] = {}
         for cell in stored["cells"]:

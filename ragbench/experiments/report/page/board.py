@@ -182,7 +182,10 @@ def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> li
     arms.sort()
     firsts = [runs[arm[0]] for arm in arms]
     befores = compiled_from(firsts)
-    labels = label_arms([[runs[at] for at in arm] for arm in arms])
+    runs_by_arm = []
+    for arm in arms:
+        runs_by_arm.append([runs[at] for at in arm])
+    labels = label_arms(runs_by_arm)
     data: dict[str, int] = {}
     programs = []
     for at, arm in enumerate(arms):

@@ -76,6 +76,9 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         for run in runs:
             qids_of_group.update(run.records)
         groups.append({"about": in_common(runs, len(qids_of_group))})
+    families = {}
+    for name in board.metrics:
+        families[name] = [_family(board, name, places) for places in board.groups]
     return {
         "title": title,
         "live": live,
@@ -92,8 +95,7 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         "asked": recorded,
         "why": why,
         "scores": scores,
-        "families": {name: [_family(board, name, places) for places in board.groups]
-                     for name in board.metrics},
+        "families": families,
         "artefacts": list(board.artefacts),
     }  # fmt: skip
 
@@ -124,7 +126,7 @@ def _program(board: Board, program: Program) -> Json:
     """The row of a program; what a question takes is the mean over its runs."""
     runs = [board.runs[at] for at in program.runs]
     base = runs[0]
-    rows = [tables.row_of_run(run) for run in runs]
+    rows = list(map(tables.row_of_run, runs))
     row: Json = {}
     for name in rows[0]:
         values = [figures[name] for figures in rows]
@@ -216,7 +218,9 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
         control = arm[0].card.identity.get("form")
         if not control and all(run.progress.complete for run in arm):
             finished.append(at)
-    arms = {at: [board.runs[run] for run in board.programs[at].runs] for at in finished}
+    arms = {}
+    for at in finished:
+        arms[at] = [board.runs[run] for run in board.programs[at].runs]
     labels = [board.programs[at].name for at in finished]
     family_json: Json = {"baseline": None, "best": None, "standings": {}, "n": 0, "tests": 0}
     place_of = {id(arm[0]): at for at, arm in arms.items()}
