@@ -87,6 +87,8 @@ def test_where_seeds_vary_it_takes_more_seeds() -> None:
     assert these.estimate.of_seeds == 0.0 < found.estimate.of_seeds
     width = [c.interval_b.high - c.interval_b.low for c in (these, found)]
     assert width[0] < width[1]
+    more = seeded(0.001, 0.02)  # as many again, and not more seeds
+    assert (more.seeds_needed, 200 < more.n_needed < 1000) == (None, True)
     alike = seeded(0.001, 0.05)
     assert (alike.seeds_needed, 10 < alike.n_needed < 200) == (None, True)
 

@@ -1,5 +1,6 @@
 """Paired statistics against scipy and statsmodels, their edge cases, and the verdicts in words."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,14 @@ def test_a_planned_test_is_drawn_to_0_as_the_test_itself() -> None:
     names = {f"q{i}": i // 4 for i in range(80)}
     found = compare(np.maximum(0, -d), np.maximum(0, d), clusters=names)
     assert found.estimate is not None
+    # Where all of a cluster is alike, it is one question, and so is a pseudo-value.
+    alike = np.repeat([1.0] * 6 + [-1.0] * 2 + [0.0] * 12, 4)
+    same = compare(np.maximum(0, -alike), np.maximum(0, alike), clusters=names)
+    assert same.estimate is not None
+    shown = t_power(same.estimate.centre / same.estimate.standard_error, same.estimate.df)
+    test = same.planned()
+    assert test is not None
+    assert test.power(same.difference, float(alike.var()), 80) == pytest.approx(shown, abs=0.02)
     planned = PlannedTest(reach=1.0, cluster_size=4.0, design_effect=1.0)
     assert planned.power(float(d.mean()), float(d.var()), 80) < PlannedTest(reach=1.0).power(
         float(d.mean()), float(d.var()), 80
@@ -157,6 +166,16 @@ def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
     wide = compare(5 * a, 5 * b, score_range=(0.0, 5.0))
     assert (wide.n_needed, wide.n_least) == (found.n_needed, found.n_least)
     assert wide.minimum_detectable == pytest.approx(5 * (found.minimum_detectable or 0))
+
+
+def test_documents_are_named_beside_questions() -> None:
+    a, b = arms(100, 0.02, 5)
+    pairs = {qid: int(qid[1:]) // 2 for qid in scores(a)}
+    found = compare(a, b, clusters=pairs).verdict
+    named = re.search(r"about ([\d,]+) questions about ([\d,]+) documents would be needed", found)
+    assert named
+    questions, documents = (int(number.replace(",", "")) for number in named.groups())
+    assert documents == pytest.approx(questions / 2, rel=0.1)
 
 
 def test_a_pilot_of_a_few_questions_names_no_number() -> None:
@@ -336,6 +355,9 @@ def test_looking_again_costs_power() -> None:
     found = price_of_looking(d, 1.0, [50, 75, 113, 170, 200])
     assert found is not None
     assert 0.3 < found.by_looks < found.by_one < 1
+    last = price_of_looking(d, 1.0, [200])  # some sets show it at an earlier look alone
+    assert last is not None
+    assert last.by_looks < found.by_looks
     documents = (np.arange(200) % 10).tolist()  # by ten documents next to nothing is shown
     clustered = price_of_looking(d, 1.0, [50, 75, 113, 170, 200], documents)
     assert clustered is not None

@@ -12,32 +12,29 @@ from ragbench.metrics.stats.repeats import variance_of_one
 
 def test_always_and_ever_are_shares_of_questions_and_noise_is_that_within_them() -> None:
     scores = np.array([[1, 1, 0, 0.5], [1, 0, 0, 0.5], [1, 1, 0, 1.0]])
-    found = repeated(scores, (0.0, 1.0))
-    assert (found.repeats, found.always, found.ever) == (3, 0.25, 0.75)
+    found = repeated(scores, 1.0)
+    assert (found.always, found.ever) == (0.25, 0.75)
     assert found.always_interval is not None
     assert found.always_interval.low <= 0.25 <= found.always_interval.high
     within = (1 / 3 + 1 / 12) / 16  # variances of the second and the fourth question
     assert found.noise == pytest.approx(math.sqrt(within))
     assert spread_again(scores) == pytest.approx(1.959964 * math.sqrt(2 * within))
-    lower = repeated(scores, (0.0, 1.0), higher_is_better=False)
+    lower = repeated(scores, 0.0)
     assert (lower.always, lower.ever) == (0.25, 0.5)
-    assert repeated(scores, None).always is None
 
 
 def test_one_asking_has_no_noise_of_its_own() -> None:
     once = np.array([[1.0, 0.0, 1.0]])
     assert variance_of_one(once) == 0
-    assert repeated(once, (0.0, 1.0)).always == repeated(once, (0.0, 1.0)).ever
+    assert repeated(once, 1.0).always == repeated(once, 1.0).ever
     c = compare_scores({"a": 1.0, "b": 0.0, "c": 1.0}, {"a": 0.0, "b": 0.0, "c": 1.0})
     assert c.estimate
     assert shares(once, once, c.estimate) is None
 
 
-@pytest.mark.parametrize(
-    ("between", "within", "pays"), [(0.3, 0.01, "questions"), (0.0, 0.3, "either")]
-)
+@pytest.mark.parametrize(("between", "within", "pays"), [(0.3, 0.01, False), (0.0, 0.3, True)])
 def test_repeats_pay_where_a_system_differs_from_itself_more_than_questions_do(
-    between: float, within: float, pays: str
+    between: float, within: float, pays: bool
 ) -> None:
     rng = np.random.default_rng(0)
     easy = rng.normal(0.5, between, 400)
@@ -48,8 +45,8 @@ def test_repeats_pay_where_a_system_differs_from_itself_more_than_questions_do(
     assert c.estimate
     found = shares(a, b, c.estimate)
     assert found
-    assert found.pays_more == pays
-    assert (found.of_repeats > 0.8) == (pays == "either")
+    assert found.repeats_pay == pays
+    assert (found.of_repeats > 0.8) == pays
     assert found.twice_questions == pytest.approx(found.half / math.sqrt(2))
     assert found.twice_questions <= found.twice_repeats <= found.half
 

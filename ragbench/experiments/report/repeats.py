@@ -10,7 +10,7 @@ from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE
-from ragbench.metrics import differ_as_wholes, get_metric, repeated
+from ragbench.metrics import differ_as_wholes, repeated
 
 _COLUMNS = (
     Column("program"),
@@ -69,7 +69,6 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
     row: dict[str, Any] = {"repeats": len(arm), "n": len(qids)}
     warning = ""
     for name in HEADLINE:
-        metric = get_metric(name)
         scored, scores = matrix(arm, name, qids)
         groups = [clusters[qid] for qid in scored] if clusters else None
         mean, ends = mean_of_arm(arm, name, qids, clusters) or (None, None)
@@ -78,7 +77,7 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
             means = ", ".join(f"{mean:.3f}" for mean in scores.mean(axis=1))
             warning = f"repeats differ by more than chance ({name} {means}): were all asked alike?"
         if name == "em":
-            pooled = repeated(scores, metric.score_range, clusters=groups)
+            pooled = repeated(scores, 1.0, groups)
             row |= with_interval("always", pooled.always, pooled.always_interval)
             row |= with_interval("ever", pooled.ever, pooled.ever_interval)
             row["noise"] = pooled.noise if len(arm) > 1 else None
@@ -102,9 +101,8 @@ def _words(noise: Noise) -> str:
         if again is not None:
             sides.append(f"{name} differs from itself, asked once more, by up to {again:.3f}")
     split = noise.shares
-    if split.pays_more == "questions":
-        pays = "more questions pay more than more repeats"
-    else:
+    pays = "more questions pay more than more repeats"
+    if split.repeats_pay:
         pays = "more repeats pay as much as more questions"
     return (
         f"{'; '.join(sides)}; repeats make {split.of_repeats:.0%} of the variance of B - A: {pays} "

@@ -112,10 +112,10 @@ class Comparison:
         """
         if self.bets or self.interval is None:
             return 1.0
+        estimates = self._estimates()
         if not self.higher_is_better:
-            mirrored = [replace(arm, centre=-arm.centre) for arm in self._estimates()]
-            return max(estimate.p_at_most(-worth) for estimate in mirrored)
-        return max(estimate.p_at_most(-worth) for estimate in self._estimates())
+            estimates = [replace(estimate, centre=-estimate.centre) for estimate in estimates]
+        return max(estimate.p_at_most(-worth) for estimate in estimates)
 
     def planned(self, family: int = 1) -> PlannedTest | None:
         """The same test on new questions, one of `family`; None where no interval can be given."""
@@ -131,11 +131,9 @@ class Comparison:
         )
 
     def _estimates(self) -> Sequence[MeanEstimate]:
-        if self.extremes:
+        if self.extremes or self.estimate is None:
             return self.extremes
-        if self.estimate:
-            return [self.estimate]
-        return []
+        return [self.estimate]
 
 
 @dataclass(frozen=True)
@@ -252,14 +250,10 @@ def with_extremes(
 ) -> Comparison:
     """`complete`, of the scored questions, with what holds for both `extremes` of `unscored`."""
     estimates = tuple(c.estimate for c in extremes if c.estimate is not None)
-    intervals = []
-    for c in extremes:
-        if c.interval is not None:
-            intervals.append(c.interval)
+    intervals = [c.interval for c in extremes if c.interval is not None]
+    interval = None
     if len(intervals) == len(extremes):
         interval = _hull(intervals)
-    else:
-        interval = None
     p = 1.0
     if interval is not None and interval.excludes_zero():
         p = max(c.p for c in extremes)

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS,
-    Bounds,
     Floats,
     Interval,
     MeanEstimate,
-    estimate_mean,
+    mean_interval,
     p_seeds_alike,
 )
 from ragbench.metrics.stats.power import t_quantile
@@ -31,43 +30,27 @@ _SELDOM = 0.01
 
 @dataclass(frozen=True)
 class Repeated:
-    """One system asked `repeats` times; rates in [0, 1], each with its 95 % interval or None.
+    """One system asked several times; rates in [0, 1], each with its 95 % interval or None.
 
     `always` (pass^R) is the share of questions with the best score every time, `ever` (pass@R) with
-    it at least once; both are None for a metric without a best score. `noise` is the standard
-    deviation of the mean of one repeat that the repeats alone make, the questions being the same.
+    it at least once. `noise` is the standard deviation of the mean of one repeat that the repeats
+    alone make, the questions being the same.
     """
 
-    repeats: int
-    always: float | None
+    always: float
     always_interval: Interval | None
-    ever: float | None
+    ever: float
     ever_interval: Interval | None
     noise: float
 
 
-def repeated(
-    scores: Floats,
-    score_range: Bounds,
-    *,
-    higher_is_better: bool = True,
-    clusters: Sequence[Hashable] | None = None,
-) -> Repeated:
-    """What `scores` `(repeats, questions)` say of one system asked again."""
-    always = ever = None
-    intervals: list[Interval | None] = [None, None]
-    if score_range is not None:
-        best = score_range[1] if higher_is_better else score_range[0]
-        right = scores == best
-        shares = [right.all(axis=0), right.any(axis=0)]
-        always = float(shares[0].mean())
-        ever = float(shares[1].mean())
-        for place, share in enumerate(shares):
-            estimate = estimate_mean(share, (0.0, 1.0), clusters)
-            if estimate is not None:
-                intervals[place] = estimate.interval()
-    noise = math.sqrt(variance_of_one(scores))
-    return Repeated(len(scores), always, intervals[0], ever, intervals[1], noise)
+def repeated(scores: Floats, best: float, clusters: Sequence[Hashable] | None = None) -> Repeated:
+    """What `scores` `(repeats, questions)`, of which `best` is right, say of one system."""
+    right = scores == best
+    shares = [right.all(axis=0), right.any(axis=0)]
+    ends = [mean_interval(share, (0.0, 1.0), clusters) for share in shares]
+    always, ever = (float(share.mean()) for share in shares)
+    return Repeated(always, ends[0], ever, ends[1], math.sqrt(variance_of_one(scores)))
 
 
 def variance_of_one(scores: Floats) -> float:
@@ -98,14 +81,9 @@ class Shares:
     twice_repeats: float
 
     @property
-    def pays_more(self) -> str:
-        """What to buy: for the same calls, more questions are never worse than more repeats.
-
-        "either" is where repeats come within 10 % of it.
-        """
-        if self.twice_repeats <= 1.1 * self.twice_questions:
-            return "either"
-        return "questions"
+    def repeats_pay(self) -> bool:
+        """Whether as many repeats come within 10 % of more questions, which are never worse."""
+        return self.twice_repeats <= 1.1 * self.twice_questions
 
 
 def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
