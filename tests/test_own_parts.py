@@ -101,7 +101,8 @@ def test_a_retriever_object_is_the_one_that_is_asked(server: FakeServer) -> None
     mine.search_many = lambda queries, k: [[known.scored(float("nan"))] for _ in queries]
     assert found(server, mine) == [[known.pid]] * 2  # and the record can be read
     # What is callable like DSPy's searches.
-    assert found(server, Found([str(known), "a text of its own"])) == [[known.pid, "own-1"]] * 2
+    pids = [known.pid, "own-dd5145cbbc63"]
+    assert found(server, Found([str(known), "a text of its own"])) == [pids] * 2
 
 
 def test_a_class_in_a_file_is_a_retriever_and_an_edit_another_run(server: FakeServer) -> None:

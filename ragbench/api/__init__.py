@@ -35,6 +35,7 @@ from ragbench.experiments.runs.objects import (
     check_options,
     compile_config_of,
     config_of,
+    label_of_metric,
     metric_names,
     take_limits,
 )
@@ -45,6 +46,7 @@ from ragbench.lms.calls import Limits
 from ragbench.lms.factory import make_lm as _make_lm
 from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics import get_metric
+from ragbench.metrics.base import read_score
 from ragbench.programs import PROGRAMS, RAGProgram
 from ragbench.programs.external import keep_module
 from ragbench.record import CriticalPath, Ledger, Record, ShownPassage
@@ -110,19 +112,23 @@ def make_lm(spec: str = "local", **settings: Any) -> RagbenchLM:
     return _make_lm(spec, **settings)
 
 
-def metric(name: str = "f1") -> Metric:
-    """The metric called `name` for `dspy.Evaluate` and every DSPy optimizer.
+def metric(name: str | Metric = "f1") -> Metric:
+    """The metric `name`, or a function of one's own, for `dspy.Evaluate` and every optimizer.
 
     Called as `metric(example, prediction, trace=None)` it gives the score; with a trace, as
     optimizers call it to choose demonstrations, whether the score is the best there is. ConfigError
     where the example or the prediction has not what the metric needs, such as gold passages.
     """
-    measure = get_metric(name)
+    measure = get_metric(metric_names([name])[0])
 
     def score(
         example: dspy.Example, prediction: Any, trace: Any = None, *_: object, **__: object
     ) -> float | bool:
-        value = measure.score(record_of(example, prediction))
+        value: float | None
+        if callable(name):
+            value = read_score(name(example, prediction), measure.score_range or (0.0, 1.0))
+        else:
+            value = measure.score(record_of(example, prediction))
         if value is None:
             raise ConfigError(
                 f"the metric {name} needs what this example or prediction has not, such as gold "
@@ -132,7 +138,7 @@ def metric(name: str = "f1") -> Metric:
             return float(value)
         return measure.score_range is not None and value >= measure.score_range[1]
 
-    score.__name__ = name
+    score.__name__ = label_of_metric(measure.name)
     return score
 
 
@@ -167,6 +173,7 @@ def evaluate(
     retriever: AnyRetriever | None = None,
     corpus: Iterable[Passage | str] | None = None,
     devset: Sequence[dspy.Example] | None = None,
+    metric: str | Metric | Sequence[str | Metric] = (),
     **options: Any,
 ) -> Run:
     """Ask every question of `data` that has no record yet, and give the run.
@@ -174,11 +181,15 @@ def evaluate(
     `program` is a name, `package.module:Class`, or a DSPy module that takes `question` and returns
     `answer`. `corpus` is what is searched where `data` are examples. `options` are the fields of a
     config, such as `limit`, `k`, `workers`, `out`, `compiled`; `name` says which run it is where an
-    object holds what cannot be read, such as an open connection.
+    object holds what cannot be read, such as an open connection. `metric` is a metric, or a list of
+    them, that the scores have beside the official ones: names, FILE.py:function or functions.
     LMUnavailableError where the LM went away: what is finished is kept, and asking again continues.
     """
     check_options("evaluate", evaluate, options)
     limits = take_limits(options)
+    if isinstance(metric, str) or callable(metric):
+        metric = [metric]
+    metrics = metric_names(metric)
     if data is not None and devset is not None:
         raise ConfigError("data and devset both say what is asked; leave one out")
     if data is None:
@@ -188,7 +199,14 @@ def evaluate(
     check_one_run(config, options)
     config = ask_whole(config, options, is_own=is_own)
     with limited(limits, config.folder()):
-        return Run(_evaluate(config, watch=_Lines()))
+        run = Run(_evaluate(config, watch=_Lines()), metrics=metrics)
+    failures = [record.failure for record in run.records if record.failure]
+    if failures:
+        _Lines().say(
+            f"{len(failures)} of {len(run.records)} questions failed and count as the worst score; "
+            f"one of them: {failures[0].error}: {failures[0].message[:200]}"
+        )
+    return run
 
 
 class _Lines(Watch):
@@ -246,6 +264,8 @@ def compile(
         data = own_dataset({"train": trainset, "validation": valset}, corpus, field)
         corpus = None
     config = config_of(program, data, lm, retriever, corpus, options, settings)
+    if "out" in options:
+        settings = {**(settings or {}), "out": str(options["out"])}
     compile_config = compile_config_of(optimizer, metric, settings)
     folder = compile_folder(config, compile_config)
     with limited(limits, folder):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import needs_extra
 from ragbench.experiments.runs.clusters import clusters_of
-from ragbench.experiments.runs.objects import Metric, metric_names
+from ragbench.experiments.runs.objects import Metric, label_of_metric, metric_names
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen_arm
 from ragbench.metrics import Interval, get_metric
 from ragbench.record import Record
@@ -34,6 +34,8 @@ class Run:
 
     evaluation: Evaluation
     repeats: Sequence[Evaluation] = ()
+    #: Names of metrics that `scores` has beside the headline ones.
+    metrics: Sequence[str] = ()
 
     @property
     def arm(self) -> Sequence[Evaluation]:
@@ -68,10 +70,15 @@ class Run:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """Mean of each headline metric; a failed question counts as the worst."""
+        """Mean of each headline metric, and of `metrics`; a failed question counts as the worst."""
         if self.repeats:
-            return {name: self.mean(name) or 0.0 for name in HEADLINE}
-        return dict(self.evaluation.summary.scores)
+            scores = {name: self.mean(name) or 0.0 for name in HEADLINE}
+        else:
+            scores = dict(self.evaluation.summary.scores)
+        for name in self.metrics:
+            if (mean := self.mean(name)) is not None:
+                scores[label_of_metric(name)] = mean
+        return scores
 
     def mean(self, name: str | Metric) -> float | None:
         """The mean of a metric over the questions that have it; None if none has.

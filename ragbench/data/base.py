@@ -87,12 +87,33 @@ class Dataset:
                 for k, v in example.items():
                     if k not in _FOLLOWS:
                         content[k] = v
-                fields = json.dumps(content, sort_keys=True, ensure_ascii=True)
-                state.update(f"\x1e{fields}".encode())
+                state.update(f"\x1e{as_json(content)}".encode())
         for question in sorted(self.corpus.askers):
             for positions in self.corpus.contexts_of(question):
                 state.update(f"\x1c{question}\x1f{positions}".encode())
         return state.hexdigest()
+
+
+def as_json(fields: Mapping[str, Any]) -> str:
+    """Returns `fields` as JSON in one order; objects of pydantic by their fields.
+
+    Raises:
+        ConfigError: one of them is no JSON.
+    """
+    try:
+        return json.dumps(fields, sort_keys=True, ensure_ascii=True, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"a field of an example is no JSON and no pydantic object: {error}"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if callable(getattr(value, "tolist", None)):  # of numpy
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} {repr(value)[:80]}")
 
 
 #: Fields of an example that follow from the others.
@@ -201,13 +222,17 @@ def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
     """Returns the examples an optimizer may see: question, answer and all answers, no gold passage.
 
     Of questions with one text the first is taken, since an optimizer hands on the text alone.
-    `answer` is the canonical one and becomes the demo's output; `answers` is for the metric.
+    `answer` is the canonical one and becomes the demo's output; `answers` is for the metric, and so
+    are names and fields of a person's own. Programs are given the question alone, and take further
+    inputs from the data.
     """
     by_question: dict[str, dspy.Example] = {}
     for example in examples:
         if example.question not in by_question:
             answers = list(example.answers)
-            visible = dspy.Example(question=example.question, answer=answers[0], answers=answers)
+            inputs = dict(example.inputs().items())
+            gold = {"answer": answers[0], "answers": answers}
+            visible = dspy.Example(**{**example.get("own_fields", {}), **inputs, **gold})
             by_question[example.question] = visible.with_inputs("question")
     return list(by_question.values())
 

@@ -8,7 +8,7 @@ import dspy
 
 from ragbench import handed_over
 from ragbench.data.answers import answers_of
-from ragbench.data.base import Dataset, Source, Split, make_example
+from ragbench.data.base import Dataset, Source, Split, as_json, make_example
 from ragbench.data.mapping import map_fields
 from ragbench.data.readers import Row
 from ragbench.errors import ConfigError
@@ -110,7 +110,22 @@ def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
         )
     question = _text(question, "the question of an example")
     qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
-    return make_example(qid=qid, question=question, answers=answers, **fields)
+    own_fields = {}
+    for path in paths.values():
+        name = path.partition(".")[0]
+        if name in example:
+            own_fields[name] = example[name]
+    if own_fields:
+        fields["own_fields"] = own_fields
+    made = make_example(qid=qid, question=question, answers=answers, **fields)
+    made._input_keys = _declared(example) | {"question"}
+    as_json(dict(made.items()))  # what cannot be kept with the record is refused at once
+    return made
+
+
+def _declared(example: dspy.Example | Mapping[str, Any]) -> set[str]:
+    """The names of the inputs that `with_inputs` declares of `example`."""
+    return set(getattr(example, "_input_keys", None) or ())
 
 
 def _text(value: object, name: str) -> str:

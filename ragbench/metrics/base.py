@@ -167,8 +167,9 @@ def read_score(reply: Any, scores: tuple[float, float] = (0.0, 1.0)) -> float:
 def own_metric(spec: str) -> Metric:
     """The metric of the function that `spec` names, called as DSPy calls a metric.
 
-    The example has `question`, `answer` and `answers`, the prediction `answer` and `passages`. What
-    the function gives is read by `read_score`. ConfigError where it cannot be imported, or the user
+    The example has `question`, `answer`, `answers` and its other fields, by the names of the person
+    too; the prediction has `answer`, `passages` and the module's other outputs. What the function
+    gives is read by `read_score`. ConfigError where it cannot be imported, or the user
     did not name it.
     """
     import dspy
@@ -178,10 +179,13 @@ def own_metric(spec: str) -> Metric:
 
     @wraps(function)
     def score(record: Record) -> float | None:
-        example = dspy.Example(
-            question=record.question, answer=record.answers[0], answers=list(record.answers)
-        ).with_inputs("question")
-        prediction = dspy.Prediction(answer=record.answer, passages=record.passages)
+        fields = dict(record.extra)
+        outputs = fields.pop("outputs", {})
+        fields |= fields.pop("own_fields", {})
+        fields |= {"question": record.question, "answer": record.answers[0]}
+        example = dspy.Example(**fields, answers=list(record.answers)).with_inputs("question")
+        fields = {**outputs, "answer": record.answer, "passages": record.passages}
+        prediction = dspy.Prediction(**fields)
         return read_score(function(example, prediction), scores)
 
     @wraps(function)

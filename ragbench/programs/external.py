@@ -5,6 +5,7 @@ that its constructor takes as `retriever`, or by `dspy.Retrieve`; both are noted
 trace. Passages that it returns as `passages` or `context` are kept with the record.
 """
 
+import asyncio
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.lm import OWN
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, bounded
-from ragbench.programs.core.program import named
+from ragbench.programs.core.program import QuestionIds, named
 from ragbench.programs.own_threads import follow_threads
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes
@@ -42,6 +43,7 @@ MOST_K = 100
 #: Fields of an example that no program is shown.
 _GOLD = frozenset(
     {"qid", "answer", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
+    | {"own_fields"}
 )
 #: Outputs of a module that a record has a place for; others are kept beside them.
 _KNOWN = frozenset({"answer", "passages", "context", "reasoning"})
@@ -141,7 +143,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         if dspy.settings.trace is None:  # some of DSPy's modules add to it
             settings["trace"] = []
         with use(context, **settings), contained(self.name):
-            output = self.module(**self._inputs(trace.question))
+            output = self._output(trace.question)
         prediction = _as_prediction(output, self.name)
         answer = _answer_text(prediction["answer"], self.name)
         passages = _passages(prediction, trace)
@@ -156,18 +158,44 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         prediction.shown = None  # what a foreign module shows its model is not known
         return prediction
 
+    def _output(self, question: str) -> Any:
+        inputs = self._inputs(question)
+        if hasattr(type(self.module), "forward"):
+            return self.module(**inputs)
+        return asyncio.run(self.module.acall(**inputs))
+
+    def forward(self, question: str, **inputs: Any) -> dspy.Prediction:
+        """Answer `question`; of other `inputs` the module gets those that it takes."""
+        if not inputs:
+            return super().forward(question)
+        example = dspy.Example(question=question, **inputs).with_inputs("question", *inputs)
+        with use(current().plus(Asked(example))):
+            return super().forward(question)
+
     def _inputs(self, question: str) -> dict[str, Any]:
-        """The question, and of the example's other fields those that the module takes by name."""
-        inputs: dict[str, Any] = {"question": question}
-        fields = current().get(Asked)
-        if fields is None:
-            return inputs
-        accepted = set(inspect.signature(self.module.forward).parameters)
-        if isinstance(self.module, dspy.Predict):
-            accepted |= set(self.module.signature.input_fields)
-        for name in sorted(accepted & set(fields.example.keys()) - _GOLD - {"question"}):
-            inputs[name] = fields.example[name]
-        return inputs
+        """The fields of the example that the module takes, by the names that they have there.
+
+        One that takes any (`**inputs`) gets those that its signature names, or else those that
+        `with_inputs` declares and those that a predictor in it names.
+        """
+        example = _example_of(question)
+        available = dict(example.items())
+        declared = set(example._input_keys or example.keys())
+        for name, value in example.get("own_fields", {}).items():
+            if value == question:
+                available[name] = value
+                if name in declared:
+                    declared.discard("question")
+        accepted = _accepted(self.module)
+        if accepted is None:
+            accepted = declared
+            for _, predictor in self.module.named_predictors():
+                accepted |= predictor.signature.input_fields.keys() & available.keys()
+        inputs = {}
+        for name in available.keys() - _GOLD:
+            if name in accepted:
+                inputs[name] = available[name]
+        return inputs or {"question": question}
 
     def dump_state(self, json_mode: bool = True) -> Any:
         """The state of the module alone, so that it also loads without ragbench."""
@@ -178,6 +206,31 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
         self.module.load_state(state, **options)
+
+
+def _example_of(question: str) -> dspy.Example:
+    """The example of the question that is being answered: as asked, as in the data, or bare."""
+    asked = current().get(Asked)
+    if asked is not None:
+        return asked.example
+    known = current().get(QuestionIds)
+    if known is not None and question in known.examples:
+        return known.examples[question]
+    return dspy.Example(question=question).with_inputs("question")
+
+
+def _accepted(module: dspy.Module) -> set[str] | None:
+    """Names of the inputs that `module` takes; None where it takes any."""
+    kind = type(module)  # of an object DSPy warns that `forward` is read
+    function = getattr(kind, "forward", None) or kind.aforward
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for owner in (module, getattr(module, "predict", None)):
+            fields = getattr(getattr(owner, "signature", None), "input_fields", None)
+            if fields:
+                return set(fields)
+        return None
+    return {parameter.name for parameter in parameters}
 
 
 def _copy(module: dspy.Module) -> dspy.Module:

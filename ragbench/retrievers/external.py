@@ -6,6 +6,7 @@
 with a text, and where they are known a title, an id and a score; `dspy.Retrieve` and its like do.
 """
 
+import hashlib
 import inspect
 import itertools
 import json
@@ -158,10 +159,10 @@ def passages_of(results: Any, corpus: Corpus) -> list[Passage]:
         rows = [results]
     else:
         rows = list(itertools.islice(results or (), _MOST_HITS))
-    return [_passage(row, number, corpus) for number, row in enumerate(rows)]
+    return [_passage(row, corpus) for row in rows]
 
 
-def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
+def _passage(row: Any, corpus: Corpus) -> Passage:
     if isinstance(row, Passage):
         return row
     if not isinstance(row, Mapping):
@@ -183,7 +184,10 @@ def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
         points = 0.0
     if place is not None:
         return Passage.scored(corpus[place], points)
-    return Passage(str(pid or f"own-{number}"), str(title or ""), text, score=points)
+    if not pid:  # of its text: a place in the list is another passage's in the next search
+        content = f"{title or ''} | {text}"
+        pid = f"own-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    return Passage(str(pid), str(title or ""), text, score=points)
 
 
 #: Of what finds without end.

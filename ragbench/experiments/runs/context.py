@@ -108,12 +108,15 @@ class RunContext:
         # Optimizers hand a program the text alone; the log says which question it is of.
         qids: dict[str, str] = {}
         gold: dict[str, list[str]] = {}
+        examples: dict[str, dspy.Example] = {}
         for split in self.dataset.splits.values():
             for example in split:
                 qids[example.question] = str(example.qid)
                 gold[str(example.qid)] = example.get("gold_pids") or []
+                examples[example.question] = example
         context = replace(current(), role_lms=self.role_lms)
-        context = context.plus(QuestionIds(qids, gold), QuestionTime(self.config.question_timeout))
+        questions = QuestionIds(qids, gold, examples)
+        context = context.plus(questions, QuestionTime(self.config.question_timeout))
         with use(
             context,
             lm=self.lm,

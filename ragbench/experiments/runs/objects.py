@@ -13,12 +13,13 @@ from ragbench.data import Dataset, DataSettings
 from ragbench.data.own import keep_dataset, own_dataset
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import CompileConfig, RunConfig, check_names, make_config
+from ragbench.handed_over import PREFIX
 from ragbench.knobs import resolve
 from ragbench.lms.calls import Limits
 from ragbench.lms.factory import keep_lm
 from ragbench.lms.lm import RagbenchLM
 from ragbench.logs import get
-from ragbench.metrics.base import keep_metric
+from ragbench.metrics.base import keep_metric, metric_function
 from ragbench.optimizers.external import keep_optimizer
 from ragbench.passages import Passage
 from ragbench.programs.external import keep_module
@@ -159,6 +160,11 @@ def metric_names(metrics: Sequence[str | Metric]) -> tuple[str, ...]:
         allow(name)
         chosen.append(name)
     return tuple(chosen)
+
+
+def label_of_metric(name: str) -> str:
+    """The name of a metric for a reader: that of the function, where one was handed over."""
+    return getattr(metric_function(name), "__name__", name) if name.startswith(PREFIX) else name
 
 
 def take_limits(options: dict[str, Any]) -> Limits:

@@ -33,6 +33,7 @@ from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench import stopping
 from ragbench.context import Context, current, use
+from ragbench.data.base import as_json
 from ragbench.errors import (
     DataError,
     LMUnavailableError,
@@ -467,7 +468,8 @@ def _extra(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]
     extra: dict[str, Any] = {}
     for name, value in example.items():
         if name not in _EXAMPLE_FIELDS:
-            extra[name] = _plain(value)
+            extra[name] = value
+    extra = json.loads(as_json(extra))
     if outputs := prediction.get("outputs"):
         extra["outputs"] = json.loads(json.dumps(_plain(outputs), default=str))
     return extra

@@ -10,7 +10,7 @@ leave it.
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 import dspy
@@ -60,12 +60,14 @@ class ProgramKnobs(Knobs):
 class QuestionIds:
     """Part of the context of a run: the id of each question by its text, its gold pids by its id.
 
-    An optimizer hands a program the text alone; the log says which question it is of. The gold
-    pids are for a program that `needs_gold`.
+    An optimizer hands a program the text alone; the log says which question it is of, and a module
+    of a person's own takes further inputs of its example. The gold pids are for a program that
+    `needs_gold`.
     """
 
     by_text: Mapping[str, str]
     gold: Mapping[str, Sequence[str]]
+    examples: Mapping[str, dspy.Example] = field(default_factory=dict)
 
 
 def predict(
@@ -288,8 +290,8 @@ class Programs(Registry[type[RAGProgram]]):
         def described(program: type[RAGProgram]) -> type[RAGProgram]:
             if "name" not in vars(program):
                 program.name = name
-            for field, fact in vars(sources()[name]).items() if name in sources() else ():
-                setattr(program, field, fact)
+            for attribute, fact in vars(sources()[name]).items() if name in sources() else ():
+                setattr(program, attribute, fact)
             return add(program)
 
         return described
