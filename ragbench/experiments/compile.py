@@ -32,6 +32,9 @@ from ragbench.retrievers import IndexStore
 
 #: Called with one line at a time of what a person should see.
 OnMessage = Callable[[str], None]
+#: Program runs for each call that is left, most of them from the cache, after which an optimizer of
+#: unknown cost is ended.
+_RUNS_A_CALL = 20
 
 
 def compile_program(
@@ -95,7 +98,7 @@ def _search(
     metric = plan.settings.optimizer_metric
     numbers = itertools.count(1)
     if budget is None:  # calls are limited; those that the cache answers are not
-        most = int(room().calls)
+        most = _RUNS_A_CALL * int(room().calls)
     else:
         most = budget.runs.high
 
@@ -104,7 +107,7 @@ def _search(
         if budget is None and number > most:
             raise EndlessError(
                 f"optimizer {plan.optimizer.name} does not end: it ran the program {most:,} "
-                "times, which is as many calls as are left of the limit"
+                f"times, which is {_RUNS_A_CALL} for each call that was left of the limit"
             )
         watch.count("program runs", number, max(most, number))
 

@@ -6,7 +6,7 @@ of workers, is not ended by one bad question, and writes to a log instead of the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -111,12 +111,25 @@ class Optimizer(ABC):
         DSPy's settings hold the number of workers and let no number of errors end it.
         """
 
-    @classmethod  # noqa: B027
-    def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
-        """Give `program` what the optimizer keeps beside its state; by default nothing.
+    #: Gives a program what the optimizer keeps beside its state, from its JSON files by name; None
+    #: where it keeps nothing.
+    use: ClassVar[Callable[[RAGProgram, Mapping[str, Any]], None] | None] = None
 
-        `files` are the JSON files of the result by name.
+    @classmethod
+    def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
+        """Give `program` what `files` hold.
+
+        Raises:
+            RunError: they are not those of this optimizer.
         """
+        if cls.use is None:
+            return
+        try:
+            cls.use(program, files)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            names = ", ".join(files) or "its files"
+            reason = f"{type(error).__name__}: {error}"
+            raise RunError(f"cannot use {names} ({reason}); compile again") from None
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dspy
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from ragbench.tokens import estimate_tokens, first_tokens
 
@@ -130,14 +130,6 @@ def _size(value: Any) -> int:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return list(map(_plain, sorted(value, key=str)))
-    if isinstance(value, list | tuple):
-        return list(map(_plain, value))
-    if isinstance(value, str | int | float | bool) or value is None:
-        return value
-    return str(value)
+    if isinstance(value, set | frozenset):  # whose order is another in another process
+        value = sorted(value, key=str)
+    return to_jsonable_python(value, fallback=str)

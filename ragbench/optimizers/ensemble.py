@@ -11,11 +11,10 @@ from typing import Any, ClassVar, cast
 import dspy
 from pydantic import Field
 
-from ragbench.errors import RunError
 from ragbench.metrics import normalise_answer
 from ragbench.optimizers.base import OPTIMIZERS, OptimizerKnobs
 from ragbench.optimizers.bootstrap import RandomSearch, RandomSearchKnobs
-from ragbench.optimizers.students import finish
+from ragbench.optimizers.students import answer_by, finish
 from ragbench.optimizers.task import SearchResult, Task
 from ragbench.programs.core import RAGProgram
 
@@ -57,13 +56,9 @@ class Ensemble(RandomSearch):
         return SearchResult(best, files={MEMBERS: content}, notes={"votes": len(members)})
 
     @classmethod
-    def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
+    def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
         """Let each question of `program` be asked of all programs among `files`."""
-        try:
-            let_vote(program, files[MEMBERS]["members"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise RunError(f"cannot use {MEMBERS} ({reason}); compile again") from None
+        let_vote(program, files[MEMBERS]["members"])
 
 
 def let_vote(program: RAGProgram, members: Sequence[Mapping[str, Any]]) -> None:
@@ -71,27 +66,19 @@ def let_vote(program: RAGProgram, members: Sequence[Mapping[str, Any]]) -> None:
 
     The most common answer wins; of answers as common, that of the better program, which is first.
     """
-    kind = type(program)
     for member in members:
         for name, _ in program.named_predictors():
             list(member[name])
 
-    # A class of its own, not a method of the instance, so that a copy asks itself.
-    class Voting(kind):  # type: ignore[misc, valid-type]
-        fixed_demos = False
+    def answer(plain: RAGProgram, question: str) -> dspy.Prediction:
+        predictions = []
+        for member in members:
+            copied = cast(RAGProgram, plain.deepcopy())
+            for name, predictor in copied.named_predictors():
+                predictor.demos = member[name]
+            predictions.append(copied.forward(question))
+        answers = [normalise_answer(str(prediction.answer)) for prediction in predictions]
+        votes = Counter(answers)
+        return predictions[answers.index(max(answers, key=votes.__getitem__))]
 
-        def forward(self, question: str) -> dspy.Prediction:
-            predictions = []
-            for member in members:
-                copy = cast(RAGProgram, self.deepcopy())
-                copy.__class__ = kind
-                for name, predictor in copy.named_predictors():
-                    predictor.demos = member[name]
-                predictions.append(copy.forward(question))
-            answers = [normalise_answer(str(prediction.answer)) for prediction in predictions]
-            votes = Counter(answers)
-            return predictions[answers.index(max(answers, key=votes.__getitem__))]
-
-    Voting.__name__ = kind.__name__
-    Voting.__doc__ = kind.__doc__
-    program.__class__ = Voting
+    answer_by(program, answer)

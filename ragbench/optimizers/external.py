@@ -116,7 +116,7 @@ class OwnOptimizer(Optimizer):
             "valset": task.valset,
             "devset": task.valset,
             "eval_kwargs": {"num_threads": task.workers, "display_progress": False},
-            "metric": task.full_metric,
+            "metric": task.metric,
             "teacher": teacher,
             "teacher_settings": task.teacher_settings,
             "prompt_model": task.writer,
@@ -136,6 +136,12 @@ class OwnOptimizer(Optimizer):
             return _metered(source, supplied)
         init = _init_of(source)
         return source(**supplied_to(init, supplied), **passed_to(init, self.knobs))
+
+
+def _kind_of(source: Any) -> Any:
+    if isinstance(source, type):
+        return source
+    return type(source)
 
 
 def _init_of(kind: Any) -> Any:
@@ -170,10 +176,7 @@ def keep_optimizer(optimizer: Any) -> str:
     Raises:
         ConfigError: it is no optimizer.
     """
-    if isinstance(optimizer, type):
-        kind = optimizer
-    else:
-        kind = type(optimizer)
+    kind = _kind_of(optimizer)
     if not (issubclass(kind, Optimizer) or callable(getattr(kind, "compile", None))):
         raise ConfigError(
             f"optimizer={repr(optimizer)[:80]} is neither a name nor a dspy.teleprompt.Teleprompter"
@@ -200,7 +203,7 @@ def optimizer_of(source: Any, name: str) -> type[Optimizer]:
     Raises:
         ConfigError: it is neither that nor one of DSPy's.
     """
-    kind = source if isinstance(source, type) else type(source)
+    kind = _kind_of(source)
     if issubclass(kind, Optimizer):
         return kind
     if not callable(getattr(kind, "compile", None)):
@@ -213,7 +216,7 @@ def optimizer_of(source: Any, name: str) -> type[Optimizer]:
 
 @lru_cache(maxsize=64)
 def _own(source: Any, name: str) -> type[Optimizer]:
-    kind: Any = source if isinstance(source, type) else type(source)
+    kind = _kind_of(source)
     summary = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
     members = {
         "name": name, "made": source, "description": summary, "source": f"{kind.__module__}",

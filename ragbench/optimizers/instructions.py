@@ -140,7 +140,7 @@ class GEPA(Optimizer):
             **passed_to(dspy.GEPA.__init__, self.knobs),
         }
         search = dspy.GEPA(
-            task.full_metric, max_metric_calls=self.runs(size), seed=task.seed, **arguments
+            task.metric, max_metric_calls=self.runs(size), seed=task.seed, **arguments
         )
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
         return SearchResult(best, notes={"program_runs": best.detailed_results.total_metric_calls})
@@ -212,7 +212,7 @@ class SIMBA(Optimizer):
             # SIMBA writes a rollout id into the teacher that it is given.
             settings["lm"] = settings["lm"].copy()
         search = dspy.SIMBA(
-            metric=task.full_metric,
+            metric=task.metric,
             bsize=self.knobs.minibatch,
             num_candidates=self.knobs.candidates,
             max_steps=self.knobs.steps,

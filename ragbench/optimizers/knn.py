@@ -3,23 +3,23 @@
 `dspy.KNNFewShot` bootstraps again at every question, a dozen calls each, and its program cannot be
 saved. Here every training question is answered once when compiling; the right answers make a bank
 that is saved as JSON beside the program, and a question is shown the demonstrations of its
-neighbours. Nearness is the cosine of TF-IDF weights of words, so that loading needs no model.
+neighbours. Nearness is that of BM25, so that loading needs no model.
 """
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import dspy
 from pydantic import Field
 
-from ragbench.errors import ConfigError, RunError
+from ragbench.errors import ConfigError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.demonstrations import fit_demos, one_step_each
+from ragbench.optimizers.students import answer_by
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
+from ragbench.retrievers.bm25 import make_postings
 from ragbench.words import words
 
 BANK = "bank.json"
@@ -86,62 +86,42 @@ class KNN(Optimizer):
         return {name: demos for name, demos in fitted.items() if demos}
 
     @classmethod
-    def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
-        """Give `program` the bank among `files`."""
-        try:
-            use_bank(program, files[BANK])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise RunError(f"cannot use {BANK} ({reason}); compile again") from None
+    def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
+        """Let each question be shown the demonstrations of its nearest ones in the bank."""
+        use_bank(program, files[BANK])
 
 
 def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
     """Let each call of `program` show the demonstrations of its question's `k` nearest entries."""
     nearest = _Nearest(bank["entries"], int(bank["k"]))
-    kind = type(program)
 
-    # A class of its own, not a method of the instance, so that a copy asks itself.
-    class Banked(kind):  # type: ignore[misc, valid-type]
-        fixed_demos = False
+    def answer(plain: RAGProgram, question: str) -> dspy.Prediction:
+        chosen = nearest(question)
+        for name, predictor in plain.named_predictors():
+            demos = []
+            for entry in chosen:
+                demos += entry["demos"].get(name, ())
+            predictor.demos = demos
+        return plain.forward(question)
 
-        def forward(self, question: str) -> dspy.Prediction:
-            copy = cast(RAGProgram, self.deepcopy())
-            copy.__class__ = kind
-            chosen = nearest(question)
-            for name, predictor in copy.named_predictors():
-                predictor.demos = [d for entry in chosen for d in entry["demos"].get(name, ())]
-            return copy.forward(question)
-
-    Banked.__name__ = kind.__name__
-    Banked.__doc__ = kind.__doc__
-    program.__class__ = Banked
+    answer_by(program, answer)
 
 
 class _Nearest:
-    """Finds the entries nearest to a question, by the cosine of TF-IDF weights of words."""
+    """Finds the entries nearest to a question, by the scores of BM25."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], k: int) -> None:
         self._entries = entries
         self._k = k
-        bags = [_words(entry["question"]) for entry in entries]
-        seen = Counter(word for bag in bags for word in bag)
-        self._weight = {word: 1.0 + math.log(len(entries) / n) for word, n in seen.items()}
-        self._vectors = list(map(self._unit, bags))
+        texts = [words(entry["question"]) for entry in entries]
+        self._postings = make_postings(texts, k1=0.9, b=0.4)
 
     def __call__(self, question: str) -> list[Mapping[str, Any]]:
         """At most `k` entries, the nearest last, next to the question that is asked."""
-        own = self._unit(_words(question))
-        near = []
-        for vector in self._vectors:
-            near.append(sum(own.get(word, 0.0) * x for word, x in vector.items()))
-        order = sorted(range(len(near)), key=lambda i: -near[i])  # of equals the first
-        return [self._entries[i] for i in reversed(order[: self._k])]
-
-    def _unit(self, bag: Counter[str]) -> dict[str, float]:
-        vector = {word: n * self._weight.get(word, 0.0) for word, n in bag.items()}
-        length = math.hypot(*vector.values()) or 1.0
-        return {word: x / length for word, x in vector.items()}
-
-
-def _words(text: str) -> Counter[str]:
-    return Counter(words(text))
+        places: list[int] = []
+        if self._postings:
+            hits = self._postings.search(words(question), len(self._entries), self._k)
+            places += [place for place, _ in hits]
+        places += range(len(self._entries))  # where few share a word, the first ones
+        order = list(dict.fromkeys(places))[: self._k]
+        return [self._entries[place] for place in reversed(order)]

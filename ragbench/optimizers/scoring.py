@@ -112,23 +112,6 @@ def full_metric(
     return metric
 
 
-def search_metric(scorer: Scorer, note: OnScore | None = None) -> Callable[..., Any]:
-    """For DSPy's that bootstrap and search: a strict bool under a trace, else the score.
-
-    With a trace it is True only for an exact match, or for what a metric of one's own calls best;
-    without, it is the score as a float.
-    """
-    full = full_metric(scorer, note=note)
-
-    def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
-        judged = full(example, prediction, trace)
-        if trace is None:
-            return float(judged)
-        return bool(judged)
-
-    return metric
-
-
 def is_exact(example: dspy.Example, prediction: Any, trace: Any = None) -> bool:
     """Whether the answer matches a gold answer exactly, once normalised; a blank one never does."""
     answer = answer_of(prediction)

@@ -9,6 +9,7 @@ server that died would make all later candidates equal and the result worthless:
 is refused without being sent (see `lms.calls`) ends it.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -78,6 +79,7 @@ def make_student(
     kind: Any = type(student)
     student.__class__ = _student_of(kind)
     student.rb_tally = tally or Tally()
+    student.rb_names = frozenset({*vars(student), "rb_names"})
     for predictor in student.predictors():
         predictor.__class__ = _Predict
         predictor.rb_demo_tokens = demo_tokens
@@ -152,38 +154,41 @@ def guarded(program: dspy.Module) -> dspy.Module:
     return copied
 
 
-#: What DSPy's optimizers hang on the program they return; the candidates would be copied with it.
-_LEFTOVERS = (
-    "candidate_programs",
-    "detailed_results",
-    "flag_compilation_error_occurred",
-    "mb_candidate_programs",
-    "prompt_model_total_calls",
-    "rb_tally",
-    "results_best",
-    "results_latest",
-    "score",
-    "simba_idx",
-    "total_calls",
-    "trial_logs",
-)
-
-
 def bare(program: RAGProgram) -> RAGProgram:
-    """A copy of `program` without what an optimizer hung on it, as a next one may take it."""
+    """A copy of the student `program` without what an optimizer hung on it.
+
+    DSPy's hang their candidates there, which would be copied with it, and freeze what they
+    compiled.
+    """
     copied = cast(RAGProgram, program.deepcopy())
-    for leftover in _LEFTOVERS:
-        if leftover != "rb_tally":
-            copied.__dict__.pop(leftover, None)
-    copied._compiled = False  # DSPy would freeze it, and refuse to compile it again
+    for name in copied.__dict__.keys() - program.__dict__.get("rb_names", copied.__dict__.keys()):
+        del copied.__dict__[name]
+    copied._compiled = False
     return copied
+
+
+def answer_by(program: RAGProgram, answer: Callable[[RAGProgram, str], dspy.Prediction]) -> None:
+    """Let `program` answer by `answer`, which is given a plain copy of it and the question."""
+    kind: Any = type(program)
+
+    # A class of its own, not a method of the instance, so that a copy asks itself.
+    class Answering(kind):  # type: ignore[misc]
+        def forward(self, question: str) -> dspy.Prediction:
+            plain = self.deepcopy()
+            plain.__class__ = kind
+            return answer(plain, question)
+
+    Answering.__name__ = kind.__name__
+    Answering.__doc__ = kind.__doc__
+    program.__class__ = Answering
 
 
 def finish(program: RAGProgram) -> RAGProgram:
     """A copy of a compiled student as a plain program: demonstrations trimmed and JSON-ready."""
     plain = bare(program)
     plain.__class__ = getattr(type(plain), "rb_plain", type(plain))
-    plain.__dict__.pop("rb_tally", None)
+    for name in ("rb_tally", "rb_names"):
+        plain.__dict__.pop(name, None)
     for predictor in plain.predictors():
         if isinstance(predictor, _Predict):
             tokens = predictor.__dict__.pop("rb_demo_tokens")

@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import dspy
 
@@ -92,16 +92,15 @@ class Tally:
 
 
 def fingerprint(program: Any) -> str:
-    """A hash of what a compile can change of `program`: instructions, fields, demonstrations."""
+    """A hash of what a compile can change of `program`.
+
+    That is instructions, fields, demonstrations, and the thresholds of decisions.
+    """
     digests = []
     for name, predictor in program.named_predictors():
         signature = predictor.signature
-        fields = []
-        for key, value in signature.fields.items():
-            extra = cast(dict[str, Any], value.json_schema_extra or {})
-            fields.append([key, extra.get("prefix"), extra.get("desc")])
         tokens = getattr(predictor, "rb_demo_tokens", None)
         demos = fit_demos(predictor.demos, signature, max_tokens=tokens)
-        digests.append([name, signature.instructions, fields, demos])
+        digests.append([name, signature.dump_state(), demos, predictor.fields])
     text = json.dumps(digests, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -12,7 +12,7 @@ from ragbench.context import KEY, current
 from ragbench.data import for_optimizer
 from ragbench.ledger import Side
 from ragbench.lms.lm import RagbenchLM
-from ragbench.optimizers.scoring import Judgement, Scorer, full_metric, search_metric
+from ragbench.optimizers.scoring import Judgement, Scorer, full_metric
 from ragbench.optimizers.tally import Tally
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -127,12 +127,7 @@ class Task:
         return for_optimizer(self.val)
 
     @property
-    def metric(self) -> Any:
-        """A strict bool under a trace, else the score as a float."""
-        return search_metric(self.scorer, self.tally.note)
-
-    @property
-    def full_metric(self) -> Callable[..., Judgement]:
+    def metric(self) -> Callable[..., Judgement]:
         """The metric of five arguments, which gives a score with feedback."""
         return full_metric(self.scorer, self.train, self.tally.note)
 

@@ -7,8 +7,10 @@ import pytest
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments import budgets
+from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig
+from ragbench.experiments.runs.runner import evaluate
 from ragbench.lms.calls import CallRefusedError, Limits, spending
 from ragbench.optimizers.task import SearchResult
 from ragbench.user_code import allow
@@ -188,8 +190,8 @@ def test_one_that_asks_forever_ends_at_its_limit_also_where_the_cache_answers(
 ) -> None:
     monkeypatch.setattr(budgets, "_MOST_RUNS", 100)
     settings = CompileConfig(optimizer=f"{spec}Forever", out=world.folder / "out")
-    stopped = pytest.raises(RunError, match="does not end: it ran the program 50 times")
-    with spending(Limits(calls=50)), stopped:
+    stopped = pytest.raises(RunError, match="does not end: it ran the program 520 times")
+    with spending(Limits(calls=26)), stopped:
         compile_program(world.config(), settings, on_message=lambda line: None)
     assert len(world.lm.asked) == 8 + 16  # each question once
     assert not (world.folder / "out" / "sidecar.json").exists()
@@ -205,3 +207,44 @@ def test_dspys_own_classes_run_as_a_stranger_of_the_same_kind(name: str, tmp_pat
     }  # fmt: skip
     found = compiled(f"dspy:{name}", tmp_path, knobs=settings.get(name, {}))
     assert len(found.program.predictors()) == 1
+
+
+DECIDES = """
+import dspy
+
+class Known(dspy.Signature):
+    question: str = dspy.InputField()
+    is_known: bool = dspy.OutputField(desc="whether it is known")
+
+class Decides(dspy.Module):
+    def __init__(self):
+        super().__init__()
+        self.judge = dspy.Predict(Known)
+
+    def forward(self, question):
+        number = question.split("number ")[1].split(" ")[0]
+        is_known = self.judge(question=question).is_known
+        return dspy.Prediction(answer=f"Town {number}" if is_known else "nowhere")
+"""
+
+
+def test_thresholds_that_dspys_reanchor_fits_are_kept_and_load(world: World) -> None:
+    """The LM is never sure, and always right: what it calls likely at 0.4 is so."""
+
+    def unsure(asked: Asked) -> dict[str, Any]:
+        if "NoulEvidence" in asked.prompt:
+            return {"is_known": {"noul": 0.4}}
+        return {"is_known": False}
+
+    world.use(unsure)
+    file = world.folder / "decides.py"
+    file.write_text(DECIDES)
+    allow("dspy.experimental:ReAnchor", f"{file}:Decides")
+    settings = CompileConfig(optimizer="dspy.experimental:ReAnchor", out=world.folder / "out")
+    config = world.config(program=f"{file}:Decides", k=None)
+    with spending(Limits(calls=200)):
+        compile_program(config, settings, on_message=lambda line: None)
+    card = read_sidecar(world.folder / "out")
+    assert (card.outcome, card.scores["difference"]) == ("better", 1.0)
+    run = evaluate(config.but(compiled=world.folder / "out", split="test", limit=3))
+    assert run.summary.scores["em"] == 1.0

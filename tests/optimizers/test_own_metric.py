@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError
 from ragbench.optimizers import OwnMetric, make_scorer
-from ragbench.optimizers.scoring import search_metric
+from ragbench.optimizers.scoring import full_metric
 from ragbench.user_code import allow
 from tests.fake_server import FakeServer
 from tests.kills import script, write_questions
@@ -48,8 +48,8 @@ def test_its_score_and_what_it_calls_best(spec: str) -> None:
     good, bad = dspy.Prediction(answer="Po"), dspy.Prediction(answer="Rhine")
     assert (right(GOLD, good), right(GOLD, bad)) == (1.0, 0.0)
     assert (graded(GOLD, good), graded(GOLD, bad)) == (1.0, 0.4)
-    kept = search_metric(graded)
-    assert (kept(GOLD, good, []), kept(GOLD, bad, [])) == (True, False)
+    kept = full_metric(graded)
+    assert (bool(kept(GOLD, good, [])), bool(kept(GOLD, bad, []))) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import measure
 from ragbench.optimizers.demonstrations import fit_demos
 from ragbench.optimizers.dspy_patches import logged_to
-from ragbench.optimizers.scoring import feedback, is_exact, make_scorer, search_metric
+from ragbench.optimizers.scoring import feedback, full_metric, is_exact, make_scorer
 from ragbench.passages import Passage
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.signatures.answering import AnswerFromContext
@@ -44,14 +44,15 @@ def demos_of(compiled: dspy.Module) -> list[dict[str, Any]]:
 
 
 def test_a_metric_makes_no_demo_of_a_near_miss_nor_of_a_truthy_object() -> None:
-    metric = search_metric(make_scorer("f1"))
+    metric = full_metric(make_scorer("f1"))
     near = said("Ann")
-    assert 0 < metric(GOLD, near) < 1
-    assert metric(GOLD, near, []) is False
-    assert metric(GOLD, said("the Ann Smith."), []) is True
+    assert 0 < float(metric(GOLD, near)) < 1
+    assert not metric(GOLD, near, [])
+    assert metric(GOLD, said("the Ann Smith."), [])
     assert not is_exact(dspy.Example(answers=[NO_ANSWER]), said(NO_ANSWER))
     for missing in (said(None), said("  "), said(NO_ANSWER), said(["Ann Smith"]), None):
-        assert (metric(GOLD, missing), metric(GOLD, missing, [])) == (0.0, False)
+        judged = metric(GOLD, missing, [])
+        assert (float(judged), bool(judged)) == (0.0, False)
 
 
 def test_failures_and_provider_errors_become_no_demos(tmp_path: Path) -> None:
