@@ -179,45 +179,36 @@ def _sidecar(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> artifa
 
 def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) -> None:
     """`candidates.jsonl`, and a folder for each: 0 is the plain program, 1 the best of the rest."""
-    plain = plan.run_context.program
-    shipped = fingerprint(outcome.result.program)
-    rows: list[tuple[RAGProgram, Sequence[float | None], int | None, int | None]] = []
-    rows.append((plain, outcome.before.scores, None, None))
-    for tried in outcome.result.candidates:
-        rows.append((tried.program, tried.scores, tried.calls, tried.tokens))
-    if outcome.result.files or shipped not in {fingerprint(row[0]) for row in rows}:
-        rows.append((outcome.result.program, outcome.after.scores, None, None))
+    result = outcome.result
+    shipped = fingerprint(result.program)
+    plain = optimizers.Candidate(plan.run_context.program, outcome.before.scores, None, None)
+    rows = [plain, *result.candidates]
+    if result.files or shipped not in {fingerprint(row.program) for row in rows}:
+        rows.append(optimizers.Candidate(result.program, outcome.after.scores, None, None))
     lines = []
-    for number, (program, scores, calls, tokens) in enumerate(rows):
-        measured_scores = []
-        for score in scores:
-            if score is not None:
-                measured_scores.append(score)
-        mean = None
-        if measured_scores:
-            mean = sum(measured_scores) / len(measured_scores)
-        is_full = len(measured_scores) == len(scores)
-        is_shipped = fingerprint(program) == shipped
-        if outcome.result.files:
+    for number, row in enumerate(rows):
+        measured_scores = row.known
+        is_shipped = fingerprint(row.program) == shipped
+        if result.files:
             is_shipped = number == len(rows) - 1
         lines.append({
-            "number": number, "program": fingerprint(program), "shipped": is_shipped,
-            "mean": mean, "n": len(measured_scores),
-            "scores": list(scores), "calls": calls, "tokens": tokens,
+            "number": number, "program": fingerprint(row.program), "shipped": is_shipped,
+            "mean": row.score if measured_scores else None, "n": len(measured_scores),
+            "scores": list(row.scores), "calls": row.calls, "tokens": row.tokens,
         })  # fmt: skip
         files = {}
-        if outcome.result.files and is_shipped:
-            files = dict(outcome.result.files)
+        if result.files and is_shipped:
+            files = dict(result.files)
         measured = optimizers.Scores(tuple(measured_scores))
         card = sidecar.model_copy(
             update={
                 "candidate": number,
                 "outcome": "",
-                "leak": leak_of(plan, program),
-                "scores": _compared(plan, outcome.before, measured, full=is_full),
+                "leak": leak_of(plan, row.program),
+                "scores": _compared(plan, outcome.before, measured, full=row.is_whole),
             }
         )
-        _write(candidate_folder(plan.folder, number), program, files, card)
+        _write(candidate_folder(plan.folder, number), row.program, files, card)
     text = "".join(json.dumps(line) + "\n" for line in lines)
     store.write_whole(plan.folder / CANDIDATES, text.encode())
 

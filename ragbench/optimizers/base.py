@@ -6,7 +6,7 @@ of workers, is not ended by one bad question, and writes to a log instead of the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -111,9 +111,9 @@ class Optimizer(ABC):
         DSPy's settings hold the number of workers and let no number of errors end it.
         """
 
-    #: Gives a program what the optimizer keeps beside its state, from its JSON files by name; None
-    #: where it keeps nothing.
-    use: ClassVar[Callable[[RAGProgram, Mapping[str, Any]], None] | None] = None
+    @classmethod  # noqa: B027
+    def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
+        """Give `program` what is kept beside its state, from JSON files by name; here nothing."""
 
     @classmethod
     def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
@@ -122,8 +122,6 @@ class Optimizer(ABC):
         Raises:
             RunError: they are not those of this optimizer.
         """
-        if cls.use is None:
-            return
         try:
             cls.use(program, files)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -110,7 +110,7 @@ def chain_of(name: str) -> type[Optimizer]:
     needs = Needs()
     for step in steps:
         kind = OPTIMIZERS.get(step)
-        if kind.use is not None:
+        if kind.use.__func__ is not Optimizer.use.__func__:  # type: ignore[attr-defined]
             raise ConfigError(f"{step} cannot be a step of a chain: it keeps more than prompts")
         needs = needs.plus(kind.needs)
     members: Mapping[str, Any] = {

@@ -10,7 +10,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +68,17 @@ def _without_resubmission() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
+def lenient_proposals() -> Iterator[None]:
     """Inside the block, MIPRO keeps the present instruction where none can be proposed.
 
-    DSPy's ends with the first proposal that fails, however late; here `lost` is told of it.
+    DSPy's ends with the first proposal that fails, however late. The writer counts it.
     """
 
     class Proposer(private("dspy.propose.GroundedProposer", "mipro")):  # type: ignore[misc]
         def propose_instruction_for_predictor(self, **arguments: Any) -> str:
             try:
                 return str(super().propose_instruction_for_predictor(**arguments))
-            except (AdapterParseError, LMError) as error:
-                lost(error)
+            except (AdapterParseError, LMError):
                 return str(arguments["predictor"].signature.instructions)
 
     module = private("dspy.teleprompt.mipro_optimizer_v2", "mipro")

@@ -205,7 +205,7 @@ def optimizer_of(source: Any, name: str) -> type[Optimizer]:
     """
     kind = _kind_of(source)
     if issubclass(kind, Optimizer):
-        return kind
+        return cast(type[Optimizer], kind)
     if not callable(getattr(kind, "compile", None)):
         raise ConfigError(
             f"{name} is no optimizer: it has no method compile(student, *, trainset, ...) as "

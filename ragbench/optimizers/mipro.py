@@ -4,9 +4,7 @@ Opsahl-Ong et al. 2024 (arXiv:2406.11695). With no demonstrations it is the pape
 instructions alone.
 """
 
-import logging
 import math
-from typing import Any
 
 import dspy
 from pydantic import Field
@@ -19,8 +17,6 @@ from ragbench.optimizers.dspy_patches import lenient_proposals
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
-
-logger = logging.getLogger("dspy.ragbench")  # goes to the log of the compile
 
 
 class MIPROKnobs(DemoKnobs):
@@ -129,7 +125,7 @@ class MIPRO(Optimizer):
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         knobs = self.knobs
         valset = task.valset
-        search = _MIPRO(
+        search = dspy.MIPROv2(
             metric=bootstrap_metric(knobs, task),
             prompt_model=task.writer,
             task_model=task.lm,
@@ -143,28 +139,15 @@ class MIPRO(Optimizer):
             **passed_to(dspy.MIPROv2.__init__, knobs),
         )
         search.num_instruct_candidates = knobs.instructions
-        best = search.compile(
-            student,
-            trainset=task.trainset,
-            valset=valset,
-            num_trials=self.trials(len(student.predictors())),
-            minibatch=self.uses_minibatch(len(valset)),
-            minibatch_size=min(knobs.minibatch_size, len(valset)),
-            minibatch_full_eval_steps=knobs.minibatch_full_eval_steps,
-            **passed_to(dspy.MIPROv2.compile, knobs),
-        )
-        return SearchResult(best, notes={"lost_proposals": search.lost})
-
-
-class _MIPRO(dspy.MIPROv2):
-    """DSPy's, with the proposals that failed left out and counted."""
-
-    lost = 0
-
-    def _propose_instructions(self, *args: Any, **kwargs: Any) -> Any:
-        with lenient_proposals(self._leave_out):
-            return super()._propose_instructions(*args, **kwargs)
-
-    def _leave_out(self, error: Exception) -> None:
-        logger.warning("a proposal is left out: %s", error)
-        self.lost += 1
+        with lenient_proposals():
+            best = search.compile(
+                student,
+                trainset=task.trainset,
+                valset=valset,
+                num_trials=self.trials(len(student.predictors())),
+                minibatch=self.uses_minibatch(len(valset)),
+                minibatch_size=min(knobs.minibatch_size, len(valset)),
+                minibatch_full_eval_steps=knobs.minibatch_full_eval_steps,
+                **passed_to(dspy.MIPROv2.compile, knobs),
+            )
+        return SearchResult(best)

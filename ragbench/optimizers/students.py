@@ -172,7 +172,7 @@ def answer_by(program: RAGProgram, answer: Callable[[RAGProgram, str], dspy.Pred
     kind: Any = type(program)
 
     # A class of its own, not a method of the instance, so that a copy asks itself.
-    class Answering(kind):  # type: ignore[misc]
+    class Answering(kind):
         def forward(self, question: str) -> dspy.Prediction:
             plain = self.deepcopy()
             plain.__class__ = kind

@@ -186,19 +186,18 @@ class Candidate:
 
     program: RAGProgram
     scores: Sequence[float | None]
-    calls: int = 0
-    tokens: int = 0
+    calls: int | None = 0
+    tokens: int | None = 0
+
+    @property
+    def known(self) -> list[float]:
+        """The scores of the questions that it was asked."""
+        return [score for score in self.scores if score is not None]
 
     @property
     def score(self) -> float:
         """The mean of the known scores, in [0, 1]; 0 where none is."""
-        scores = []
-        for score in self.scores:
-            if score is not None:
-                scores.append(score)
-        if scores:
-            return sum(scores) / len(scores)
-        return 0.0
+        return sum(self.known) / max(1, len(self.known))
 
     @property
     def is_whole(self) -> bool:

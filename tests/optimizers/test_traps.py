@@ -105,7 +105,8 @@ BUSY: dict[str, dict[str, Any]] = {"gepa": {"runs": 80}, "bootstrap": {"bootstra
 def test_a_prompt_model_that_fails_loses_one_proposal_not_the_compile(tmp_path: Path) -> None:
     writer = scripted(lambda asked: "I would rather not say.", name="writer")
     found = compiled("mipro", tmp_path, prompt_lm=writer)
-    assert found.notes["lost_proposals"] == SMALL["mipro"]["instructions"]
+    lost = [text for text in found.left_out if "I would rather" in text]
+    assert len(lost) >= SMALL["mipro"]["instructions"], "the writer counts what is left out"
     rules = compiled("infer_rules", tmp_path, prompt_lm=writer)
     base = program().predictors()[0].signature.instructions
     assert rules.program.predictors()[0].signature.instructions == base

@@ -8,7 +8,7 @@ likely to take.
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +118,7 @@ def probe_program(
             teacher=plan.teacher is not None,
         )  # fmt: skip
         probe = judge(answers, means, plan.optimizer.name, settings.optimizer_metric)
-        facts = {
-            "format": FORMAT, "calls": calls, "zero_shot": answers.zero_shot, "form": answers.form,
-            "gold": answers.gold, "samples": answers.samples, "exact": answers.exact,
-            "own_queries": answers.own_queries, "failed": answers.failed,
-            "found": answers.found, "chance": probe.chance, "sentences": probe.sentences,
-        }  # fmt: skip
+        facts = {"format": FORMAT, "calls": calls, **asdict(answers), **asdict(probe)}
         store.write_json(folder / PROBE, facts)
     for line in probe.sentences:
         on_message(line)
