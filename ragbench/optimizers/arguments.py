@@ -91,12 +91,7 @@ def knobs_of(
                 continue
             if name.startswith("_") or name.endswith("_key") or name in fields:
                 continue
-            needed = parameter.default is inspect.Parameter.empty
-            if needed:
-                default = "needed"
-            else:
-                default = f"default {parameter.default!r}"
-            fields[name] = (Any, Field(None, description=f"argument {name}, {default}"))
+            fields[name] = (Any, Field(None, description=f"argument {parameter}"))
     bases: Any = (base, Argued)
     argued: Any = create_model(f"{base.__name__}Argued", __base__=bases, **fields)
     return cast(type[K], argued)

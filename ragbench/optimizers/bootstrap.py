@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, cast
 import dspy
 from pydantic import Field
 
-from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.demonstrations import is_whole, one_step_each
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
+from ragbench.optimizers.demonstrations import fit_demos, is_whole, one_step_each
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -174,12 +174,10 @@ class Optuna(Optimizer):
         import optuna
 
         few_shot = dspy.BootstrapFewShot(**shot_arguments(self.knobs, task))
-        bank = few_shot.compile(student, trainset=task.trainset).named_predictors()
+        bank = few_shot.compile(student, trainset=task.trainset)
         choices = {}
-        for name, predictor in bank:
-            demos = [demo for demo in predictor.demos if is_whole(demo, predictor.signature)]
-            choices[name] = demos
-        evaluate = dspy.Evaluate(devset=task.valset, metric=task.metric)
+        for name, predictor in bank.named_predictors():
+            choices[name] = fit_demos(predictor.demos, predictor.signature, max_tokens=None)
         tried: list[RAGProgram] = []
 
         def score(trial: Any) -> float:
@@ -189,7 +187,7 @@ class Optuna(Optimizer):
                     index = trial.suggest_int(f"demo_index_for_{name}", 0, len(demos) - 1)
                     predictor.demos = [demos[index]]
             tried.append(program)
-            return float(evaluate(program).score)
+            return measure(program, task.val, task).mean
 
         sampler = optuna.samplers.TPESampler(seed=task.seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)

@@ -8,6 +8,7 @@ trains weights.
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
@@ -19,6 +20,7 @@ from ragbench.optimizers.base import ARROW, OPTIMIZERS, Optimizer, OptimizerKnob
 from ragbench.optimizers.students import bare
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 
 class Chain(Optimizer):
@@ -63,7 +65,8 @@ class Chain(Optimizer):
             budget = step.estimate(size)
             if budget is None:
                 return None
-            total = total.plus(budget).validated(size.n_val)
+            validation = Budget(student_runs=Range(0, size.n_val))
+            total = total.plus(budget).plus(validation)
         return total
 
     def check(self, size: Size) -> None:
@@ -83,7 +86,7 @@ class Chain(Optimizer):
             if number and self.shuffles:
                 order = list(task.train)
                 shuffled.shuffle(order)
-                task = task.over(order)
+                task = replace(task, train=order)
             result = step.search(current, task)
             current = bare(result.program)
             mean = task.tally.mean(current)

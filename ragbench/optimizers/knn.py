@@ -78,12 +78,12 @@ class KNN(Optimizer):
             max_rounds=self.knobs.rounds,
         )
         bank = few_shot.compile(student, trainset=[example])
-        fitted = {}
+        right = {}
         for name, p in bank.named_predictors():
-            fitted[name] = fit_demos(
-                p.demos, p.signature, max_tokens=self.knobs.demo_context_tokens
-            )
-        return {name: demos for name, demos in fitted.items() if demos}
+            if p.demos:
+                tokens = self.knobs.demo_context_tokens
+                right[name] = fit_demos(p.demos, p.signature, max_tokens=tokens)
+        return right
 
     @classmethod
     def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:

@@ -28,14 +28,14 @@ class Tried:
     tokens: int = 0
 
 
+@dataclass
 class Run:
     """One run of a student: which program it was, on which question, and the whole prediction."""
 
-    def __init__(self, tag: str, question: str, meter: Meter, prediction: Any = None) -> None:
-        self.tag = tag
-        self.question = question
-        self.meter = meter
-        self.prediction = prediction
+    tag: str
+    question: str
+    meter: Meter
+    prediction: Any = None
 
 
 class Tally:

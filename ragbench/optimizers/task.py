@@ -56,10 +56,6 @@ class Budget:
             self.prompt_calls + budget.prompt_calls,
         )
 
-    def validated(self, n_val: int) -> "Budget":
-        """This, and `n_val` runs at the most to score what came out."""
-        return replace(self, student_runs=self.student_runs + Range(0, n_val))
-
 
 @dataclass(frozen=True)
 class Needs:
@@ -130,10 +126,6 @@ class Task:
     def metric(self) -> Callable[..., Judgement]:
         """The metric of five arguments, which gives a score with feedback."""
         return full_metric(self.scorer, self.train, self.tally.note)
-
-    def over(self, train: Sequence[dspy.Example]) -> "Task":
-        """The same task over `train`."""
-        return replace(self, train=train)
 
     def seeded(self, lm: dspy.LM) -> dspy.LM:
         """`lm`, of which the samples that an optimizer draws by number depend on the seed.

@@ -28,9 +28,9 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import Limits, spending
 from ragbench.lms.formats import NAMES
 from ragbench.optimizers import OPTIMIZERS
-from tests.experiments.towns import World
+from tests.experiments.towns import World, town
 from tests.fake_server import FakeServer, Fault, Hit, plausible
-from tests.fakes import Asked
+from tests.fakes import Asked, plausible as plausible_call
 from tests.kills import script, write_questions
 from tests.runs import compile_calls, holds
 
@@ -351,3 +351,27 @@ def test_every_adapter_is_an_axis_of_a_sweep_of_compiles(world: World) -> None:
         scores = card.scores
         assert (card.outcome, scores["compiled"]["failed"]) == ("better", 0)
         assert (scores["zero_shot"]["mean"], scores["compiled"]["mean"]) == (0.125, 1.0)
+
+
+@pytest.mark.parametrize(("of", "leak"), [("train", 1), ("val", 0)])
+def test_an_instruction_that_holds_a_training_answer_is_counted(
+    of: str, leak: int, world: World
+) -> None:
+    config = world.config()
+    settings = CompileConfig(optimizer="gepa", opt_set={"runs": 60}, out=world.folder / "out")
+    plan = make_plan(config, settings)
+    [known] = {"train": plan.train, "val": plan.val}[of][0].answers
+
+    def script(asked: Asked) -> Any:
+        reply = plausible_call(asked)
+        if "answer" not in reply:
+            return {name: f"Think first. It may be {known}." for name in reply}
+        number = town(asked)
+        right = "Think first" in asked.prompt or number % 4 == 0
+        return {"answer": f"Town {number}" if right else "elsewhere"}
+
+    world.use(script)
+    said: list[str] = []
+    card = read_sidecar(compile_program(config, settings, on_message=said.append))
+    assert (card.outcome, card.leak) == ("better", leak)
+    assert any(line.startswith("leak: 1 instructions hold") for line in said) is bool(leak)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
@@ -13,7 +14,9 @@ from ragbench.optimizers import OwnMetric, make_scorer
 from ragbench.optimizers.scoring import full_metric
 from ragbench.user_code import allow
 from tests.fake_server import FakeServer
+from tests.fakes import Asked
 from tests.kills import script, write_questions
+from tests.optimizers.world import SMALL, compiled, scripted, town
 
 CODE = """
 import dspy
@@ -23,6 +26,10 @@ def right(example, prediction, trace=None):
 
 def graded(example, prediction, trace=None):
     return dspy.Prediction(score=0.4 if prediction.answer != example.answer else 1.0)
+
+def explained(example, prediction, trace=None):
+    right = prediction.answer == example.answer
+    return dspy.Prediction(score=float(right), feedback="Mind the spelling of Zanzibar.")
 
 def broken(example, prediction, trace=None):
     return prediction.no_such_field
@@ -39,7 +46,12 @@ GOLD = dspy.Example(question="q", answer="Po", answers=["Po", "River Po"]).with_
 def spec(tmp_path: Path) -> str:
     (tmp_path / "mine.py").write_text(CODE)
     spec = f"{tmp_path / 'mine.py'}:"
-    allow(*(spec + name for name in ("right", "graded", "broken", "wrong", "number", "missing")))
+    allow(
+        *(
+            spec + name
+            for name in ("right", "graded", "explained", "broken", "wrong", "number", "missing")
+        )
+    )
     return spec
 
 
@@ -50,6 +62,20 @@ def test_its_score_and_what_it_calls_best(spec: str) -> None:
     assert (graded(GOLD, good), graded(GOLD, bad)) == (1.0, 0.4)
     kept = full_metric(graded)
     assert (bool(kept(GOLD, good, [])), bool(kept(GOLD, bad, []))) == (True, False)
+
+
+@pytest.mark.parametrize(("name", "knobs"), [("gepa", {}), ("simba", {"demos": 0})])
+def test_its_feedback_reaches_the_writer(
+    name: str, knobs: dict[str, Any], spec: str, tmp_path: Path
+) -> None:
+    def luck(asked: Asked) -> dict[str, Any]:
+        return {"answer": f"Ann {town(asked)}" if asked.number % 3 else "somebody"}
+
+    writer = scripted(name="writer")
+    fields = {"prompt_lm": writer, "scorer": make_scorer(f"{spec}explained"), "workers": 1}
+    compiled(name, tmp_path, scripted(luck), knobs={**SMALL[name], **knobs}, **fields)
+    assert writer.asked
+    assert any("the spelling of Zanzibar" in asked.prompt for asked in writer.asked)
 
 
 @pytest.mark.parametrize(
