@@ -34,7 +34,7 @@ ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run
 @output_options
 def list_command(kind: str) -> None:
     """List everything of one KIND, one line each."""
-    rows = _stored_list(kind[:-1])
+    rows = stored_list(kind[:-1])
     if for_machines():
         columns = (Column("name"), Column("about"))
         print_table(Table(kind, columns, [{"name": n, "about": text} for n, text in rows]))
@@ -94,7 +94,7 @@ def _about(thing: Any) -> str:
     return described.partition("\n")[0]
 
 
-def _stored_list(kind: str) -> list[tuple[str, str]]:
+def stored_list(kind: str) -> list[tuple[str, str]]:
     """Returns what `_listed` gives, from the cache where no code has changed since.
 
     To name the programs takes all of them, and DSPy, to be imported.

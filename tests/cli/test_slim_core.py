@@ -82,6 +82,7 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             ("dense", ["eval", "--retriever", "dense", *given]),
             ("dense", ["eval", "--program", "tree_rag", *given]),
             ("otlp", ["eval", *given, "--trace", "otlp"]),
+            ("mcp", ["mcp"]),
             ("documents", ["ask", "Which?", "--docs", "papers", *model[:4]]),
         ]
         arguments = [json.dumps(each) for each in (REFUSED, [*good, *(words for _, words in bad)])]
