@@ -6,8 +6,8 @@ model takes part.
 
 - A word is a name where it is written with a capital inside sentences. Its new word has as many
   letters, is the same in every place and form (`Ada`, `ADA`, `Ada's`), and no two names share one.
-- A title of common words alone (`Range War`) is renamed as a whole, wherever its words follow each
-  other.
+- A title of common words alone (`Range War`) is renamed wherever its words follow each other, but
+  for the word that is used most by itself: a question and a passage may share it.
 - A country and its adjective get words that show that they belong together.
 - Years move by one number of decades, so that ages, orders and "the 1990s" stay right.
 
@@ -79,6 +79,7 @@ class Renaming:
         for title in titles:
             for word in _WORD.findall(title):
                 titled.add(word.lower())
+        self._uses = uses
         name_words = sorted(word for word in uses if uses[word].is_name(word in titled))
         self.years = 10 * chance.choice(_DECADES)
         new_words = _NewWords(frozenset(uses) | _KEPT, chance)
@@ -124,12 +125,15 @@ class Renaming:
             folded = tuple(word.lower() for word in words)
             if len(words) < 2 or folded in renamed.get(folded[0], {}) or self._has_name(words):
                 continue
-            changed = {}
+            places = []
             for place, word in enumerate(words):
                 if len(word) >= _SHORTEST and word[0].isupper() and word.lower() not in _KEPT:
-                    changed[place] = new_words.make(len(word))
-            if len(changed) > 1:
-                renamed.setdefault(folded[0], {})[folded] = changed
+                    places.append(place)
+            if len(places) > 1:
+                places.remove(max(places, key=lambda place: self._common_uses(folded[place])))
+                renamed.setdefault(folded[0], {})[folded] = {
+                    place: new_words.make(len(words[place])) for place in places
+                }
         return renamed
 
     def _title_at(self, matches: Sequence[re.Match[str]], start: int) -> dict[int, str]:
@@ -142,6 +146,11 @@ class Renaming:
                     new_words[start + place] = _in_letters_of(span[place], new)
                 return new_words
         return {}
+
+    def _common_uses(self, word: str) -> int:
+        if word in self._uses:
+            return self._uses[word].small
+        return 0
 
     def _has_name(self, words: Iterable[str]) -> bool:
         return any(word.lower() in self.words for word in words)
