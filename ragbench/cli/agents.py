@@ -55,7 +55,7 @@ def mcp_command(lms: tuple[str, ...], api_base: str | None, **options: Any) -> N
     The limits are of all that the agent spends, together; without one it can spend nothing.
     """
     from ragbench.lms.calls import spending
-    from ragbench.lms.lm import configure_cache
+    from ragbench.lms.reply_cache import configure_cache
     from ragbench.logs import quiet_libraries
 
     with needs_extra("ragbench mcp"):
