@@ -159,21 +159,21 @@ def _without_settings(text: str) -> str:
     if text.startswith("{"):
         with suppress(ValueError, RecursionError):
             settings = json.loads(text)
-            kept = _allowed(settings)
-            if kept != settings:
-                return json.dumps(kept, ensure_ascii=False)
+            allowed = _allowed(settings)
+            if allowed != settings:
+                return json.dumps(allowed, ensure_ascii=False)
     return text
 
 
 def _allowed(value: Any) -> Any:
     if isinstance(value, Mapping):
-        kept = {}
+        allowed = {}
         for name, inner in value.items():
             if is_secret(f"_{name}") or "header" in str(name).lower():
-                kept[name] = "[key]"
+                allowed[name] = "[key]"
             else:
-                kept[name] = _allowed(inner)
-        return kept
+                allowed[name] = _allowed(inner)
+        return allowed
     if isinstance(value, list):
         return list(map(_allowed, value))
     return value

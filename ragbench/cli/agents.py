@@ -78,16 +78,16 @@ def _with_errors(tool: Callable[..., str], error_class: type[Exception]) -> Call
     from ragbench.cli.main import one_line
 
     @functools.wraps(tool)
-    def told(*args: Any, **arguments: Any) -> str:
+    def call(*args: Any, **arguments: Any) -> str:
         try:
             return tool(*args, **arguments)
         except (RagbenchError, OSError) as error:  # anything else is a bug, and stays here
             raise error_class(one_line(str(error))) from None
 
-    return told
+    return call
 
 
-class Asked(BaseModel):
+class RunRequest(BaseModel):
     """What a run is of."""
 
     program: str = Field(description="architecture, from list of programs")
@@ -139,14 +139,14 @@ class Desk:
             return _text(run_list_report(self._inside("runs")))
         return "\n".join(f"{name}  {about}" for name, about in stored_list(kind[:-1]))
 
-    def estimate(self, asked: Asked) -> str:
+    def estimate(self, request: RunRequest) -> str:
         """Estimate calls, tokens and cost of a run, with a range. Spends nothing."""
         from ragbench.experiments.estimates import estimate_run
         from ragbench.experiments.runs.context import ready
 
-        return "\n".join(estimate_run(ready(self._config(asked))).lines())
+        return "\n".join(estimate_run(ready(self._config(request))).lines())
 
-    def run(self, asked: Asked, minutes: Minutes = 5) -> str:
+    def run(self, request: RunRequest, minutes: Minutes = 5) -> str:
         """Run a program over questions within the person's limit: its folder, and its table.
 
         It ends after some minutes; the same call continues it, and asks nothing twice.
@@ -155,7 +155,7 @@ class Desk:
         from ragbench.experiments.runs.runner import evaluate
         from ragbench.lms.calls import Limits, spending
 
-        config = self._config(asked)
+        config = self._config(request)
         self._inside(config.folder())
         self._check_room()
         with self._one_at_a_time, spending(Limits(minutes=minutes)):
@@ -204,8 +204,8 @@ class Desk:
         from ragbench.experiments.runs.context import lm_of
         from ragbench.lms.calls import Limits, spending
 
-        config = self._config(Asked(program="direct", lm=lm, dataset="jsonl", docs=docs))
-        request = Request(n, (2, 2, 3), config.seed, config.workers, config.adapter)
+        config = self._config(RunRequest(program="direct", lm=lm, dataset="jsonl", docs=docs))
+        order = Request(n, (2, 2, 3), config.seed, config.workers, config.adapter)
         path = self._inside(output)
         if path.suffix != ".jsonl":
             raise ConfigError(f"{output} is no file of JSON lines; name one that ends in .jsonl")
@@ -214,32 +214,32 @@ class Desk:
             writer = lm_of(config, config.lm, main=True)
             writer.check()
             passages = list(read_corpus(config.data_settings()))
-            written = write_questions(passages, writer, request, path, SILENT)
+            written = write_questions(passages, writer, order, path, SILENT)
         return "\n".join([*written.lines(), self._bill()])
 
-    def _config(self, asked: Asked) -> RunConfig:
+    def _config(self, request: RunRequest) -> RunConfig:
         from ragbench.experiments.config import SHIPPED, ask_whole, compiled_folder, make_config
         from ragbench.experiments.config.provenance import check_stored
 
-        _check_names(asked.program, asked.retriever, asked.dataset)
-        check_stored({"program": asked.program, "set": asked.knobs}, "the call", {})
-        lm = asked.lm or self._lms[0]
+        _check_names(request.program, request.retriever, request.dataset)
+        check_stored({"program": request.program, "set": request.knobs}, "the call", {})
+        lm = request.lm or self._lms[0]
         if lm not in self._lms:
             raise ConfigError(f"lm={lm!r} was not allowed; choose from {', '.join(self._lms)}")
-        fields: dict[str, Any] = {"program": asked.program, "lm": lm, "set": asked.knobs}
-        fields |= {"limit": asked.limit, "retriever": asked.retriever}
+        fields: dict[str, Any] = {"program": request.program, "lm": lm, "set": request.knobs}
+        fields |= {"limit": request.limit, "retriever": request.retriever}
         if self._api_base:
             fields["api_base"] = self._api_base
-        if asked.dataset:
-            fields["dataset"] = asked.dataset
-        if asked.data_file:
-            fields["data_file"] = self._inside(asked.data_file)
-        if asked.docs:
-            fields |= {"corpus_file": self._inside(asked.docs), "setting": "pooled"}
-        if asked.compiled == SHIPPED:
-            fields["compiled"] = compiled_folder(Path(SHIPPED), asked.program)
-        elif asked.compiled:
-            fields["compiled"] = self._inside(asked.compiled)
+        if request.dataset:
+            fields["dataset"] = request.dataset
+        if request.data_file:
+            fields["data_file"] = self._inside(request.data_file)
+        if request.docs:
+            fields |= {"corpus_file": self._inside(request.docs), "setting": "pooled"}
+        if request.compiled == SHIPPED:
+            fields["compiled"] = compiled_folder(Path(SHIPPED), request.program)
+        elif request.compiled:
+            fields["compiled"] = self._inside(request.compiled)
         return ask_whole(make_config(fields), fields)
 
     def _inside(self, path: str | Path) -> Path:

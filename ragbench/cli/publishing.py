@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,16 +56,13 @@ def verify_command(bundle: Path, claims: tuple[str, ...]) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _claim(text: str) -> tuple[str, float]:
+def _claim(text: str) -> tuple[str, str]:
     from ragbench.errors import ConfigError
 
     address, _, value = text.partition("=")
-    try:
-        return address, float(value)
-    except ValueError:
-        raise ConfigError(
-            f"--claim {text!r}: give RUN.FIGURE=NUMBER, such as ircot.f1=0.688"
-        ) from None
+    if not re.fullmatch(r"-?\d+(\.\d+)?", value):
+        raise ConfigError(f"--claim {text!r}: give RUN.FIGURE=NUMBER, such as ircot.f1=0.688")
+    return address, value
 
 
 def _print(checked: Checked, named: Sequence[str]) -> None:

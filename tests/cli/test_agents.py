@@ -52,26 +52,26 @@ def test_an_agent_lists_estimates_runs_compares_and_is_advised_within_the_limit(
         assert {*tools} == {"list", "estimate", "run", "table", "compare", "advice", "questions"}
         assert all(tool.description for tool in tools.values())
         assert "vanilla  " in (await call("list", kind="programs"))[1]
-        estimate = await call("estimate", asked={"program": "vanilla", **asked})
+        estimate = await call("estimate", request={"program": "vanilla", **asked})
         assert estimate[0]
         assert "4 questions" in estimate[1]
         assert len(server.hits) == 0
-        done, text = await call("run", asked={"program": "vanilla", **asked})
+        done, text = await call("run", request={"program": "vanilla", **asked})
         assert done, text
         assert "spent of" in text
         assert len(server.hits) == 4
         folders = [line for line in text.splitlines() if line.startswith("folder: ")]
-        again = await call("run", asked={"program": "vanilla", **asked})
+        again = await call("run", request={"program": "vanilla", **asked})
         assert again[1].splitlines()[0] == folders[0]
         assert len(server.hits) == 4  # nothing is asked twice
-        done, text = await call("run", asked={"program": "direct", **asked})
+        done, text = await call("run", request={"program": "direct", **asked})
         assert (done, len(server.hits)) == (True, 8)
         folders += [line for line in text.splitlines() if line.startswith("folder: ")]
-        done, text = await call("run", asked={"program": "ircot", **asked})
+        done, text = await call("run", request={"program": "ircot", **asked})
         assert done, text
         assert "stopped by --max-calls 10" in text
         assert len(server.hits) == 10
-        refused = await call("run", asked={"program": "react", **asked})
+        refused = await call("run", request={"program": "react", **asked})
         assert refused[0] is False
         assert "only the person can give a larger limit" in refused[1]
         runs = [folder.removeprefix("folder: ") for folder in folders]
@@ -92,19 +92,27 @@ def test_what_the_person_did_not_open_stays_shut(server: FakeServer, tmp_path: P
 
     async def session(client: Client, call: Call) -> None:
         wrong: list[tuple[str, dict[str, Any], str]] = [
-            ("run", {"asked": program}, "the person gave no limit"),
+            ("run", {"request": program}, "the person gave no limit"),
             ("questions", {"docs": ".", "output": "q.jsonl"}, "the person gave no limit"),
             ("questions", {"docs": ".", "output": "own.py"}, "no file of JSON lines"),
-            ("run", {"asked": {**program, "lm": "openai/gpt-4o"}}, "was not allowed"),
-            ("run", {"asked": {**program, "lm": "openai/fake@http://evil"}}, "was not allowed"),
-            ("run", {"asked": {"program": "own.py:Mine"}}, "external code"),
-            ("estimate", {"asked": {**program, "retriever": "own.py:Mine"}}, "external code"),
-            ("estimate", {"asked": {**program, "docs": "/etc", "data_file": "q"}}, "is outside of"),
-            ("estimate", {"asked": {**program, "data_file": "out/passwd"}}, "is outside of"),
+            ("run", {"request": {**program, "lm": "openai/gpt-4o"}}, "was not allowed"),
+            ("run", {"request": {**program, "lm": "openai/fake@http://evil"}}, "was not allowed"),
+            ("run", {"request": {"program": "own.py:Mine"}}, "external code"),
+            ("estimate", {"request": {**program, "retriever": "own.py:Mine"}}, "external code"),
+            (
+                "estimate",
+                {"request": {**program, "docs": "/etc", "data_file": "q"}},
+                "is outside of",
+            ),
+            ("estimate", {"request": {**program, "data_file": "out/passwd"}}, "is outside of"),
             ("advice", {"runs": ["a", "b"], "metric": "own.py:mine"}, "external code"),
             ("compare", {"runs": ["a", "b"], "metrics": ["own.py:mine"]}, "external code"),
-            ("run", {"asked": {"program": "raptor", "knobs": EVIL}}, "the call sets embedder_base"),
-            ("estimate", {"asked": {"program": "vanila"}}, "did you mean vanilla"),
+            (
+                "run",
+                {"request": {"program": "raptor", "knobs": EVIL}},
+                "the call sets embedder_base",
+            ),
+            ("estimate", {"request": {"program": "vanila"}}, "did you mean vanilla"),
             ("table", {"runs": ["../x"]}, "is outside of"),
             ("table", {"runs": ["runs/none"]}, "not a run folder"),
             ("compare", {"runs": []}, "at least 1 item"),

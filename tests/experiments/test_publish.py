@@ -2,19 +2,27 @@
 
 import json
 import random
+import sqlite3
+import tempfile
+import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ragbench.errors import DataError
 from ragbench.experiments.publish import publish, verify
 from ragbench.experiments.publish.archive import MANIFEST, pack, unpack
+from ragbench.experiments.publish.bundle import figures
+from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.store import DATABASE
 from tests.experiments.scored_runs import four, make_run, study
 
 Command = Callable[..., tuple[int, str, str]]
+Change = Callable[[dict[str, bytes], dict[str, Any]], Any]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +83,7 @@ def test_a_change_is_placed_and_a_forged_figure_does_not_come_out(
         files = {name: archive.read(name) for name in archive.namelist()}
     body = json.loads(files.pop(MANIFEST))["body"]
     # A new manifest over an edited claim: what was sealed is right, what is claimed is not.
-    body["claims"]["runs"]["ircot"]["figures"]["em"] = 0.99
+    body["claims"]["runs"]["ircot"]["em"] = 0.99
     forged = tmp_path / "forged.zip"
     forged.write_bytes(pack(files, body["claims"]))
     code, out, _ = command("verify", forged)
@@ -110,3 +118,105 @@ def test_a_bundle_is_not_written_over(bundle: Path, command: Command) -> None:
     assert code == 2
     assert "exists already" in err
     assert bundle.read_bytes() == before
+
+
+def _with_claim(run: str, **figures: object) -> Change:
+    def change(files: dict[str, bytes], claims: dict[str, Any]) -> None:
+        claims["runs"].setdefault(run, {}).update(figures)
+
+    return change
+
+
+def _without(*names: str) -> Change:
+    def change(files: dict[str, bytes], claims: dict[str, Any]) -> None:
+        for name in names:
+            files.pop(name, None)
+            claims["runs"].pop(name, None)
+
+    return change
+
+
+def _with_file(name: str, source: str = "") -> Change:
+    def change(files: dict[str, bytes], claims: dict[str, Any]) -> None:
+        files[name] = files.get(source, b"/etc/passwd")
+
+    return change
+
+
+def _damaged(files: dict[str, bytes], claims: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, DATABASE)
+        path.write_bytes(files[f"runs/vanilla/{DATABASE}"])
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE records SET answer = 'x' WHERE id % 2")
+            db.commit()
+        files[f"runs/vanilla/{DATABASE}"] = path.read_bytes()
+        folder_of_run = Path(folder, "vanilla")
+        folder_of_run.mkdir()
+        path.rename(folder_of_run / DATABASE)
+        claims["runs"]["vanilla"].update(figures(reopen(folder_of_run)))
+
+
+#: What somebody may do who makes the manifest and its hashes anew.
+FORGERIES: dict[str, Change] = {
+    "a figure rounded up": _with_claim("ircot", em=1.0),
+    "a figure that is a truth value": _with_claim("ircot", failed=False),
+    "a figure of no table": _with_claim("ircot", accuracy=None),
+    "another label": _with_claim("ircot", label="a system of ours"),
+    "a run that is not there": _with_claim("ghost", em=None),
+    "claims of a run left out": _without("ircot"),
+    "a run left out": _without(f"runs/ircot/{DATABASE}", "runs/ircot/card.json"),
+    "a card left out": _without("runs/ircot/card.json"),
+    "the card of another run": _with_file("runs/ircot/card.json", "runs/vanilla/card.json"),
+    "records of another run": _with_file(f"runs/ircot/{DATABASE}", f"runs/vanilla/{DATABASE}"),
+    "records that were changed": _damaged,
+    "a file above": _with_file("../evil"),
+    "a folder as a file": _with_file("runs/ircot/.."),
+    "a long name": _with_file(f"runs/{'n' * 300}/{DATABASE}", f"runs/vanilla/{DATABASE}"),
+    "a run without a name": _with_file(f"runs/../{DATABASE}", f"runs/vanilla/{DATABASE}"),
+    "a log of writes beside the records": _with_file(f"runs/ircot/{DATABASE}-wal"),
+    "a word beside": _with_file("readme.txt"),
+    "claims that are no table": lambda files, claims: claims.update(runs=5),
+    "a run that is no table": lambda files, claims: claims["runs"].update(ircot=[1]),
+    "no claims": lambda files, claims: claims.clear(),
+    "another version": lambda files, claims: claims.update(ragbench="99.0"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_whose_hashes_are_made_anew_does_not_hold(
+    name: str, bundle: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        files = {each: archive.read(each) for each in archive.namelist()}
+    claims = json.loads(files.pop(MANIFEST))["body"]["claims"]
+    FORGERIES[name](files, claims)
+    forged = tmp_path / "forged.zip"
+    forged.write_bytes(pack(files, claims))
+    assert not verify(forged).holds
+    assert [*tmp_path.rglob("evil")] == []
+
+
+def test_what_stands_in_a_bundle_beside_its_form_is_seen_or_refused(
+    bundle: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        files = {each: archive.read(each) for each in archive.namelist()}
+    forms = {"a name twice": [(MANIFEST, b"evil")], "a link": [("runs/x", b"/etc/passwd")]}
+    for pairs in forms.values():
+        path = tmp_path / "x.zip"
+        with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the name that is there twice
+            for each, content in [*pairs, *files.items()]:
+                entry = zipfile.ZipInfo(each, (1980, 1, 1, 0, 0, 0))
+                entry.external_attr = 0o120777 << 16
+                archive.writestr(entry, content)
+        assert not verify(path).holds
+    manifest = json.loads(files.pop(MANIFEST))
+    for value in (5, None, [3], "x"):
+        manifest["body"]["files"] = {"x": value}
+        text = json.dumps(manifest).encode()
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(MANIFEST, text)
+        with pytest.raises(DataError, match="it is no bundle"):
+            verify(path)

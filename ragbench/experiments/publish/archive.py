@@ -45,21 +45,22 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, object], list[str]]
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            files = {info.filename: _read(archive, info, data) for info in archive.infolist()}
-        sealed = json.loads(files.pop(MANIFEST))
-        body = sealed["body"]
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > len(data):
+                raise zipfile.BadZipFile("its files lie over each other")
+            files = {entry.filename: _read(entry, data) for entry in entries}
+        body = json.loads(files.pop(MANIFEST))["body"]
         version = body["format"]
         claims = dict(body["claims"])
-        hashes = dict(body["files"])
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
+        hashes = {name: dict(entry) for name, entry in body["files"].items()}
+        rebuilt = pack(files, claims)
+    except (zipfile.BadZipFile, AttributeError, KeyError, TypeError, ValueError, RecursionError,
+            OSError) as error:  # fmt: skip
         why = f"{type(error).__name__}: {error}"
         raise DataError(f"it is no bundle, or one that was cut or changed: {why}") from None
     if version != FORMAT:
         raise DataError(f"it is a bundle of format {version}, and this version reads {FORMAT}")
     changes = []
-    text = json.dumps(body, sort_keys=True, ensure_ascii=True, indent=1)
-    if _digest(text.encode()) != sealed.get("seal"):
-        changes.append(f"{MANIFEST}: changed since it was sealed")
     for name in sorted({*files, *hashes}):
         if name not in files:
             changes.append(f"{name}: taken out")
@@ -67,8 +68,8 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, object], list[str]]
             changes.append(f"{name}: put in")
         elif _digest(files[name]) != hashes[name].get("sha256"):
             changes.append(f"{name}: {_place(files[name], hashes[name])}")
-    if not changes and _zip({**files, MANIFEST: _sealed(sealed)}) != data:
-        changes.append(f"the archive itself: {_first_difference(files, sealed, data)}")
+    if not changes and rebuilt != data:
+        changes.append(f"the archive itself: {_first_difference(rebuilt, data)}")
     return files, claims, changes
 
 
@@ -88,20 +89,16 @@ def read_bundle(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, data: bytes) -> bytes:
+def _read(entry: zipfile.ZipInfo, data: bytes) -> bytes:
     """Returns the bytes of a stored file, also where its checksum does not fit any more."""
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(data):
-        raise zipfile.BadZipFile(f"{info.filename} is not stored as it is")
-    header = data[info.header_offset : info.header_offset + 30]
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise zipfile.BadZipFile(f"{entry.filename} is not stored as it is")
+    header = data[entry.header_offset : entry.header_offset + 30]
     if len(header) < 30 or header[:4] != b"PK\x03\x04":
-        raise zipfile.BadZipFile(f"the header of {info.filename} was changed")
-    start = info.header_offset + 30
+        raise zipfile.BadZipFile(f"the header of {entry.filename} was changed")
+    start = entry.header_offset + 30
     start += int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-    return data[start : start + info.file_size]
-
-
-def _sealed(sealed: object) -> bytes:
-    return json.dumps(sealed, sort_keys=True, ensure_ascii=True, indent=1).encode()
+    return data[start : start + entry.file_size]
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:
@@ -134,12 +131,8 @@ def _place(data: bytes, entry: Mapping[str, object]) -> str:
     return f"changed in bytes {', '.join(spans[:20]) or 'of its manifest'}"
 
 
-def _first_difference(files: Mapping[str, bytes], sealed: object, data: bytes) -> str:
-    rebuilt = _zip({**files, MANIFEST: _sealed(sealed)})
-    places = []
-    for at, (a, b) in enumerate(zip(rebuilt, data, strict=False)):
-        if a != b:
-            places.append(at)
-    if places:
-        return f"byte {places[0]} was changed"
+def _first_difference(rebuilt: bytes, data: bytes) -> str:
+    for place, (byte, other) in enumerate(zip(rebuilt, data, strict=False)):
+        if byte != other:
+            return f"byte {place} was changed"
     return f"{len(data)} bytes, {len(rebuilt)} when it was made"

@@ -40,14 +40,25 @@ def publish(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     runs = list(map(reopen, folders))
     run_names = names_of(runs)
     files: dict[str, bytes] = {}
-    claims: dict[str, Any] = {}
-    for name, label, run in zip(run_names, label_runs(runs), runs, strict=True):
+    for name, run in zip(run_names, runs, strict=True):
         files[f"runs/{name}/{DATABASE}"] = _database(run.folder / DATABASE)
-        files[f"runs/{name}/{CARD}"] = run.card.model_dump_json(indent=1).encode()
-        claims[name] = {"label": label, "figures": figures(run)}
-    stated = {"runs": claims, "ragbench": ragbench.__version__}
+        files[f"runs/{name}/{CARD}"] = card_text(run)
+    stated = {"runs": claims_of(run_names, runs), "ragbench": ragbench.__version__}
     write_whole(out, pack(files, stated))
     return stated
+
+
+def card_text(run: Evaluation) -> bytes:
+    """Returns the card of the run, as a bundle has it beside the database."""
+    return run.card.model_dump_json(indent=1).encode()
+
+
+def claims_of(run_names: Sequence[str], runs: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
+    """Returns what is claimed of each run: the figures of its row, and its label."""
+    claims = {}
+    for name, label, run in zip(run_names, label_runs(runs), runs, strict=True):
+        claims[name] = {"label": label, **figures(run)}
+    return claims
 
 
 def figures(run: Evaluation) -> dict[str, Any]:

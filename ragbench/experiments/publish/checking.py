@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ragbench
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.publish.archive import read_bundle, unpack
-from ragbench.experiments.publish.bundle import figures
+from ragbench.experiments.publish.bundle import card_text, claims_of
 from ragbench.experiments.runs.summary import Evaluation, reopen
-from ragbench.experiments.store.schema import DATABASE
+from ragbench.experiments.store.schema import CARD, DATABASE
 
 #: With fewer questions a mean is within ten points of the truth at best.
 LEAST_QUESTIONS = 100
@@ -23,6 +25,10 @@ MOST_FAILED = 0.05
 _PINNED = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}|[-@]\d{4}$|@[0-9a-f]{7,}|^llamacpp/")
 #: Files of one's own, of which the bundle holds what was shown and the hash of the rest.
 _OWN_DATA = ("data_file", "test_file", "corpus_file")
+#: A file of a bundle: the run's name, and what it is.
+_FILE = re.compile(rf"runs/(?!\.{{1,2}}/)([^/\\\x00-\x1f]{{1,100}})/({DATABASE}|{CARD})")
+#: In the place of a figure that one side has not.
+_ABSENT = "absent"
 
 
 @dataclass(frozen=True)
@@ -33,16 +39,17 @@ class Figure:
     name: str
     claimed: Any
     recomputed: Any
+    #: Decimals that a claim from elsewhere was given with; None: it must be the same.
+    decimals: int | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether the two are the same; numbers to as many places as were claimed."""
-        if self.claimed == self.recomputed:
-            return True
-        if not isinstance(self.claimed, float) or not isinstance(self.recomputed, int | float):
+        """Whether the two are the same, to as many places as a claim from elsewhere has."""
+        if self.decimals is None:
+            return json.dumps(self.claimed) == json.dumps(self.recomputed)
+        if not isinstance(self.recomputed, int | float):
             return False
-        places = len(f"{self.claimed:.9f}".rstrip("0").partition(".")[2])
-        return round(float(self.recomputed), places) == self.claimed
+        return f"{self.recomputed:.{self.decimals}f}" == f"{self.claimed:.{self.decimals}f}"
 
 
 @dataclass(frozen=True)
@@ -63,49 +70,84 @@ class Checked:
         return not self.changes and all(figure.holds for figure in self.figures)
 
 
-def verify(path: Path, claims: Mapping[str, float] | None = None) -> Checked:
+def verify(path: Path, claims: Mapping[str, str] | None = None) -> Checked:
     """Returns what becomes of every figure of the bundle at `path`; nothing is asked of a network.
 
-    `claims` are figures from elsewhere, as from a paper, by `RUN.FIGURE`.
+    `claims` are figures from elsewhere, as from a paper, by `RUN.FIGURE`, as they were written.
 
     Raises:
         DataError: it is no bundle, or damaged beyond reading.
         ConfigError: a claim names no figure of it.
     """
     files, stated, changes = unpack(read_bundle(path))
-    runs = stated.get("runs")
-    claimed: Mapping[str, Any] = runs if isinstance(runs, dict) else {}
-    checked: list[Figure] = []
-    reasons: dict[str, list[str]] = {}
-    computed: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in _run_names(files):
-            target = Path(folder, str(len(computed)))
-            target.mkdir()
-            for file, data in files.items():
-                if file.startswith(f"runs/{name}/"):
-                    (target / Path(file).name).write_bytes(data)
-            try:
-                run = reopen(target)
-                computed[name] = figures(run)
-                reasons[name] = why_not_citable(run)
-            except RunError as error:
-                changes.append(f"runs/{name}: {str(error).replace(str(target), 'it')}")
-                computed[name] = {}
-    for name, entry in claimed.items():
-        if isinstance(entry, dict):
-            numbers = entry.get("figures", {})
-        else:
-            numbers = {}
-        for figure, value in numbers.items():
-            checked.append(Figure(name, figure, value, computed.get(name, {}).get(figure)))
-    for address, number in (claims or {}).items():
+        runs = _open_runs(files, Path(folder), changes)
+        computed = claims_of(list(runs), list(runs.values()))
+        reasons = {name: why_not_citable(run) for name, run in runs.items()}
+    if stated.keys() != {"runs", "ragbench"} or not isinstance(stated["runs"], dict):
+        changes.append("the claims are not those that a bundle has")
+    elif stated["ragbench"] != ragbench.__version__:
+        changes.append(
+            f"made by ragbench {stated['ragbench']}, and this is {ragbench.__version__}: verify it "
+            "by the version that made it"
+        )
+    checked = _compared(stated.get("runs"), computed)
+    for address, text in (claims or {}).items():
         name, _, figure = address.rpartition(".")
         if figure not in computed.get(name, {}):
             addresses = ", ".join(f"{run}.{key}" for run, row in computed.items() for key in row)
             raise ConfigError(f"no figure {address!r} in {path}; its figures: {addresses}")
-        checked.append(Figure(name, figure, number, computed[name][figure]))
+        decimals = len(text.partition(".")[2])
+        checked.append(Figure(name, figure, float(text), computed[name][figure], decimals))
     return Checked(checked, changes, reasons)
+
+
+def _open_runs(
+    files: Mapping[str, bytes], folder: Path, changes: list[str]
+) -> dict[str, Evaluation]:
+    """Returns the runs of a bundle by name, opened in `folder`; adds what is wrong to `changes`.
+
+    Of each run the database alone is written to the disk: its card is to be the one within.
+    """
+    runs: dict[str, Evaluation] = {}
+    for file in sorted(files):
+        match = _FILE.fullmatch(file)
+        if match is None:
+            changes.append(f"{file}: no file that a bundle has")
+            continue
+        name = match.group(1)
+        if match.group(2) == CARD:
+            if f"runs/{name}/{DATABASE}" not in files:
+                changes.append(f"{file}: the card of a run that is not there")
+            continue
+        target = folder / name
+        target.mkdir()
+        (target / DATABASE).write_bytes(files[file])
+        try:
+            run = reopen(target)
+            if run.records.damaged:
+                changes.append(f"{file}: {len(run.records.damaged)} records were changed")
+            if files.get(f"runs/{name}/{CARD}") != card_text(run):
+                changes.append(f"runs/{name}/{CARD}: not the card of its database")
+            runs[name] = run
+        except RunError as error:
+            changes.append(f"runs/{name}: {str(error).replace(str(target), 'it')}")
+    return runs
+
+
+def _compared(stated: Any, computed: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+    """Returns each figure that is claimed or should be, beside what the records say."""
+    checked = []
+    claimed = stated if isinstance(stated, dict) else {}
+    for run in dict.fromkeys([*computed, *claimed]):
+        row = computed.get(run, {})
+        own = claimed.get(run)
+        if not isinstance(own, dict):
+            own = {"claims": own}
+        for figure in dict.fromkeys([*row, *own]):
+            value = own.get(figure, _ABSENT)
+            checked.append(Figure(run, figure, value, row.get(figure, _ABSENT)))
+    return checked
 
 
 def why_not_citable(run: Evaluation) -> list[str]:
@@ -135,12 +177,3 @@ def why_not_citable(run: Evaluation) -> list[str]:
             f"{run.summary.n} of {total} questions: whether more were looked at is not recorded"
         )
     return why
-
-
-def _run_names(files: Mapping[str, bytes]) -> list[str]:
-    run_names = []
-    for file in files:
-        steps = file.split("/")
-        if len(steps) == 3 and steps[0] == "runs" and steps[2] == DATABASE:
-            run_names.append(steps[1])
-    return run_names

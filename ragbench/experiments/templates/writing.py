@@ -162,9 +162,13 @@ def _response_format(adapter: LenientJSON, signature: type[dspy.Signature]) -> A
     able = SimpleNamespace(supported_params=("response_format",), supports_response_schema=True)
     settings: dict[str, Any] = {}
     adapter._prepare_response_format(able, settings, signature)
-    wanted = settings["response_format"]
-    if isinstance(wanted, dict):
-        return wanted
+    response_format = settings["response_format"]
+    if isinstance(response_format, dict):
+        return response_format
     strict = private("dspy.clients.legacy_requests._strict_json_schema", "export --to messages")
-    schema = {"name": wanted.__name__, "schema": strict(wanted.model_json_schema()), "strict": True}
+    schema = {
+        "name": response_format.__name__,
+        "schema": strict(response_format.model_json_schema()),
+        "strict": True,
+    }
     return {"type": "json_schema", "json_schema": schema}
