@@ -103,6 +103,15 @@ def is_answerable(record: Record) -> bool:
     return record.extra.get("answerable") is not False
 
 
+def is_open_question(record: Record) -> bool:
+    """Returns whether the answer is more than yes or no, or one of those the question names."""
+    question = f" {normalise_answer(record.question)} "
+    for answer in map(normalise_answer, record.answers):
+        if answer in ("yes", "no") or f" {answer} " in question:
+            return False
+    return True
+
+
 @cache
 def best_of_answer(compare: Compare) -> Callable[[Record], float | None]:
     """The function that gives `best` of a record's answer: one for all metrics that compare so.

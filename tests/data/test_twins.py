@@ -128,6 +128,11 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     assert code == 0, err
     rows = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
     assert [row["memory"] for row in rows] == [1.0, None]
+    closed = 0
+    for question, answer in plain.items():
+        closed += answer in ("yes", "no") or answer in question
+    assert 0 < closed < len(plain)
+    assert [row["memory_n"] for row in rows] == [len(plain) - closed, None]
     code, _, err = command("eval", *common, "--out", "silent", "--unanswerable", "0.5")
     assert code == 0, err
     code, out, err = command("summarize", "silent", "--format", "json")

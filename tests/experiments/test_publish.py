@@ -81,8 +81,8 @@ def test_a_change_is_placed_and_a_forged_figure_does_not_come_out(
 ) -> None:
     with zipfile.ZipFile(bundle) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    body = json.loads(files.pop(MANIFEST))["body"]
-    # A new manifest over an edited claim: what was sealed is right, what is claimed is not.
+    body = json.loads(files.pop(MANIFEST))
+    # A new manifest over an edited claim.
     body["claims"]["runs"]["ircot"]["em"] = 0.99
     forged = tmp_path / "forged.zip"
     forged.write_bytes(pack(files, body["claims"]))
@@ -189,7 +189,7 @@ def test_a_forgery_whose_hashes_are_made_anew_does_not_hold(
 ) -> None:
     with zipfile.ZipFile(bundle) as archive:
         files = {each: archive.read(each) for each in archive.namelist()}
-    claims = json.loads(files.pop(MANIFEST))["body"]["claims"]
+    claims = json.loads(files.pop(MANIFEST))["claims"]
     FORGERIES[name](files, claims)
     forged = tmp_path / "forged.zip"
     forged.write_bytes(pack(files, claims))
@@ -214,7 +214,7 @@ def test_what_stands_in_a_bundle_beside_its_form_is_seen_or_refused(
         assert not verify(path).holds
     manifest = json.loads(files.pop(MANIFEST))
     for value in (5, None, [3], "x"):
-        manifest["body"]["files"] = {"x": value}
+        manifest["files"] = {"x": value}
         text = json.dumps(manifest).encode()
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(MANIFEST, text)

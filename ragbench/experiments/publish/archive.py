@@ -16,7 +16,7 @@ from pathlib import Path
 from ragbench.errors import DataError
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 #: Bytes of a piece that has a hash of its own, by which a change is placed.
 PIECE = 256
 #: A bundle is read into memory; a larger one is refused.
@@ -31,9 +31,7 @@ def pack(files: Mapping[str, bytes], claims: Mapping[str, object]) -> bytes:
         pieces = list(map(_digest, _pieces(files[name])))
         hashes[name] = {"bytes": len(files[name]), "sha256": _digest(files[name]), "pieces": pieces}
     body = {"format": FORMAT, "claims": claims, "files": hashes}
-    text = json.dumps(body, sort_keys=True, ensure_ascii=True, indent=1)
-    sealed = {"seal": _digest(text.encode()), "body": body}
-    manifest = json.dumps(sealed, sort_keys=True, ensure_ascii=True, indent=1).encode()
+    manifest = json.dumps(body, sort_keys=True, indent=1).encode()
     return _zip({**files, MANIFEST: manifest})
 
 
@@ -49,7 +47,7 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, object], list[str]]
             if sum(entry.file_size for entry in entries) > len(data):
                 raise zipfile.BadZipFile("its files lie over each other")
             files = {entry.filename: _read(entry, data) for entry in entries}
-        body = json.loads(files.pop(MANIFEST))["body"]
+        body = json.loads(files.pop(MANIFEST))
         version = body["format"]
         claims = dict(body["claims"])
         hashes = {name: dict(entry) for name, entry in body["files"].items()}

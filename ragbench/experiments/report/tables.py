@@ -23,7 +23,7 @@ from ragbench.experiments.runs.summary import (
 )
 from ragbench.experiments.store import RunFolder, StoredRecords
 from ragbench.metrics import GROUPINGS, get_metric, mean_interval
-from ragbench.metrics.answer import is_answerable
+from ragbench.metrics.answer import is_answerable, is_open_question
 from ragbench.metrics.retrieval import shown as shown_pids
 from ragbench.record import Record
 
@@ -45,6 +45,7 @@ _COLUMNS = (
     Column("right_of_answered", "right of them", "score", interval=True, drop=6),
     Column("refused_rightly", "refused rightly", "score", interval=True, drop=6),
     Column("memory", "memory", "gain", interval=True, drop=6),
+    Column("memory_n", "open n", kind="count", drop=6),
     Column("failed", kind="count"),
     Column("calls", kind="amount", drop=3),
     Column("path", kind="amount", drop=9),
@@ -161,7 +162,8 @@ def row_of_run(run: Evaluation) -> dict[str, Any]:
 def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
     """The F1 that knowing the names by heart was worth, where the renamed twin of `run` is there.
 
-    It is the mean of the plain score less the renamed one, over the questions that both have.
+    It is the mean of the plain score less the renamed one, over the open questions that both have:
+    memory cannot show where the answer is yes or no, or is named in the question.
     """
     metric = get_metric("f1")
     for twin in evaluations:
@@ -174,11 +176,12 @@ def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, flo
         if renamed != run.card.identity or "renamed" not in twin.card.identity:
             continue
         plain_scores = run.records.column(metric.score)
+        is_open = run.records.column(is_open_question)
         twin_scores = twin.records.column(metric.score)
         gains = {}
         for qid, score in sorted(plain_scores.items()):
             twin_score = twin_scores.get(qid)
-            if score is not None and twin_score is not None:
+            if score is not None and twin_score is not None and is_open[qid]:
                 gains[qid] = score - twin_score
         if not gains:
             return {}
@@ -187,7 +190,8 @@ def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, flo
         if of_question:
             clusters = [of_question[qid] for qid in gains]
         interval = mean_interval(list(gains.values()), (-1.0, 1.0), clusters)
-        return with_interval("memory", sum(gains.values()) / len(gains), interval)
+        mean = sum(gains.values()) / len(gains)
+        return {**with_interval("memory", mean, interval), "memory_n": len(gains)}
     return {}
 
 
@@ -253,7 +257,7 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
         left_out |= {EVIDENCE, FOUND}
     if not index:
         left_out.add("index_usd")
-    for name in (*_SILENCE, "memory"):
+    for name in (*_SILENCE, "memory", "memory_n"):
         if not any(name in row for row in rows):
             left_out.add(name)
     return [column for column in _COLUMNS if column.name not in left_out]
