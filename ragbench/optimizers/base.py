@@ -160,7 +160,8 @@ class Optimizer(ABC):
         student = make_student(program, demo_tokens=tokens, tally=tally)
         writer = make_writer(task.seeded(task.writer))
         task = replace(task, prompt_lm=writer, tally=tally)
-        with _working_on(task), dspy.context(adapter=writing(current_adapter())):
+        adapter = writing(dspy.settings.adapter or dspy.ChatAdapter())
+        with _working_on(task), dspy.context(adapter=adapter):
             try:
                 result = self.search(student, task)
             except (LMInvalidRequestError, AdapterParseError) as error:
@@ -180,14 +181,6 @@ class Optimizer(ABC):
         else:
             left_out = []
         return replace(result, program=finished, candidates=candidates, left_out=left_out)
-
-
-def current_adapter() -> dspy.Adapter:
-    """The adapter of DSPy's settings, or the one that DSPy takes without."""
-    adapter = dspy.settings.adapter
-    if isinstance(adapter, dspy.Adapter):
-        return adapter
-    return dspy.ChatAdapter()
 
 
 class Optimizers(Registry[type[Optimizer]]):

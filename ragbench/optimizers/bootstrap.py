@@ -178,7 +178,6 @@ class Optuna(Optimizer):
         choices = {}
         for name, predictor in bank.named_predictors():
             choices[name] = fit_demos(predictor.demos, predictor.signature, max_tokens=None)
-        tried: list[RAGProgram] = []
 
         def score(trial: Any) -> float:
             program = cast(RAGProgram, student.reset_copy())
@@ -186,13 +185,13 @@ class Optuna(Optimizer):
                 if demos := choices[name]:
                     index = trial.suggest_int(f"demo_index_for_{name}", 0, len(demos) - 1)
                     predictor.demos = [demos[index]]
-            tried.append(program)
+            trial.set_user_attr("program", program)
             return measure(program, task.val, task).mean
 
         sampler = optuna.samplers.TPESampler(seed=task.seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.optimize(score, n_trials=self.knobs.trials)
-        return SearchResult(tried[study.best_trial.number])
+        return SearchResult(study.best_trial.user_attrs["program"])
 
 
 def shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:

@@ -177,11 +177,10 @@ class OwnMetric:
         best_so = score >= self._range[1]
         if isinstance(reply, bool):
             best_so = reply
+        text = ""
         if isinstance(reply, dspy.Prediction):
-            text = reply.get("feedback")
-        else:
-            text = None
-        return score, best_so, str(text or "")
+            text = str(reply.get("feedback") or "")
+        return score, best_so, text
 
     def check(self, example: dspy.Example) -> None:
         """Raise ConfigError unless it scores the gold answer of `example`; asks no LM."""

@@ -79,10 +79,8 @@ def writing(adapter: dspy.Adapter) -> dspy.Adapter:
         ) -> list[dict[str, Any]]:
             if not isinstance(lm, WriterLM):
                 return list(super().__call__(lm, lm_kwargs, signature, demos, inputs))
-            single = {}
-            for name, value in lm_kwargs.items():
-                if name != "n":
-                    single[name] = value
+            single = dict(lm_kwargs)
+            single.pop("n", None)
             number = int(lm_kwargs.get("n") or lm.kwargs.get("n") or 1)
             first_rollout = int(lm_kwargs.get("rollout_id") or lm.kwargs.get("rollout_id") or 0)
             read: list[dict[str, Any]] = []

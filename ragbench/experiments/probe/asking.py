@@ -26,7 +26,7 @@ from ragbench.experiments.probe.judging import Answers, Judgement, cannot_help, 
 from ragbench.experiments.runs.context import stop_if_refused
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.ledger import Side
-from ragbench.lms.calls import Limits, Spent, spending
+from ragbench.lms.calls import Limits, spending
 from ragbench.metrics import usable_clusters
 from ragbench.optimizers.scoring import is_exact
 from ragbench.programs.core import RAGProgram
@@ -212,7 +212,8 @@ def _ask(
                 try:
                     scores = _scores(plan, arms, batch, folder)
                 except (RunError, LMError) as error:
-                    if _is_over(spent):
+                    # The probe's own calls are spent, and not those of the command.
+                    if spent.error is None and spent.stopped_by == spent.limits.option("calls"):
                         break
                     stop_if_refused(ledger, failed=True)
                     raise RunError(redact(str(error))) from None
@@ -229,11 +230,6 @@ def _ask(
             "eval` to see why"
         )
     return _answers(plan, arms, done, gold), spent.total.calls
-
-
-def _is_over(spent: Spent) -> bool:
-    """Whether the probe's own calls are spent, and not those of the command."""
-    return spent.error is None and spent.stopped_by == spent.limits.option("calls")
 
 
 def _arms(plain: RAGProgram, corpus: Corpus, gold: Mapping[str, Sequence[int]]) -> list[_Arm]:
