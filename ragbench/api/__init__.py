@@ -40,7 +40,7 @@ from ragbench.experiments.runs.objects import (
     take_limits,
 )
 from ragbench.experiments.runs.runner import evaluate as _evaluate
-from ragbench.experiments.runs.summary import HEADLINE
+from ragbench.experiments.runs.summary import HEADLINE, stop_lines
 from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits
 from ragbench.lms.factory import make_lm as _make_lm
@@ -200,6 +200,8 @@ def evaluate(
     config = ask_whole(config, options, is_own=is_own)
     with limited(limits, config.folder()):
         run = Run(_evaluate(config, watch=_Lines()), metrics=metrics)
+    for line in stop_lines(run.evaluation.stopped_by, run.evaluation.progress):
+        _Lines().say(line)
     failures = [record.failure for record in run.records if record.failure]
     if failures:
         _Lines().say(

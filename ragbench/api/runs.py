@@ -50,7 +50,7 @@ class Run:
 
     @property
     def records(self) -> list[Record]:
-        """One record per question and repeat, in the order first asked."""
+        """One record per question and repeat: after `evaluate` in the order of its questions."""
         records: list[Record] = []
         for run in self.arm:
             records.extend(run.records.values())
@@ -62,6 +62,11 @@ class Run:
         if self.repeats:
             return table(self).rows[0]
         return self.evaluation.summary.to_dict()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every question came to its end; not so where a limit stopped the run."""
+        return all(run.progress.complete for run in self.arm)
 
     @property
     def failed(self) -> int:

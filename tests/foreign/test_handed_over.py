@@ -126,6 +126,20 @@ def test_optimizers_see_every_input_and_the_names_of_the_person(
     assert all("a child" in hit.prompt or "a judge" in hit.prompt for hit in server.hits)
 
 
+def test_a_run_says_that_it_was_stopped_and_has_its_records_in_the_order_asked(
+    server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [dspy.Example(question=f"Which river {n}?", answer="Po") for n in range(6)]
+    asked = ("direct", rows)
+    run = rb.evaluate(*asked, lm=model(server), max_calls=2, workers=1)
+    assert not run.complete
+    assert "stopped by --max-calls 2: 2 of 6 answered" in capsys.readouterr().err
+    server.script = lambda hit: "Po" if hit.number % 2 else "[[ ## answer ## ]]\nPo"
+    run = rb.evaluate(*asked, lm=model(server), workers=4)
+    assert run.complete
+    assert [record.question for record in run.records] == [row.question for row in rows]
+
+
 TEXTS = {"first": ["The Po is long.", "Turin is old."], "second": ["The Danube flows east."]}
 
 

@@ -62,6 +62,7 @@ def config_of(
         is_own = not isinstance(program, str) or ":" in program
         if is_own and corpus is None and dspy.settings.rm is not None:
             retriever = dspy.settings.rm
+            _log.warning("no retriever was given: it is that of DSPy's settings (rm)")
     if not isinstance(program, str):
         program = keep_module(program, stands_for=stands_for)
     if not isinstance(lm, str):

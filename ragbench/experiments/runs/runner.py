@@ -167,13 +167,13 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
         opened = RunFolder(folder)
         if not is_run(folder):  # a limit may have let nothing begin
             return Evaluation.of(opened, card=card, stopped_by=stopped)
-        evaluation = Evaluation.of(opened, stopped_by=stopped)
-        write_json(folder / SUMMARY, evaluation.stored())
-        asked_qids = {str(example.qid) for example in run_context.examples}
-        if asked_qids.issuperset(evaluation.records):
-            return evaluation
-        chosen = evaluation.records.only(qid for qid in evaluation.records if qid in asked_qids)
-        return Evaluation.of(opened, chosen, stopped_by=stopped)
+        qids = [str(example.qid) for example in run_context.examples]
+        asked = Evaluation.of(opened, opened.records.only(qids), stopped_by=stopped)
+        if set(qids).issuperset(opened.records):
+            write_json(folder / SUMMARY, asked.stored())
+        else:
+            write_json(folder / SUMMARY, Evaluation.of(opened, stopped_by=stopped).stored())
+        return asked
 
 
 def _finished(folder: Path, card: RunCard) -> frozenset[str]:
@@ -207,10 +207,13 @@ def _answer(
             store.put_card(card)
         check_limits()
         if reads_all(run_context):  # once nothing is missing: an error is one line
+            if run_context.dataset.setting == "pooled":
+                cure = "give a smaller k, or more documents"
+            else:
+                cure = "--setting pooled asks over all passages"
             watch.say(
                 f"k={run_context.program.knobs.k} can give every passage that a question has, so "
-                f"that scores do not show how {run_context.program.name} searches; --setting "
-                "pooled asks over all passages"
+                f"that scores do not show how {run_context.program.name} searches; {cure}"
             )
         store.run()  # makes the database, before any question is asked
         try:
