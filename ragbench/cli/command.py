@@ -183,10 +183,10 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if param.name == "wide":
-        set_format(ctx.meta["ragbench.format"], wide=value)
+        set_format(ctx.meta["ragbench.format"], wide=value, table=ctx.meta["ragbench.table"])
         ctx.call_on_close(flush)
     else:
-        ctx.meta["ragbench.format"] = value
+        ctx.meta[f"ragbench.{param.name}"] = value
 
 
 #: How tables are printed; takes effect by itself.
@@ -194,6 +194,8 @@ output_options = stack(
     option("--format", type=click.Choice(FORMATS), default="table", expose_value=False,
            callback=_set_format, is_eager=True, group="Output",
            help="Format of tables; with any but table, notes go to stderr."),
+    option("--table", default="", metavar="NAME", expose_value=False, callback=_set_format,
+           is_eager=True, group="Output", help="Print this table alone, such as failures."),
     option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
            help="Show every column, even if the terminal is too narrow for them."),
 )  # fmt: skip

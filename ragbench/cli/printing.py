@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.table import (
     Report,
     Table,
@@ -22,22 +23,32 @@ from ragbench.experiments.report.table import (
 
 @dataclass
 class _Output:
-    """The output format of the command; `pending` tables are written when it ends."""
+    """The output format of the command; `pending` tables are written when it ends.
+
+    `table` is the name of the only one that is wanted; `others` are those that were left out.
+    """
 
     format: str = "table"
     wide: bool = False
+    table: str = ""
     printed: bool = False
+    others: list[str] = field(default_factory=list)
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
 _output = _Output()
 
 
-def set_format(format: str, *, wide: bool = False) -> None:
-    """Print tables from now on in `format`, one of `FORMATS`; `wide` shows every column."""
+def set_format(format: str, *, wide: bool = False, table: str = "") -> None:
+    """Print tables from now on in `format`, one of `FORMATS`; `wide` shows every column.
+
+    CSV and LaTeX have one table: the first, or the one called `table`.
+    """
     _output.format = format
     _output.wide = wide
+    _output.table = table
     _output.printed = False
+    _output.others = []
     _output.pending = []
 
 
@@ -71,7 +82,12 @@ def print_table(table: Table) -> None:
     """Print `table`; as JSON it is kept until `flush`, so that the output is one document."""
     if table.for_machines and not for_machines():
         return
+    alone = _output.format in ("csv", "latex") and not _output.table
+    if (alone and _output.printed) or _output.table not in ("", table.name):
+        _output.others.append(table.name)
+        return
     if _output.format == "json":
+        _output.printed = True
         _output.pending.append({"table": table.name, "rows": table.records()})
         say(*table.notes)
         return
@@ -91,7 +107,16 @@ def print_table(table: Table) -> None:
 
 
 def flush() -> None:
-    """Write the tables that are kept; called when a command ends."""
+    """Write the tables that are kept; called when a command ends.
+
+    Raises:
+        UnknownNameError: the one table that is wanted is none of the command's.
+    """
+    others = list(dict.fromkeys(_output.others))
+    if others and _output.table and not _output.printed:
+        raise UnknownNameError("table of this command", _output.table, others)
+    if others and not _output.table:
+        say(f"left out: {', '.join(others)}; --table NAME writes one of them", err=True)
     if _output.pending:
         print(json.dumps(_output.pending, indent=2, ensure_ascii=False, default=str))
     set_format("table")

@@ -1,6 +1,7 @@
 """Commands that read finished runs: tables, comparisons, advice, pages, exports and checks."""
 
 import webbrowser
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,9 +55,16 @@ def runs_command(folder: Path) -> None:
         help="Columns of a paper's table; needs --rows.")  # fmt: skip
 @option("--metric", default="em,f1", metavar="NAME,...", group="Output",
         help="Metrics of a paper's table.")  # fmt: skip
+@option("--protocol", metavar="NAME", group="Output",
+        help="Add the metrics of a published protocol (`ragbench list protocols`).")  # fmt: skip
 @output_options
 def summarize_command(
-    runs: tuple[Path, ...], by_group: bool, rows: str | None, cols: str | None, metric: str
+    runs: tuple[Path, ...],
+    by_group: bool,
+    rows: str | None,
+    cols: str | None,
+    metric: str,
+    protocol: str | None,
 ) -> None:
     """Print one table of RUNS, computed from their records; nothing is written.
 
@@ -64,11 +72,23 @@ def summarize_command(
     The repeats of a run (`ragbench eval --repeats`) are pooled first, then listed. Exits with 2
     where a record could not be read; the others are counted all the same.
     """
-    from ragbench.experiments.report.paper import paper_table
+    from ragbench.experiments.report.paper import (
+        known_columns,
+        paper_table,
+        protocol_names,
+        protocol_row,
+    )
     from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.summary import reopen_arm
+    from ragbench.experiments.score.protocols import get_protocol
 
+    followed = None
+    beside = None
+    if protocol is not None:
+        followed = get_protocol(protocol)
+        heads = partial(known_columns, protocol_names(followed))
+        beside = heads, partial(protocol_row, protocol=followed)
     if (rows is None) != (cols is None):
         raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
     arms = list(map(reopen_arm, runs))
@@ -77,10 +97,10 @@ def summarize_command(
         for run in arm:
             evaluations.append(run)
     if rows is not None and cols is not None:
-        print_table(paper_table(evaluations, rows, cols, metric.split(",")))
+        print_table(paper_table(evaluations, rows, cols, metric.split(","), followed))
     else:
         show(pooled_report(arms))
-        show(runs_report(evaluations, by_group))
+        show(runs_report(evaluations, by_group, beside))
     if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)
 
@@ -201,21 +221,32 @@ def recommend_command(
     examples=[
         "ragbench report runs/* -o report.html",
         "ragbench report verdicts/ircot sweeps/depth tuned/react",
+        "ragbench report runs/* --figures pdf -o figures",
     ],
 )
 @runs_argument
-@click.option("-o", "--output", type=PATH, default="report.html",
-        help="The HTML file to write.")  # fmt: skip
+@click.option("-o", "--output", type=PATH,
+        help="The HTML file to write; with --figures a folder.")  # fmt: skip
+@click.option("--figures", type=click.Choice(["svg", "pdf"]),
+        help="Write each plot alone, with its caption, in place of the page.")  # fmt: skip
 @_metric_option
-def report_command(runs: tuple[Path, ...], output: Path, metric: str) -> None:
+def report_command(
+    runs: tuple[Path, ...], output: Path | None, figures: Literal["svg", "pdf"] | None, metric: str
+) -> None:
     """Write a page about RUNS: what to use, how sure that is, at what price, and every question.
 
     RUNS are folders of runs, verdicts, sweeps or tunes. The page is one file that opens from disk
-    and needs no network.
+    and needs no network. With --figures each of its plots is drawn for a paper (SVG or PDF) by a
+    browser on this machine, beside a text with its caption: n, intervals and test.
     """
-    from ragbench.experiments.report.page import make_board, write_page
+    from ragbench.experiments.report.page import make_board, write_figures, write_page
     from ragbench.experiments.store import check_output
 
+    if figures is not None:
+        for path in write_figures(make_board(runs, metric), output or Path("figures"), figures):
+            say(str(path))
+        return
+    output = output or Path("report.html")
     check_output(output)
     board = make_board(runs, metric)
     size = write_page(board, output)

@@ -263,21 +263,24 @@ def rehearse(
     examples: Sequence[dspy.Example],
     adapter: dspy.Adapter,
     lm: RagbenchLM | None = None,
+    *,
+    stand_in: type[StandIn] | None = None,
 ) -> Estimate | None:
     """What one question takes over `examples` and kinds of replies; likely: those drawn at random.
 
     `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
     embeddings: a run that would need one ends there. None where the program reaches no LM call.
+    `stand_in` takes the place of `StandIn`, to see the calls.
     """
     runs = []
     drawn = []
     for kind, example in itertools.product(_KINDS, examples):
-        stand_in = StandIn(adapter, kind, lm)
+        replying = (stand_in or StandIn)(adapter, kind, lm)
         # A made-up reply may lead anywhere; what was asked until then counts.
-        with stand_in.answering(), contextlib.suppress(Exception):
+        with replying.answering(), contextlib.suppress(Exception):
             program(question=example.question)
-        if stand_in.asked:
-            runs.append(in_all("", stand_in.asked))
+        if replying.asked:
+            runs.append(in_all("", replying.asked))
             drawn += runs[-1:] if kind.seed is not None else []
     if not runs:
         return None

@@ -194,7 +194,8 @@ def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) 
         lines.append({
             "number": number, "program": fingerprint(row.program), "shipped": is_shipped,
             "mean": row.score if measured_scores else None, "n": len(measured_scores),
-            "scores": list(row.scores), "calls": row.calls, "tokens": row.tokens,
+            "scores": list(row.scores), "order": row.order, "calls": row.calls,
+            "tokens": row.tokens,
         })  # fmt: skip
         files = {}
         if result.files and is_shipped:

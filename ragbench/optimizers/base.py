@@ -172,9 +172,10 @@ class Optimizer(ABC):
         finished = finish(result.program)
         self.attach(finished, result.files)
         candidates = []
-        for tried in tally.tried.values():
-            plain = finish(tried.program)
-            candidates.append(Candidate(plain, tally.scores(tried), tried.calls, tried.tokens))
+        for order, tried in enumerate(tally.tried.values(), 1):
+            scores = tally.scores(tried)
+            tried_program = finish(tried.program)
+            candidates.append(Candidate(tried_program, scores, tried.calls, tried.tokens, order))
         candidates.sort(key=lambda candidate: (-candidate.is_whole, -candidate.score))
         if isinstance(writer, WriterLM):
             left_out = writer.left_out

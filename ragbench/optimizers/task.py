@@ -173,13 +173,15 @@ class Candidate:
     """A program that was tried on validation questions.
 
     `scores` are in the order of these, None for one that it was not asked; `calls` and `tokens` are
-    those of the runs that were scored.
+    those of the runs that were scored, `order` is its place, from 1, in the order of trial: None
+    where nobody counted.
     """
 
     program: RAGProgram
     scores: Sequence[float | None]
     calls: int | None = 0
     tokens: int | None = 0
+    order: int | None = None
 
     @property
     def known(self) -> list[float]:

@@ -107,6 +107,7 @@ def verdict(folder: Path) -> Path:
         program = folder / f"program-{seed}"
         program.mkdir()
         (program / "sidecar.json").write_text(json.dumps(sidecar(seed)))
+        (program / "candidates.jsonl").write_text("".join(map(candidate, range(6))))
         for arm in ("compiled", "compiled-form"):
             identity = {"form": True} if arm.endswith("form") else {}
             run = folder / f"{arm}-{seed}"
@@ -114,6 +115,14 @@ def verdict(folder: Path) -> Path:
             program_run(run, "ircot", compiled=True, n=80, digest=digest, identity=identity)
     assemble(folder, design).keep()
     return folder
+
+
+def candidate(number: int) -> str:
+    """A line of what a compile tried; the first is the program as it is."""
+    order, n = (None, 20) if number == 0 else (6 - number, 20 - 10 * (number > 3))
+    row = {"number": number, "order": order, "mean": 0.5 + 0.04 * (6 - number) * (number > 0),
+           "n": n, "tokens": order and 900 * n, "shipped": number == 1}  # fmt: skip
+    return json.dumps(row) + "\n"
 
 
 def sidecar(seed: int) -> dict[str, Any]:

@@ -205,7 +205,8 @@ def test_what_was_tried_is_kept_and_can_be_evaluated(
     assert [row["number"] for row in rows] == list(range(len(rows)))
     assert sum(row["shipped"] for row in rows) == 1
     assert all(len(row["scores"]) == 8 and row["n"] == 8 for row in rows)
-    assert [row["calls"] for row in rows[1:]] == [8] * (len(rows) - 1)
+    assert [row["calls"] for row in rows] == [None] + [8] * (len(rows) - 1)
+    assert sorted(row["order"] for row in rows[1:]) == sorted({row["order"] for row in rows[1:]})
     assert rows[1]["mean"] == max(row["mean"] for row in rows) > rows[0]["mean"]
     card = read_sidecar(folder)
     assert (card.outcome, card.leak, card.left_out) == ("better", 0, [])

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import re
 import sqlite3
 import threading
@@ -75,6 +76,31 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
     assert [q["qid"] for q in data["questions"]] == list(by_question[0].index)
     for column, wanted in zip(data["scores"]["f1"], by_question, strict=True):
         assert column == pytest.approx(list(wanted), abs=1e-4)
+
+
+def test_a_hundred_numbers_at_random_equal_sql(tmp_path: Path) -> None:
+    boards.eight(tmp_path)
+    data = data_of([tmp_path])
+    amounts = {"tokens": "avg(tokens)", "calls": "avg(calls)", "cost_usd": "avg(cost_usd)",
+               "failed": "sum(state = 'failed')", "n": "count(*)"}  # fmt: skip
+    right = "avg(answer = 'Norway')"  # the others are "Sweden"
+    pool = []
+    for program in data["programs"]:
+        for name, sql in amounts.items():
+            pool.append((program["folder"], program[name], sql, "1"))
+        pool.append((program["folder"], program["means"]["em"]["em"], right, "1"))
+        for row in program["by"]:
+            where = f"CAST(value ->> '$.{row['by']}' AS TEXT) = '{row['group']}'"
+            pool.append((program["folder"], row["f1"], right, where))
+            pool.append((program["folder"], row["n"], "count(*)", where))
+    for at, run in enumerate(data["runs"]):
+        for place, question in enumerate(data["questions"]):
+            score = data["scores"]["f1"][at][place]
+            pool.append((run["folder"], score, right, f"qid = '{question['qid']}'"))
+    for folder, shown, sql, where in random.Random(0).sample(pool, 100):
+        with contextlib.closing(sqlite3.connect(Path(folder) / "run.db")) as db:
+            [[value]] = db.execute(f"SELECT {sql} FROM answers WHERE {where}").fetchall()
+        assert shown == pytest.approx(value, abs=1e-6), (folder, sql, where)
 
 
 def test_the_page_says_what_recommend_says_and_in_any_order(

@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
-from ragbench.experiments.report.page import make_board, make_server, page_of
+from ragbench.experiments.report.page import make_board, make_server, page_of, write_page
 from ragbench.experiments.store import RunCard, Store
+from tests.experiments import boards
 from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.metrics.records import call
 
@@ -32,34 +35,6 @@ HOSTILE = [
     "javascript:window.hacked=5",
     "x" * 20_000,
 ]
-#: Texts and their backgrounds whose contrast is under 4.5, and controls that have no name.
-UNREADABLE = """() => {
-  const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3)
-    .map((c) => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
-    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
-  const behind = (node) => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor;
-      if (!/, 0\\)$/.test(colour)) return colour;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const found = [];
-  for (const node of document.querySelectorAll("body *:not(script):not(style)")) {
-    const own = [...node.childNodes].filter((child) => child.nodeType === 3);
-    if (!own.some((child) => child.textContent.trim())) continue;
-    if (!node.checkVisibility() || node.closest("svg, option")) continue;
-    const [a, b] = [light(getComputedStyle(node).color), light(behind(node))].sort();
-    if ((b + .05) / (a + .05) < 4.5) found.push(`${node.tagName} ${node.textContent}`);
-  }
-  for (const node of document.querySelectorAll("select, input, button"))
-    if (!node.labels?.length && !node.textContent.trim() && !node.title) found.push(node.outerHTML);
-  for (const node of document.querySelectorAll("svg"))
-    if (node.ariaHidden !== "true" && !node.ariaLabel) found.push(node.outerHTML);
-  const ids = [...document.querySelectorAll("[id]")].map((node) => node.id);
-  return [...found, ...ids.filter((id, at) => ids.indexOf(id) !== at)];
-}"""
-
 Open = Callable[..., Any]
 
 
@@ -72,6 +47,12 @@ def browser() -> Iterator[Any]:
         opened = started.chromium.launch(executable_path=BROWSER, args=options)
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A verdict with its compiles."""
+    return boards.verdict(tmp_path_factory.mktemp("verdict"))
 
 
 @pytest.fixture
@@ -203,15 +184,54 @@ def test_keys_go_from_question_to_question_and_back_to_the_list(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_can_be_read_and_has_a_name(show: Open, runs: list[Path], scheme: str) -> None:
-    page = show(runs, color_scheme=scheme)
-    page.locator("#causes summary").click()
-    assert page.evaluate(UNREADABLE) == []
-    page = show(runs, address="#q=q00001", color_scheme=scheme)
-    page.wait_for_selector(".sides")
+def test_axe_finds_nothing(show: Open, runs: list[Path], decided: Path, scheme: str) -> None:
+    """The rules of axe-core: contrast, names, roles, headings, tables, what keys reach."""
+    for folders, address in ((runs, ""), ([decided], ""), (runs, "#q=q00001")):
+        page = show(folders, address=address, color_scheme=scheme)
+        page.wait_for_selector(".sides" if address else "#chart svg")
+        for fold in page.locator("details > summary").all():
+            fold.evaluate("summary => { summary.parentElement.open = true; }")
+        broken = Axe().run(page).response["violations"]
+        assert [
+            (rule["id"], [node["html"][:99] for node in rule["nodes"]]) for rule in broken
+        ] == []
     light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert light == (scheme == "light")
-    assert page.evaluate(UNREADABLE) == []
+
+
+def test_without_scripts_table_and_sentences_stand(
+    browser: Any, decided: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    write_page(make_board([decided]), path)
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(path.as_uri())
+    text = page.locator("body").inner_text()
+    page.close()
+    assert re.search(r"Compiling ircot .* HELPS: f1 0\.\d+ -> 0\.\d+", text)
+    assert re.search(r"ircot compiled\s+80\s+0\.\d+ \[", text)
+
+
+def test_a_compile_shows_what_it_tried_and_every_plot_is_a_figure_of_its_own(
+    show: Open, decided: Path, tmp_path: Path, command: Any
+) -> None:
+    page = show([decided])
+    said = page.locator("#compiles").inner_text()
+    assert "ircot by bootstrap, seed 0: 5 programs tried on 20 validation questions" in said
+    marks = page.locator("#compiles svg").first.locator("circle").count()
+    assert marks == 6
+    code, out, problem = command("report", decided, "--figures", "svg", "-o", tmp_path / "figures")
+    assert code == 0, problem
+    names = {Path(line).stem for line in out.splitlines()}
+    assert names >= {"differences", "score-and-cost", "causes", "compile-1", "break-even-1"}
+    for name in names:
+        drawn = ElementTree.parse(tmp_path / "figures" / f"{name}.svg").getroot()
+        assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in ElementTree.tostring(drawn, "unicode")
+    caption = (tmp_path / "figures" / "differences.txt").read_text()
+    assert re.search(r"over 80 shared questions\..*95 % intervals.*3 tests \(Holm\)", caption)
+    assert command("report", decided, "--figures", "pdf", "-o", tmp_path / "pdf")[0] == 0
+    assert (tmp_path / "pdf" / "causes.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize("width", [420, 800, 1400])

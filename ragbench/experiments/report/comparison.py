@@ -158,7 +158,13 @@ def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column
                     ["p", "detectable", *(column.name for column in FOR_MACHINES)]
                 )
                 rows.append({"run": name, "metric": EVIDENCE, **beside})
-    return Table("scores", (*several, Column("metric"), *COMPARED, *FOR_MACHINES), rows)
+    n = sorted({row["n"] for row in rows})
+    caption = (
+        f"Differences over {n[0]} to {n[-1]} questions with 95 % intervals; paired t tests, "
+        "corrected (Holm) over all tests of a metric"
+    )
+    columns = (*several, Column("metric"), *COMPARED, *FOR_MACHINES)
+    return Table("scores", columns, rows, caption=caption)
 
 
 def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:

@@ -10,6 +10,7 @@ from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.score.protocols import Protocol, scores_of
 from ragbench.metrics import get_metric, mean_interval
 
 #: What rows and columns may be by.
@@ -22,12 +23,17 @@ BY: Mapping[str, Callable[[Evaluation], str]] = {
 
 
 def paper_table(
-    runs: Sequence[Evaluation], rows: str, columns: str, metrics: Sequence[str]
+    runs: Sequence[Evaluation],
+    rows: str,
+    columns: str,
+    metrics: Sequence[str],
+    protocol: Protocol | None = None,
 ) -> Table:
     """The mean of each metric, with its 95 % interval, for runs by two of `BY`.
 
     Runs of one row and one column are the seeds of one program: a question's score is the mean
-    over those that have one.
+    over those that have one. The scores of `protocol` are columns like any other, without an
+    interval where several runs are pooled.
 
     Raises:
         UnknownNameError: `rows`, `columns` or a metric is no name.
@@ -46,10 +52,16 @@ def paper_table(
         line = lines.setdefault(row, {rows: row})
         for metric in metrics:
             line |= _pooled(together, metric, f"{column} {metric}")
+        if protocol is not None:
+            scored = [protocol_row(run, protocol) for run in together]
+            for name in protocol_names(protocol):
+                line |= _mean_of(scored, name, f"{column} {name}")
+    if protocol is not None:
+        metrics = [*metrics, *protocol_names(protocol)]
     heads = [Column(rows)]
     for column in across:
-        for metric in metrics:
-            heads.append(Column(f"{column} {metric}", kind="mean", interval=True))
+        names = [f"{column} {metric}" for metric in metrics]
+        heads += known_columns(names, list(lines.values()))
     sizes = sorted({len(run.records) for run in runs})
     if len(sizes) == 1:
         n = f"{sizes[0]:,}"
@@ -58,7 +70,49 @@ def paper_table(
     seeds = max(map(len, members.values()))
     pooled = f", up to {seeds} runs pooled" if seeds > 1 else ""
     title = f"Means with 95 % intervals over {n} questions{pooled}; no difference is tested here"
+    if protocol is not None:
+        title += f"; in {protocol.name}: as that protocol has it"
     return Table("paper", heads, list(lines.values()), title)
+
+
+def protocol_names(protocol: Protocol) -> list[str]:
+    """The columns of a protocol."""
+    return [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
+
+
+def known_columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """A column of means for each of `names` that some row has."""
+    columns = []
+    for name in names:
+        if any(row.get(name) is not None for row in rows):
+            columns.append(Column(name, kind="mean", interval=True))
+    return columns
+
+
+def protocol_row(run: Evaluation, protocol: Protocol) -> dict[str, float | None]:
+    """The scores of a run under `protocol`, with their intervals, for a row."""
+    row: dict[str, float | None] = {}
+    for name, score in scores_of(protocol, list(run.records.values())).items():
+        known = score or {}
+        row |= with_interval(f"{name} in {protocol.name}", known.get("mean"), known.get("interval"))
+    return row
+
+
+def _mean_of(
+    rows: Sequence[Mapping[str, float | None]], name: str, label: str
+) -> dict[str, float | None]:
+    """The mean of a value of `rows`, called `label`; with its interval where there is one row."""
+    known = []
+    for row in rows:
+        value = row[name]
+        if value is not None:
+            known.append(value)
+    if len(known) < len(rows):
+        return with_interval(label, None, None)
+    ends = None
+    if len(rows) == 1 and rows[0][f"{name}_low"] is not None:
+        ends = rows[0][f"{name}_low"], rows[0][f"{name}_high"]
+    return with_interval(label, fmean(known), ends)
 
 
 def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, float | None]:

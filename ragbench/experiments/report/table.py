@@ -124,7 +124,8 @@ class Column:
 class Table:
     """Rows under columns. `name` is what JSON calls it, `title` stands above, `notes` below.
 
-    One that is `for_machines` says in rows what people read as a sentence.
+    `caption` is what LaTeX has before these. One that is `for_machines` says in rows what people
+    read as a sentence.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Table:
     title: str = ""
     notes: Sequence[str] = ()
     for_machines: bool = False
+    caption: str = ""
 
     def __str__(self) -> str:
         return written(self, "table")
@@ -362,7 +364,8 @@ def _latex(table: Table) -> str:
     lines = []
     for row in _cells(table, table.columns):
         lines.append(" & ".join(c.translate(escaped) for c in row) + r" \\")
-    caption = ". ".join([table.title or table.name, *table.notes]).translate(escaped)
+    said = [*filter(None, (table.caption, table.title)), *table.notes]
+    caption = ". ".join(said or [table.name]).translate(escaped)
     return "\n".join(
         [
             r"\begin{table}",

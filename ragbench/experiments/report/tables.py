@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,11 @@ from ragbench.record import Record
 if TYPE_CHECKING:
     from ragbench.experiments.runs.summary import Evaluation, Summary
 
+#: What gives further columns of a table of rows, and a run's values in them.
+Beside = tuple[
+    Callable[[Sequence[Mapping[str, Any]]], list[Column]],
+    Callable[["Evaluation"], Mapping[str, Any]],
+]
 #: Share of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
 #: Share of right answers without their evidence above which a line says what that means.
@@ -87,12 +93,23 @@ LEGEND_OF_EVIDENCE = (
 )
 
 
-def runs_report(evaluations: Sequence[Evaluation], by_group: bool = False) -> Report:
-    """One table with a row per run, what each ran on, and what the table does not show."""
+def runs_report(
+    evaluations: Sequence[Evaluation], by_group: bool = False, beside: Beside | None = None
+) -> Report:
+    """One table with a row per run, what each ran on, and what the table does not show.
+
+    `beside` gives further columns, and the values of a run in them.
+    """
     for evaluation in evaluations:
         evaluation.read(GROUPINGS.values() if by_group else ())
     yield from dict.fromkeys(map(title_of, evaluations))
-    yield run_table(evaluations)
+    table = run_table(evaluations)
+    if beside is not None:
+        rows = []
+        for row, run in zip(table.rows, evaluations, strict=True):
+            rows.append({**row, **beside[1](run)})
+        table = replace(table, columns=[*table.columns, *beside[0](rows)], rows=rows)
+    yield table
     if by_group:
         yield "results by group of questions"
         yield group_table(evaluations)
@@ -146,7 +163,14 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
         columns.append(Column("mark", "".join(sorted(marks))))
     evidence = any(column.name == EVIDENCE for column in columns)
     notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
-    return Table("runs", columns, rows, notes=notes)
+    caption = f"Means with 95 % intervals over {_sizes(rows)} questions; no difference is tested"
+    return Table("runs", columns, rows, notes=notes, caption=caption)
+
+
+def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The numbers of questions, such as "100" or "80 to 100"."""
+    sizes = sorted({row["n"] for row in rows})
+    return " to ".join(f"{n:,}" for n in dict.fromkeys((sizes[0], sizes[-1])))
 
 
 def row_of_run(run: Evaluation) -> dict[str, Any]:

@@ -106,11 +106,7 @@ def apply(
 
     `judges` are the summaries of judges by metric.
     """
-    only_first = protocol.golds == "first"
-    scored = list(records)
-    if only_first:
-        scored = [replace(record, answers=record.answers[:1]) for record in records]
-    measured = {m.label or m.metric: _score(m, scored) for m in protocol.measures}
+    measured = scores_of(protocol, records)
     deviations = [
         *_of_run(protocol, card, records),
         *_of_attribution(protocol, records),
@@ -125,6 +121,14 @@ def apply(
         "deviations": deviations,
         "unchecked": protocol.unchecked,
     }
+
+
+def scores_of(protocol: Protocol, records: Sequence[Record]) -> dict[str, dict[str, Any] | None]:
+    """The protocol's scores of `records` by the names of its measures, JSON-ready."""
+    scored = list(records)
+    if protocol.golds == "first":
+        scored = [replace(record, answers=record.answers[:1]) for record in records]
+    return {m.label or m.metric: _score(m, scored) for m in protocol.measures}
 
 
 def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None:

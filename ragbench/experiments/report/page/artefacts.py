@@ -1,12 +1,15 @@
-"""What verdicts, sweeps, tunes and races say, as the page opens with it."""
+"""What verdicts, sweeps, tunes, races and compiles say, as the page has it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragbench.experiments import store
 from ragbench.experiments.artifacts import read_sidecar
+from ragbench.experiments.compare.spending import spending_of
 from ragbench.experiments.compare.verdicts import Verdict, reread
+from ragbench.experiments.outcomes import CANDIDATES
 from ragbench.experiments.report.comparison import (
     arms_table,
     compared,
@@ -16,13 +19,15 @@ from ragbench.experiments.report.comparison import (
 )
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
+from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import Evaluation
 
 Json = dict[str, Any]
-Opener = Callable[[Path], Evaluation]
 #: Kind of artefact -> the file that it leaves.
 FILES = {"verdict": "verdict.json", "sweep": "sweep.json", "tune": "tune.json",
-         "race": "choose.json"}  # fmt: skip
+         "race": "choose.json", "compile": CANDIDATES}  # fmt: skip
+#: What the page draws of each program that a compile tried.
+_TRIED = ("number", "order", "mean", "n", "tokens", "shipped")
 _FRONT = (
     Column("name", "program"), Column("metric"), Column("n", kind="count"),
     Column("score", kind="score", interval=True),
@@ -30,13 +35,15 @@ _FRONT = (
 )  # fmt: skip
 
 
-def read_artefact(kind: str, file: Path, reopen: Opener) -> tuple[Json, list[list[Path]]]:
-    """The artefact that left `file`, and the folders of runs that are seeds of one program."""
-    stored = store.read_object(file)
+def read_artefact(
+    kind: str, file: Path, runs: Mapping[Path, Evaluation]
+) -> tuple[Json, list[list[Path]]]:
+    """The artefact that left `file`, and the folders of `runs` that are seeds of one program."""
+    stored = {} if kind == "compile" else store.read_object(file)
     artefact: Json = {"kind": kind, "folder": file.parent.as_posix()}
     seeds: list[list[Path]] = []
     if kind == "verdict":
-        verdict = reread(file.parent, reopen)
+        verdict = reread(file.parent, runs.__getitem__)
         artefact |= _verdict(verdict)
         for runs in verdict.arms.values():
             seeds.append([run.folder for run in runs])
@@ -49,6 +56,8 @@ def read_artefact(kind: str, file: Path, reopen: Opener) -> tuple[Json, list[lis
             seeds.append([file.parent / "cells" / cell["folder"] for cell in cells])
     elif kind == "race":
         artefact |= _race(stored)
+    elif kind == "compile":
+        artefact |= _compile(file, list(runs.values()))
     else:
         artefact["table"] = _front(file.parent)
     return artefact, seeds
@@ -128,6 +137,28 @@ def _race(stored: Mapping[str, Any]) -> Json:
     saved = f"{1 - stored['share']:.0%} of the questions of the full table were not asked"
     return {"sentence": stored["advice"], "saved": saved, "runners": runners,
             "metric": stored["metric"], "stream": stored["stream"]}  # fmt: skip
+
+
+def _compile(file: Path, runs: Sequence[Evaluation]) -> Json:
+    """The programs that were tried, in their order, and when a run of the shipped one pays back."""
+    card = read_sidecar(file.parent)
+    tried = []
+    for line in file.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        tried.append({name: row[name] for name in _TRIED})
+    tried.sort(key=lambda row: row["order"] or 0)
+    pays = {}
+    for after, before in compiled_from(runs).items():
+        if runs[after].card.compiled == card.program_sha256:
+            spent = spending_of([runs[before]], [runs[after]], [card])
+            for unit, back in (("$", spent.usd), ("tokens", spent.tokens)):
+                pays[unit] = {"once": back.once, "before": back.before, "after": back.after,
+                              "words": back.words()}  # fmt: skip
+    return {
+        "program": card.program, "optimizer": str(card.optimizer.get("name")),
+        "seed": card.optimizer.get("seed"), "metric": card.scores["metric"],
+        "n": card.scores["n"], "tried": tried, "pays": pays,
+    }  # fmt: skip
 
 
 def _front(folder: Path) -> list[list[str]]:

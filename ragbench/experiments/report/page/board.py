@@ -148,15 +148,11 @@ def _artefacts(
     files: Sequence[tuple[str, Path]], runs: dict[Path, Evaluation]
 ) -> tuple[list[Json], list[list[Path]]]:
     """The artefacts that can be read, and the folders of runs that are seeds of one program."""
-
-    def reopen(folder: Path) -> Evaluation:
-        return runs[folder]
-
     artefacts = []
     seeds = []
     for kind, file in files:
         try:
-            artefact, together = read_artefact(kind, file, reopen)
+            artefact, together = read_artefact(kind, file, runs)
         except (RunError, CompareError, AttributeError, KeyError, TypeError, ValueError) as error:
             _log.warning("%s is left out: %s", file, error)
             continue

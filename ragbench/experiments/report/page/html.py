@@ -53,6 +53,11 @@ def page_of(board: Board, *, title: str = "ragbench report") -> str:
     return "".join(_parts(board, title))
 
 
+def page_without_traces(board: Board) -> str:
+    """The page of `board` as far as its plots need it."""
+    return "".join(_page(page_data(board, title="ragbench report"), [], ""))
+
+
 def _parts(board: Board, title: str) -> Iterator[str]:
     return _page(page_data(board, title=title), _traces(board), "", _plain(board))
 

@@ -91,7 +91,7 @@ function forest(rows, axis) {
   const x = scaleOf(rows);
   const lines = rows.map((row) => node("tr", {}, node("th", { scope: "row", title: row.title }, row.label), node("td", { class: "n" }, row.number),
     node("td", { class: "picture" }, picture(row, x, row.stroke, row.inner)), node("td", { class: "n" }, row.gain), node("td", { class: "word", title: row.why }, row.word)));
-  const foot = node("tr", {}, node("th", { colspan: 2 }), node("td", { class: "picture" }, ticks(x, axis, (v) => String(Number(v.toPrecision(3))))), node("td", { colspan: 2 }));
+  const foot = node("tr", {}, node("td", { colspan: 2 }), node("td", { class: "picture" }, ticks(x, axis, (v) => String(Number(v.toPrecision(3))))), node("td", { colspan: 2 }));
   return node("table", { class: "forest" }, node("tbody", {}, lines, foot));
 }
 
@@ -100,16 +100,18 @@ function intervalRow(d, more) {
     word: d ? node("span", { class: verdictClass(d) }, verdictWord(d)) : "", why: d && d.verdict, ...more };
 }
 
+const compared = () => programs().filter((at) => known(standing(at)[state.metric]));
+const forestRows = () => d3.sort(compared(), (at) => -standing(at)[state.metric]).map((at) => {
+  const d = standing(at)[state.against];
+  const more = { label: called(at), title: data.programs[at].name, number: score(standing(at)[state.metric]), stroke: colour(at), inner: fill(at) };
+  return at === reference() ? { ...intervalRow(null, more), at: 0, word: state.against } : intervalRow(d, more);
+});
+
 function showForest() {
   const { tests, n } = family();
   const to = reference();
-  const compared = programs().filter((at) => known(standing(at)[state.metric]));
-  const missing = programs().filter((at) => !compared.includes(at));
-  const rows = d3.sort(compared, (at) => -standing(at)[state.metric]).map((at) => {
-    const d = standing(at)[state.against];
-    const more = { label: called(at), title: `${data.programs[at].name}, ${data.programs[at].model}`, number: score(standing(at)[state.metric]), stroke: colour(at), inner: fill(at) };
-    return at === to ? { ...intervalRow(null, more), at: 0, word: state.against } : intervalRow(d, more);
-  });
+  const missing = programs().filter((at) => !compared().includes(at));
+  const rows = forestRows();
   $("forest-caption").textContent = known(to) ? `${state.metric} less that of ${data.programs[to].name}` : "No programs to compare";
   const notes = [`${whole(n)} shared questions; thick: 95 %, thin: corrected for ${tests} tests (Holm). A word is said where the thin line excludes 0.`];
   if (missing.length) notes.push(`Not compared (not finished, too few questions, or a control of a verdict): ${missing.map((at) => data.programs[at].name).join(", ")}.`);
@@ -242,7 +244,8 @@ function label(plot, points, room) {
 }
 
 // A chart whose parts are groups to a screen reader.
-function grouped(plot) {
+function draw(settings) {
+  const plot = Plot.plot({ className: "chart", ...settings });
   for (const part of [plot, ...plot.querySelectorAll("g[aria-label]")]) part.setAttribute("role", "group");
   return plot;
 }
@@ -260,9 +263,7 @@ function knobs() {
 }
 
 // The score by what a question takes, with the programs that no other beats for less, or by a swept knob, a line for each group.
-function showChart() {
-  const swept = knobs();
-  options("axis", [...Object.entries(AXES), ...Object.keys(swept).map((name) => [name, name])]);
+function scorePlot(most, swept) {
   const lines = swept[state.axis];
   const times = state.axis === "cost_usd" ? 1000 : 1;
   const point = (at) => {
@@ -277,17 +278,17 @@ function showChart() {
   const all = (lines ? lines.flat() : programs()).map(point);
   const some = d3.sort(all.filter((p) => known(p.x) && known(p.y)), (p) => p.x, (p) => -p.y);
   const missing = all.filter((p) => !some.includes(p)).map((p) => p.name);
-  const note = missing.length ? node("p", { class: "quiet" }, `${missing.length} not drawn, ${state.axis === "cost_usd" ? "price" : state.axis} unknown: ${missing.join(", ")}`) : "";
-  if (!some.length) return $("chart").replaceChildren("No prices are known: choose another axis.");
+  const notes = missing.length ? [`${missing.length} not drawn, ${state.axis === "cost_usd" ? "price" : state.axis} unknown: ${missing.join(", ")}.`] : [];
+  if (!some.length) return { notes: ["No prices are known: choose another axis."] };
   let best = -Infinity;
   const front = some.filter((p) => data.programs[p.at].done && p.y > best && ((best = p.y), true));
   const pairs = lines ? [] : some.map((p) => [some.find((q) => q.at === data.programs[p.at].before), p]).filter(([q]) => q);
   const joined = lines ? lines.map((line) => some.filter((p) => line.includes(p.at))) : [front];
-  const width = Math.max(300, Math.min($("chart").clientWidth || 600, 760));
+  const width = Math.max(300, Math.min(most, 760));
   const room = Math.min(width * 0.36, 26 + 6.4 * Math.max(...some.map((p) => p.name.length)));
   const x = lines ? { type: "point", label: state.axis } : { label: AXES[state.axis], zero: true, nice: true, ticks: 4 };
-  const plot = Plot.plot({
-    className: "chart", width, height: Math.max(300, 14 * some.length + 60), marginLeft: 44, marginRight: room, marginBottom: 34, x,
+  const plot = draw({
+    width, height: Math.max(300, 14 * some.length + 60), marginLeft: 44, marginRight: room, marginBottom: 34, x,
     y: { label: state.metric, grid: true, nice: true, ticks: 6 }, symbol: { legend: false }, ariaLabel: `${state.metric} by ${x.label}`,
     marks: [
       Plot.ruleX(some, { x: "x", y1: "low", y2: "high", stroke: "colour", strokeOpacity: 0.45, strokeWidth: 1.5 }),
@@ -298,8 +299,16 @@ function showChart() {
     ],
   });
   label(plot, some, room);
-  plot.addEventListener("click", () => plot.value && set({ right: data.runs[data.programs[plot.value.at].runs[0]].folder, show: "differ" }));
-  $("chart").replaceChildren(grouped(plot), note, node("p", { class: "quiet" }, lines ? "A line for each group that differs in nothing else." : "Dashed: no finished program is better for less. Hollow: as it is; filled: compiled, with an arrow from what it was."));
+  notes.push(lines ? "A line for each group that differs in nothing else." : "Dashed: no finished program is better for less. Hollow: as it is; filled: compiled, with an arrow from what it was.");
+  return { plot, notes };
+}
+
+function showChart() {
+  const swept = knobs();
+  options("axis", [...Object.entries(AXES), ...Object.keys(swept).map((name) => [name, name])]);
+  const { plot, notes } = scorePlot($("chart").clientWidth || 600, swept);
+  if (plot) plot.addEventListener("click", () => plot.value && set({ right: data.runs[data.programs[plot.value.at].runs[0]].folder, show: "differ" }));
+  $("chart").replaceChildren(plot || "", ...notes.map((text) => node("p", { class: "quiet" }, text)));
 }
 
 // ---------------------------------------------------------------- why answers are wrong
@@ -318,7 +327,7 @@ function showCauses() {
   const button = (at, cause, n, text) => node("button", { type: "button", title: cause, onclick: () => jump({ cause, who: String(at) }) }, text || String(n));
   const columns = levels.map((level, i) => [key(level, i), "n", (at) => { const n = of(at, level); return n ? button(at, level, n) : "0"; }]);
   const details = (at) => Object.entries(data.programs[at].causes).sort((a, b) => b[1] - a[1]).flatMap(([cause, n], i) => [i ? ", " : "", button(at, cause, n, `${words(cause)} ${n}`)]);
-  $("causes").replaceChildren(node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Causes" }, table([["program", "", called], ["", "picture", bars], ...columns], programs())),
+  $("causes").replaceChildren(node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Causes" }, table([["program", "", called], ["wrong", "picture", bars], ...columns], programs())),
     node("details", {}, node("summary", {}, "each cause (a count shows those questions)"), table([["program", "", called], ["causes", "", details]], programs())));
 }
 
@@ -455,7 +464,7 @@ function timeline(calls, most) {
   const name = (call, i) => `${i + 1}. ${call.signature || call.kind}`;
   const rows = calls.map((call, i) => node("tr", {}, node("th", { scope: "row", title: name(call, i) }, name(call, i)), node("td", { class: "picture" }, bar(call)),
     node("td", { class: "word" }, `${whole(call.prompt_tokens)}+${whole(call.completion_tokens)}${call.cached ? ", cached" : ""}`)));
-  const foot = node("tr", {}, node("th", {}), node("td", { class: "picture" }, ticks(x, "seconds", String)), node("td", {}));
+  const foot = node("tr", {}, node("td", {}), node("td", { class: "picture" }, ticks(x, "seconds", String)), node("td", {}));
   return node("table", { class: "forest times" }, node("tbody", {}, rows, foot));
 }
 
@@ -633,7 +642,7 @@ function sweepOf(each) {
   const bases = [...new Set([...contrasts.values()].map((c) => c.baseline))];
   const undone = cells.filter((cell) => cell.state !== "done").map((cell) => `${cell.label}: ${cell.state}${cell.reason ? `, ${cell.reason}` : ""}`);
   return [node("p", {}, `${state.metric}: ${done.length} of ${cells.length} cells; the most is ${score(value(best.at))} (${best.label}), and the most of ${done.length} is partly luck`),
-    node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Matrix" }, node("table", { class: "heat" }, node("thead", {}, node("tr", {}, node("th", {}), heads.map((head) => node("th", { scope: "col" }, head)))), node("tbody", {}, rows))),
+    node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Matrix" }, node("table", { class: "heat" }, node("thead", {}, node("tr", {}, node("td", {}), heads.map((head) => node("th", { scope: "col" }, head)))), node("tbody", {}, rows))),
     bases.length > 0 && paragraph(`Below each score: the difference from its own baseline (${bases.join("; ")}), corrected over the sweep.`), paragraph(undone.join("; "))];
 }
 
@@ -644,6 +653,118 @@ function raceOf(each) {
   const columns = [["program", "", (r) => r.name], [each.metric, "n", (r) => score(r.score)], ["questions", "n", (r) => whole(r.questions)], [`of ${each.stream}`, "picture", bar],
     ["$ for 1,000", "n", (r) => dollars(r.usd_1k)], ["out", "", (r) => (r.why ? `at ${r.questions}: ${r.why}` : "in to the end")]];
   return [node("p", {}, each.sentence), paragraph(each.saved), node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Race" }, table(columns, each.runners))];
+}
+
+// ---------------------------------------------------------------- compiles
+const titleOf = (each) => `${each.program} by ${each.optimizer}${known(each.seed) ? `, seed ${each.seed}` : ""}`;
+// The mean of each program that was tried on validation, by the tokens that validation had taken.
+function learningPlot(each, width) {
+  let spentTokens = 0;
+  let best = -Infinity;
+  const points = each.tried.filter((row) => known(row.mean)).map((row) => {
+    spentTokens += row.tokens || 0;
+    if (row.n === each.n) best = Math.max(best, row.mean);
+    return { x: spentTokens, y: row.mean, best, whole: row.n === each.n, words: `program ${row.number}${row.number ? "" : " (as it is)"}: ${score(row.mean)} of ${row.n} questions${row.shipped ? ", kept" : ""}`, kept: row.shipped };
+  });
+  const line = points.filter((p) => Number.isFinite(p.best));
+  return draw({
+    width, height: 220, marginLeft: 44, marginBottom: 34, ariaLabel: `${each.metric} by tokens of validation`,
+    x: { label: "tokens of validation so far", zero: true, nice: true, ticks: 4 }, y: { label: each.metric, grid: true, nice: true, ticks: 5 },
+    marks: [
+      Plot.line(line, { x: "x", y: "best", curve: "step-after", stroke: "var(--axis)" }),
+      Plot.dot(points, { x: "x", y: "y", r: (p) => (p.whole ? 5 : 3), stroke: "var(--s0)", strokeWidth: 2, fill: (p) => (p.kept ? "var(--s0)" : "var(--paper)") }),
+      Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: "words" })),
+    ],
+  });
+}
+
+// What was spent after so many questions, as it is and compiled, the compile included.
+function breakEvenPlot(each, width) {
+  const [unit, back] = Object.entries(each.pays).find(([, one]) => one.once && one.before && known(one.after)) || [];
+  if (!back) return null;
+  const saved = back.before - back.after;
+  const most = Math.max(1000, saved > 0 ? (2 * back.once) / saved : 0);
+  const lines = [{ name: "as it is", from: 0, each: back.before, stroke: "var(--s0)" }, { name: "compiled", from: back.once, each: back.after, stroke: "var(--s1)" }];
+  return draw({
+    width, height: 220, marginLeft: 60, marginRight: 60, marginBottom: 34, ariaLabel: `${unit} by questions`,
+    x: { label: "questions", zero: true, nice: true, ticks: 4 }, y: { label: unit === "$" ? "$ in all" : "tokens in all", grid: true, zero: true, nice: true, ticks: 5 },
+    marks: lines.map((line) => [
+      Plot.link([line], { x1: 0, y1: line.from, x2: most, y2: line.from + line.each * most, stroke: line.stroke, strokeWidth: 2 }),
+      Plot.text([line], { x: most, y: line.from + line.each * most, text: "name", textAnchor: "start", dx: 5, fill: "currentColor" }),
+    ]),
+  });
+}
+
+const compiles = () => data.artefacts.filter((each) => each.kind === "compile");
+function showCompiles() {
+  $("compiles").hidden = !compiles().length;
+  const width = Math.max(280, Math.min(($("overview").clientWidth || 900) / 2 - 20, 560));
+  const box = (each) => {
+    const tried = each.tried.filter((row) => row.number);
+    const kept = each.tried.find((row) => row.shipped) || {};
+    const words = `${titleOf(each)}: ${tried.length} programs tried on ${each.n} validation questions, ${each.metric} ${score(each.tried[0].mean)} as it is, ${score(kept.mean)} of the one that is kept: chosen by these questions, which flatters it`;
+    const pays = Object.entries(each.pays).map(([unit, back]) => paragraph(`in ${unit}: ${back.words}`));
+    return [node("figure", {}, node("figcaption", {}, words), learningPlot(each, width)), node("figure", {}, node("figcaption", {}, "When the compile pays for itself"), pays.length ? pays : paragraph("No run of this program and of the one before it are on this page."), breakEvenPlot(each, width))];
+  };
+  $("compiles").replaceChildren(node("h2", {}, "Compiles"), node("div", { class: "pairs" }, compiles().flatMap(box)));
+}
+
+// ---------------------------------------------------------------- figures for a paper
+// A forest as one drawing.
+function forestPlot(rows, axis, width) {
+  const shown = rows.filter((row) => known(row.at));
+  return draw({
+    width, height: 46 + 22 * shown.length, marginLeft: 20 + 6.4 * Math.max(...shown.map((row) => row.title.length)), marginRight: 70, marginBottom: 34, ariaLabel: axis,
+    x: { label: axis, nice: true, ticks: 5, labelAnchor: "center" }, y: { domain: shown.map((row) => row.title), label: null, tickSize: 0 },
+    marks: [
+      Plot.ruleX([0], { stroke: "var(--axis)" }),
+      Plot.ruleY(shown.filter((row) => known(row.thin[0])), { x1: (row) => row.thin[0], x2: (row) => row.thin[1], y: "title", stroke: "stroke", strokeWidth: 1.5 }),
+      Plot.ruleY(shown.filter((row) => known(row.thick[0])), { x1: (row) => row.thick[0], x2: (row) => row.thick[1], y: "title", stroke: "stroke", strokeWidth: 5 }),
+      Plot.dot(shown, { x: "at", y: "title", r: 4.5, fill: "inner", stroke: "stroke", strokeWidth: 2 }),
+      Plot.text(shown, { y: "title", frameAnchor: "right", dx: 66, textAnchor: "end", text: (row) => (row.gain ? row.gain : ""), fill: "currentColor" }),
+    ],
+  });
+}
+
+function causesPlot(width) {
+  const rows = programs().flatMap((at) => d3.rollups(Object.entries(data.programs[at].causes), (of) => d3.sum(of, ([, n]) => n), ([cause]) => cause.split("/")[0]).map(([level, n]) => ({ name: data.programs[at].name, level, n })));
+  if (!rows.length) return null;
+  const levels = LEVELS.filter((level) => rows.some((row) => row.level === level));
+  const names = programs().map((at) => data.programs[at].name);
+  return draw({
+    width, height: 60 + 24 * names.length, marginLeft: 20 + 6.4 * Math.max(...names.map((name) => name.length)), marginBottom: 34, ariaLabel: "wrong answers by cause",
+    x: { label: "wrong answers", nice: true, ticks: 5 }, y: { domain: names, label: null, tickSize: 0 },
+    marks: [Plot.barX(rows, { x: "n", y: "name", fill: (row) => `var(--c${levels.indexOf(row.level) % 4})`, order: (row) => levels.indexOf(row.level) }),
+      levels.map((level, i) => [Plot.dot([level], { frameAnchor: "top-left", dx: 6 + 90 * i, dy: -10, r: 5, fill: `var(--c${i % 4})` }), Plot.text([level], { frameAnchor: "top-left", dx: 14 + 90 * i, dy: -15, text: [level], fill: "currentColor" })])],
+    marginTop: 26,
+  });
+}
+
+// Each plot alone, its colours resolved: name, drawing and caption.
+function figures() {
+  const { tests, n } = family();
+  const level = "95 % intervals (t, by clusters of questions that vary together)";
+  const test = `paired t tests of the mean, corrected over ${tests} tests (Holm)`;
+  const made = [];
+  const add = (name, plot, caption) => {
+    if (!plot) return;
+    plot.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    plot.setAttribute("font-family", "Helvetica, Arial, sans-serif");
+    const look = getComputedStyle(document.documentElement);
+    const text = plot.outerHTML.replaceAll(/var\((--[a-z0-9-]+)\)/g, (_, of) => look.getPropertyValue(of).trim()).replaceAll("currentColor", look.getPropertyValue("--ink").trim());
+    const [width, height] = ["width", "height"].map((side) => Number(plot.getAttribute(side)));
+    made.push({ name, svg: text, caption: caption.join(" "), width, height });
+  };
+  const rows = forestRows();
+  if (rows.length > 1) add("differences", forestPlot(rows, `difference in ${state.metric}`, 640), [`${state.metric} less that of ${data.programs[reference()].name} over ${n} shared questions.`, `Thick: 95 % intervals; thin: at the level that the correction leaves; ${test}.`]);
+  const { plot, notes } = scorePlot(640, knobs());
+  add("score-and-cost", plot, [`${state.metric} over ${n} questions by ${AXES[state.axis] || state.axis}, with ${level}; no difference is tested here.`, ...notes]);
+  add("causes", causesPlot(640), [`Wrong answers by cause, of ${programs().map((at) => `${whole(mean(at).n)} (${data.programs[at].name})`).join(", ")} questions; counts, no test.`]);
+  compiles().forEach((each, i) => {
+    add(`compile-${i + 1}`, learningPlot(each, 640), [`${titleOf(each)}: ${each.metric} of each program that was tried, over ${each.n} validation questions (small: over some of them), by the tokens that validation had taken. The filled one is kept; it was chosen by these questions, so no test.`]);
+    add(`break-even-${i + 1}`, breakEvenPlot(each, 640), [`${titleOf(each)}: what so many questions take, compiled and as it is.`, ...Object.entries(each.pays).map(([unit, back]) => `In ${unit}: ${back.words} (paired 95 % interval).`)]);
+  });
+  return made;
 }
 
 const ARTEFACTS = { verdict: verdictOf, sweep: sweepOf, race: raceOf };
@@ -699,7 +820,7 @@ function showControls() {
 
 function showAll() {
   showControls();
-  for (const show of [showArtefacts, showTiles, showForest, showChart, showPrograms, showKinds, showCauses, showList, showQuestion]) show();
+  for (const show of [showArtefacts, showTiles, showForest, showChart, showPrograms, showKinds, showCauses, showCompiles, showList, showQuestion]) show();
   setTimeout(index, 200);
 }
 

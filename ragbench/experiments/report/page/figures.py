@@ -1,0 +1,72 @@
+"""Each plot of a page alone, for a paper: drawn by the page's own code in a browser."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from ragbench.errors import RunError, needs_extra
+from ragbench.experiments.report.page.board import Board
+from ragbench.experiments.report.page.html import page_without_traces
+from ragbench.experiments.store import write_whole
+
+Format = Literal["svg", "pdf"]
+_BROWSERS = ("chromium", "google-chrome", "chromium-browser", "chrome")
+#: Nothing stands beside the plot on its sheet.
+_INK = "body { margin: 0 } svg { display: block }"
+
+
+def write_figures(board: Board, folder: Path, format: Format) -> list[Path]:
+    """Write each plot of the page of `board` into `folder`, beside its caption (.txt).
+
+    A caption says of how many questions the plot is, which intervals it has and which test.
+
+    Raises:
+        RunError: there is no browser, or the folder cannot be written.
+    """
+    with needs_extra("figures"):
+        import playwright  # noqa: F401
+    page = page_without_traces(board)
+    with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a loop, which playwright refuses
+        return pool.submit(_drawn, page, folder, format).result()
+
+
+def _drawn(content: str, folder: Path, format: Format) -> list[Path]:
+    from playwright.sync_api import Error, sync_playwright
+
+    found = [path for path in map(shutil.which, _BROWSERS) if path]
+    options: dict[str, Any] = {"args": ["--no-sandbox", "--disable-gpu"]}
+    if found:
+        options["executable_path"] = found[0]
+    written = []
+    with TemporaryDirectory(prefix="ragbench-") as temporary, sync_playwright() as started:
+        address = Path(temporary) / "page.html"
+        address.write_text(content, "utf-8", errors="replace")
+        try:
+            browser = started.chromium.launch(**options)
+        except Error as error:
+            reason = str(error).partition("\n")[0]
+            raise RunError(
+                f"figures are drawn in a browser, and none starts ({reason}); install chromium, or "
+                "run `playwright install chromium`"
+            ) from None
+        page = browser.new_page(color_scheme="light")
+        page.goto(address.as_uri())
+        folder.mkdir(parents=True, exist_ok=True)
+        for figure in page.evaluate("figures()"):
+            drawing = figure["svg"].encode("utf-8", "replace")
+            if format == "pdf":
+                sheet = browser.new_page()
+                sheet.set_content(f"<style>{_INK}</style>{figure['svg']}")
+                drawing = sheet.pdf(
+                    width=f"{figure['width']}px", height=f"{figure['height']}px",
+                    print_background=True, page_ranges="1",
+                )  # fmt: skip
+                sheet.close()
+            path = folder / f"{figure['name']}.{format}"
+            write_whole(path, drawing)
+            write_whole(path.with_suffix(".txt"), f"{figure['caption']}\n".encode())
+            written.append(path)
+        browser.close()
+    return written
