@@ -1,7 +1,6 @@
 """Commands that read finished runs: tables, comparisons, advice, pages, exports and checks."""
 
 import webbrowser
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,23 +71,13 @@ def summarize_command(
     The repeats of a run (`ragbench eval --repeats`) are pooled first, then listed. Exits with 2
     where a record could not be read; the others are counted all the same.
     """
-    from ragbench.experiments.report.paper import (
-        known_columns,
-        paper_table,
-        protocol_names,
-        protocol_row,
-    )
+    from ragbench.experiments.report.paper import paper_table
     from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.summary import reopen_arm
     from ragbench.experiments.score.protocols import get_protocol
 
-    followed = None
-    beside = None
-    if protocol is not None:
-        followed = get_protocol(protocol)
-        heads = partial(known_columns, protocol_names(followed))
-        beside = heads, partial(protocol_row, protocol=followed)
+    followed = get_protocol(protocol) if protocol is not None else None
     if (rows is None) != (cols is None):
         raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
     arms = list(map(reopen_arm, runs))
@@ -100,7 +89,7 @@ def summarize_command(
         print_table(paper_table(evaluations, rows, cols, metric.split(","), followed))
     else:
         show(pooled_report(arms))
-        show(runs_report(evaluations, by_group, beside))
+        show(runs_report(evaluations, by_group, followed))
     if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)
 

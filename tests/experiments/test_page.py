@@ -89,14 +89,13 @@ def test_a_hundred_numbers_at_random_equal_sql(tmp_path: Path) -> None:
         for name, sql in amounts.items():
             pool.append((program["folder"], program[name], sql, "1"))
         pool.append((program["folder"], program["means"]["em"]["em"], right, "1"))
-        for row in program["by"]:
-            where = f"CAST(value ->> '$.{row['by']}' AS TEXT) = '{row['group']}'"
-            pool.append((program["folder"], row["f1"], right, where))
-            pool.append((program["folder"], row["n"], "count(*)", where))
     for at, run in enumerate(data["runs"]):
         for place, question in enumerate(data["questions"]):
             score = data["scores"]["f1"][at][place]
-            pool.append((run["folder"], score, right, f"qid = '{question['qid']}'"))
+            hops = data["kinds"]["hops"][place]
+            where = f"qid = '{question['qid']}'"
+            pool.append((run["folder"], hops, "value ->> '$.hops'", where))
+            pool.append((run["folder"], score, right, where))
     for folder, shown, sql, where in random.Random(0).sample(pool, 100):
         with contextlib.closing(sqlite3.connect(Path(folder) / "run.db")) as db:
             [[value]] = db.execute(f"SELECT {sql} FROM answers WHERE {where}").fetchall()
@@ -197,7 +196,8 @@ def test_a_verdict_opens_with_its_sentence_its_seeds_are_one_program_and_what_is
     data = data_of([tmp_path / "verdicts", tmp_path / "sweeps"])
     assert "begun is left out" in caplog.text
     told = {artefact["kind"]: artefact for artefact in data["artefacts"]}
-    assert set(told) == {"verdict", "sweep"}
+    assert set(told) == {"verdict", "sweep", "compile"}
+    assert [row["order"] for row in told["compile"]["tried"]] == [None, 1, 2, 3, 4, 5]
     headline = told["verdict"]["headlines"]["f1"]
     assert re.match(
         r"Compiling ircot \(bootstrap, 50 questions, 3 seeds\) HELPS: f1 0\.\d+ -> 0\.\d+, "

@@ -63,7 +63,7 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     show(verdict_report(made))
     shown = capsys.readouterr().out
     for words in (
-        "never pays back", "em of compiled by seed: 0: ", "compiled - votes",
+        "never pays back", "compiled - votes",
         "em: this set of 2 compiled programs", "votes took",
     ):  # fmt: skip
         assert words in shown, words

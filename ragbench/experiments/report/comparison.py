@@ -19,10 +19,11 @@ from ragbench.experiments.compare.verdicts import (
     votes_in_words,
 )
 from ragbench.experiments.recommend import Advice
+from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import name_of_system
 from ragbench.experiments.report.repeats import label_arms, noise_lines
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
-from ragbench.experiments.report.tables import evidence_lines, measured, money
+from ragbench.experiments.report.tables import evidence_lines, money
 from ragbench.experiments.routers import RouterAdvice
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison, PriceOfLooking
@@ -258,12 +259,6 @@ def verdict_report(verdict: Verdict) -> Report:
     rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
     yield Table("conclusions", (Column("metric"), Column("conclusion")), rows, for_machines=True)
     yield arms_table(verdict)
-    seeds = verdict.design.seeds
-    for metric in verdict.design.metrics if len(seeds) > 1 else ():
-        means = []
-        for seed, mean in zip(seeds, verdict.seed_means(metric), strict=False):
-            means.append(f"{seed}: {mean:.3f}")
-        yield f"{metric} of compiled by seed: {', '.join(means)}"
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
             yield from (f"{run.folder.name}, {line}" for line in evidence_lines(run))
@@ -288,12 +283,7 @@ def verdict_report(verdict: Verdict) -> Report:
     yield from cluster_line(every)
     yield from looks
     spent = verdict.spending
-    if spent.ratio is None:
-        times = "unknown"
-    else:
-        times = f"{spent.ratio:.2f} times"
     yield from (
-        f"inference: compiled takes {times} the tokens of zero-shot",
         f"one compile: {spent.calls:,.0f} calls, {spent.tokens.once or 0:,.0f} tokens, "
         f"{money(spent.usd.once)} $ (as if nothing had been cached, with its validation)",
         f"in tokens: {spent.tokens.words()}; in $: {spent.usd.words()}",

@@ -5,13 +5,13 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.errors import RunError, UnknownNameError
+from ragbench.experiments.report.means import known_columns, mean_row, protocol_row
 from ragbench.experiments.report.names import lm_aliases, name_of_system
-from ragbench.experiments.report.table import Column, Table, with_interval
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.score.protocols import Protocol, scores_of
-from ragbench.metrics import get_metric, mean_interval
+from ragbench.experiments.score.protocols import Protocol
+from ragbench.metrics import get_metric
 
 #: What rows and columns may be by.
 BY: Mapping[str, Callable[[Evaluation], str]] = {
@@ -53,11 +53,11 @@ def paper_table(
         for metric in metrics:
             line |= _pooled(together, metric, f"{column} {metric}")
         if protocol is not None:
-            scored = [protocol_row(run, protocol) for run in together]
-            for name in protocol_names(protocol):
-                line |= _mean_of(scored, name, f"{column} {name}")
+            for name, value in protocol_row(together, protocol).items():
+                line[f"{column} {name}"] = value
     if protocol is not None:
-        metrics = [*metrics, *protocol_names(protocol)]
+        names = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
+        metrics = [*metrics, *names]
     heads = [Column(rows)]
     for column in across:
         names = [f"{column} {metric}" for metric in metrics]
@@ -75,46 +75,6 @@ def paper_table(
     return Table("paper", heads, list(lines.values()), title)
 
 
-def protocol_names(protocol: Protocol) -> list[str]:
-    """The columns of a protocol."""
-    return [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
-
-
-def known_columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """A column of means for each of `names` that some row has."""
-    columns = []
-    for name in names:
-        if any(row.get(name) is not None for row in rows):
-            columns.append(Column(name, kind="mean", interval=True))
-    return columns
-
-
-def protocol_row(run: Evaluation, protocol: Protocol) -> dict[str, float | None]:
-    """The scores of a run under `protocol`, with their intervals, for a row."""
-    row: dict[str, float | None] = {}
-    for name, score in scores_of(protocol, list(run.records.values())).items():
-        known = score or {}
-        row |= with_interval(f"{name} in {protocol.name}", known.get("mean"), known.get("interval"))
-    return row
-
-
-def _mean_of(
-    rows: Sequence[Mapping[str, float | None]], name: str, label: str
-) -> dict[str, float | None]:
-    """The mean of a value of `rows`, called `label`; with its interval where there is one row."""
-    known = []
-    for row in rows:
-        value = row[name]
-        if value is not None:
-            known.append(value)
-    if len(known) < len(rows):
-        return with_interval(label, None, None)
-    ends = None
-    if len(rows) == 1 and rows[0][f"{name}_low"] is not None:
-        ends = rows[0][f"{name}_low"], rows[0][f"{name}_high"]
-    return with_interval(label, fmean(known), ends)
-
-
 def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, float | None]:
     base = runs[0]
     if any(set(run.records) != set(base.records) for run in runs):
@@ -122,7 +82,7 @@ def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, flo
         raise RunError(f"{folders} are one cell of the table, over different questions")
     kind = get_metric(metric)
     sides = [run.records.column(kind.score) for run in runs]
-    scores = {}
+    scores: dict[str, float | None] = {}
     for qid in sorted(base.records):
         values_of_question = []
         for side in sides:
@@ -131,12 +91,4 @@ def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, flo
                 values_of_question.append(score)
         if values_of_question:
             scores[qid] = fmean(values_of_question)
-    if not scores:
-        return with_interval(name, None, None)
-    of_question = clusters_of(base.records)
-    if of_question:
-        clusters = [of_question[qid] for qid in scores]
-    else:
-        clusters = None
-    values = list(scores.values())
-    return with_interval(name, fmean(values), mean_interval(values, kind.score_range, clusters))
+    return mean_row(name, scores, base.records, kind.score_range)

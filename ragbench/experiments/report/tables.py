@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
+from ragbench.experiments.report.means import known_columns, mean_row, measured, protocol_row
 from ragbench.experiments.report.names import label_runs
-from ragbench.experiments.report.table import Column, Report, Table, with_interval
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.report.table import Column, Report, Table
 from ragbench.experiments.runs.summary import (
     EVIDENCE,
     FOUND,
+    Evaluation,
+    Summary,
     failure_of,
     is_upper_bound,
     members,
@@ -23,19 +25,14 @@ from ragbench.experiments.runs.summary import (
     summarize,
 )
 from ragbench.experiments.store import RunFolder, StoredRecords
-from ragbench.metrics import GROUPINGS, get_metric, mean_interval
+from ragbench.metrics import GROUPINGS, get_metric
 from ragbench.metrics.answer import is_answerable, is_open_question
 from ragbench.metrics.retrieval import shown as shown_pids
 from ragbench.record import Record
 
 if TYPE_CHECKING:
-    from ragbench.experiments.runs.summary import Evaluation, Summary
+    from ragbench.experiments.score.protocols import Protocol
 
-#: What gives further columns of a table of rows, and a run's values in them.
-Beside = tuple[
-    Callable[[Sequence[Mapping[str, Any]]], list[Column]],
-    Callable[["Evaluation"], Mapping[str, Any]],
-]
 #: Share of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
 #: Share of right answers without their evidence above which a line says what that means.
@@ -94,21 +91,22 @@ LEGEND_OF_EVIDENCE = (
 
 
 def runs_report(
-    evaluations: Sequence[Evaluation], by_group: bool = False, beside: Beside | None = None
+    evaluations: Sequence[Evaluation], by_group: bool = False, protocol: Protocol | None = None
 ) -> Report:
     """One table with a row per run, what each ran on, and what the table does not show.
 
-    `beside` gives further columns, and the values of a run in them.
+    The scores of `protocol` are columns like any other.
     """
     for evaluation in evaluations:
         evaluation.read(GROUPINGS.values() if by_group else ())
     yield from dict.fromkeys(map(title_of, evaluations))
     table = run_table(evaluations)
-    if beside is not None:
-        rows = []
-        for row, run in zip(table.rows, evaluations, strict=True):
-            rows.append({**row, **beside[1](run)})
-        table = replace(table, columns=[*table.columns, *beside[0](rows)], rows=rows)
+    if protocol is not None:
+        scored = [protocol_row([run], protocol) for run in evaluations]
+        names = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
+        columns = [*table.columns, *known_columns(names, scored)]
+        rows = [{**row, **beside} for row, beside in zip(table.rows, scored, strict=True)]
+        table = replace(table, columns=columns, rows=rows)
     yield table
     if by_group:
         yield "results by group of questions"
@@ -202,20 +200,14 @@ def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, flo
         plain_scores = run.records.column(metric.score)
         is_open = run.records.column(is_open_question)
         twin_scores = twin.records.column(metric.score)
-        gains = {}
-        for qid, score in sorted(plain_scores.items()):
+        gains: dict[str, float | None] = {}
+        for qid, score in plain_scores.items():
             twin_score = twin_scores.get(qid)
             if score is not None and twin_score is not None and is_open[qid]:
                 gains[qid] = score - twin_score
-        if not gains:
-            return {}
-        of_question = clusters_of(run.records)
-        clusters = None
-        if of_question:
-            clusters = [of_question[qid] for qid in gains]
-        interval = mean_interval(list(gains.values()), (-1.0, 1.0), clusters)
-        mean = sum(gains.values()) / len(gains)
-        return {**with_interval("memory", mean, interval), "memory_n": len(gains)}
+        if gains:
+            row = mean_row("memory", gains, run.records, (-1.0, 1.0))
+            return {**row, "memory_n": len(gains)}
     return {}
 
 
@@ -248,28 +240,6 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
         "p50_s": latency.get("p50"),
         "p95_s": latency.get("p95"),
     }
-
-
-def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
-    """The mean of a metric over the records that have it, with its 95 % interval, for a row.
-
-    The interval goes by clusters of questions that vary together.
-    """
-    metric = get_metric(name)
-    scores = {}
-    for qid, x in sorted(records.column(metric.score).items()):
-        if x is not None:
-            scores[qid] = x
-    if not scores:
-        return with_interval(name, None, None)
-    of_question = clusters_of(records)
-    if of_question:
-        clusters = [of_question[qid] for qid in scores]
-    else:
-        clusters = None
-    values = list(scores.values())
-    interval = mean_interval(values, metric.score_range, clusters)
-    return with_interval(name, sum(values) / len(values), interval)
 
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -452,6 +422,7 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
             }
         )
     yield Table("questions", _QUESTION, rows)
+    yield run_table([Evaluation.of(run)])
 
 
 def trace_report(record: Record) -> Report:

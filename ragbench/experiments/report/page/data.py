@@ -4,17 +4,19 @@ Every question is taken in the order of its id, so that nothing depends on the o
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
 from ragbench.errors import CompareError, ConfigError
+from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compare.family import Family, Standing, make_family
-from ragbench.experiments.compare.paired import compare_arms, mean_of_arm, shared_questions
+from ragbench.experiments.compare.paired import mean_of_arm
 from ragbench.experiments.recommend import Advice, advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
+from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import in_common, lm_aliases
 from ragbench.experiments.report.page.board import (
     Board,
@@ -28,7 +30,7 @@ from ragbench.experiments.report.table import with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import lm_name, plain_settings
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.metrics import GROUPINGS, Comparison, Method, correct
+from ragbench.metrics import GROUPINGS
 
 #: Questions of a run whose traces the page unpacks together.
 PIECE = 40
@@ -37,33 +39,27 @@ PIECE = 40
 def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     """All that the page shows but for the traces of its questions."""
     qids = board.qids
-    cells = [run.records.column(cell) for run in board.runs]
-    names_of_causes: set[str] = set()
-    for column in cells:
-        names_of_causes.update(outcome.cause for outcome in column.values())
-    causes = sorted(names_of_causes - {""})
-    number = {cause: at for at, cause in enumerate(causes)}
-    questions = []
-    answers: list[list[Any]] = [[] for _ in cells]
-    recorded: list[list[int]] = [[] for _ in cells]
-    why: list[list[int]] = [[] for _ in cells]
-    for qid in qids:
-        titles = set[str]()
-        question: Json = {}
-        for at, column in enumerate(cells):
+    columns = [run.records.column(cell) for run in board.runs]
+    cells = []
+    for column in columns:
+        rows = []
+        for qid in qids:
             outcome = column.get(qid)
-            recorded[at].append(int(outcome is not None))
-            if outcome is None:
-                answers[at].append(None)
-                why[at].append(-1)
-                continue
-            answers[at].append(outcome.answer)
-            why[at].append(number.get(outcome.cause, -1))
-            titles.update(outcome.titles)
-            if not question:
-                question = {"question": outcome.question, "gold": outcome.gold,
-                            "type": outcome.type}  # fmt: skip
-        questions.append({**question, "qid": qid, "titles": sorted(titles)})
+            rows.append(None if outcome is None else [outcome.answer, outcome.cause])
+        cells.append(rows)
+    questions = []
+    for qid in qids:
+        asked = [column[qid] for column in columns if qid in column]
+        titles = sorted(set[str]().union(*(outcome.titles for outcome in asked)))
+        [first, *_] = asked
+        questions.append({"qid": qid, "question": first.question, "gold": first.gold,
+                          "type": first.type, "titles": titles})  # fmt: skip
+    kinds = {}
+    for name, kind in GROUPINGS.items():
+        of_question: dict[str, Any] = {}
+        for run in board.runs:
+            of_question |= run.records.column(kind)
+        kinds[name] = list(map(of_question.get, qids))
     scores = {}
     for name in board.metrics:
         scores[name] = [list(map(scores_of(run, name).get, qids)) for run in board.runs]
@@ -89,11 +85,9 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         "programs": [_program(board, program) for program in board.programs],
         "runs": [_run(board, at) for at in range(len(board.runs))],
         "lms": _lms(board.runs),
-        "causes": causes,
         "questions": questions,
-        "answers": answers,
-        "asked": recorded,
-        "why": why,
+        "kinds": kinds,
+        "cells": cells,
         "scores": scores,
         "families": families,
         "artefacts": list(board.artefacts),
@@ -137,11 +131,8 @@ def _program(board: Board, program: Program) -> Json:
         lacking, correct_answers = tables.without_evidence(run.records)
         without += lacking
         right += correct_answers
-    causes: Counter[str] = Counter()
-    for run in runs:
-        causes.update(outcome.cause for outcome in run.records.column(cell).values())
-    del causes[""]
     settings = plain_settings(base.card)
+    billed = [run.summary.billed.cost_usd for run in runs]
     return {
         **row,
         "n": rows[0]["n"],
@@ -157,11 +148,9 @@ def _program(board: Board, program: Program) -> Json:
         "asked": base.card.questions or base.summary.n,
         "done": all(run.progress.complete for run in runs),
         "means": {name: _mean(runs, name) for name in board.metrics},
-        "by": _by_group(base, board.metrics),
         "without_evidence": without,
         "right": right,
-        "billed_usd": _billed(runs),
-        "causes": dict(causes),
+        "billed_usd": None if None in billed else sum(filter(None, billed)),
         "settings": {k: v for k, v in settings.items() if isinstance(v, int | float | str)},
     }  # fmt: skip
 
@@ -169,42 +158,13 @@ def _program(board: Board, program: Program) -> Json:
 def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
     """The mean of all questions of the runs, with its interval."""
     if len(runs) == 1:
-        row = tables.measured(runs[0].records, metric)
+        row = measured(runs[0].records, metric)
     else:
         qids = sorted(set(runs[0].records).intersection(*(run.records for run in runs[1:])))
         clusters = clusters_of(runs[0].records.only(qids))
         mean, ends = mean_of_arm(runs, metric, qids, clusters) or (None, None)
         row = with_interval(metric, mean, ends)
     return {**row, "n": len(scores_of(runs[0], metric))}
-
-
-def _billed(runs: Sequence[Evaluation]) -> float | None:
-    paid = [run.summary.billed.cost_usd for run in runs]
-    amounts = []
-    for usd in paid:
-        if usd is not None:
-            amounts.append(usd)
-    if len(amounts) == len(paid):
-        return sum(amounts)
-    return None
-
-
-def _by_group(run: Evaluation, metrics: Sequence[str]) -> list[Json]:
-    """Mean and n of each kind of question, by hops and type."""
-    rows = []
-    for name, column in GROUPINGS.items():
-        members: dict[str, list[str]] = {}
-        for qid, key in run.records.column(column).items():
-            if key is not None:
-                members.setdefault(str(key), []).append(qid)
-        for key in sorted(members) if len(members) > 1 else ():
-            row: Json = {"by": name, "group": key, "n": len(members[key])}
-            for metric in metrics:
-                scores = scores_of(run, metric)
-                values = [scores[qid] for qid in members[key] if qid in scores]
-                row[metric] = fmean(values) if values else None
-            rows.append(row)
-    return rows
 
 
 def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
@@ -245,9 +205,10 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
         before = board.programs[at].before
         standing = family_json["standings"].get(at, {})
         if before in arms and not standing.get("before"):
-            alone = _alone(family, arms[before], arm, metric)
-            if alone is not None:
-                family_json["standings"].setdefault(at, {})["before"] = compared(alone)
+            with suppress(CompareError):
+                alone = compare_all([arms[before], arm], metrics=[metric], common=True)[0]
+                standing["before"] = compared(alone.scores[metric])
+                family_json["standings"][at] = standing
     return family_json
 
 
@@ -258,21 +219,6 @@ def _without_advice(arms: Sequence[Sequence[Evaluation]], metric: str) -> Family
         return make_family(arms, metric, common=True)
     except CompareError:
         return None
-
-
-def _alone(
-    family: Family | None, before: Sequence[Evaluation], after: Sequence[Evaluation], metric: str
-) -> Comparison | None:
-    """A compiled program against what it was compiled from, where the family has not both."""
-    try:
-        qids = sorted(shared_questions(before[0], after[0], common=True))
-        method = Method(clusters=clusters_of(before[0].records.only(qids)))
-        comparison = compare_arms(before, after, metric, qids, method)
-    except CompareError:
-        return None
-    if family is None:
-        return correct([comparison])[0]
-    return family.beside([comparison])[0]
 
 
 def _standing(standing: Standing, metric: str) -> Json:

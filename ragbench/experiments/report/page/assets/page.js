@@ -1,7 +1,7 @@
 "use strict";
 // Text of questions, passages, answers and prompts is untrusted: it reaches the page as text nodes.
 const $ = (id) => document.getElementById(id);
-let data = JSON.parse($("data").textContent);
+let data = unpacked(JSON.parse($("data").textContent));
 const DRAWN = new Set(["svg", "g", "line", "circle", "path", "rect", "text"]);
 
 function node(tag, attributes, ...children) {
@@ -12,6 +12,27 @@ function node(tag, attributes, ...children) {
   }
   made.append(...children.flat(Infinity).filter((child) => known(child) && child !== false && child !== ""));
   return made;
+}
+
+// The page's data with what follows from it: columns of the list, causes of a program, means by kind of question.
+function unpacked(raw) {
+  const column = (of) => raw.cells.map((cells) => cells.map(of));
+  raw.causes = [...new Set(raw.cells.flatMap((cells) => cells.map((cell) => (cell ? cell[1] : ""))))].filter(Boolean).sort();
+  raw.asked = column((cell) => Number(cell !== null));
+  raw.answers = column((cell) => (cell ? cell[0] : null));
+  raw.why = column((cell) => (cell ? raw.causes.indexOf(cell[1]) : -1));
+  for (const program of raw.programs) {
+    program.causes = Object.fromEntries(d3.rollup(program.runs.flatMap((run) => raw.cells[run]).filter((cell) => cell && cell[1]), (of) => of.length, (cell) => cell[1]));
+    program.by = Object.entries(raw.kinds).flatMap(([by, kinds]) => byKind(raw, program.runs[0], by, kinds));
+  }
+  return raw;
+}
+
+function byKind(raw, run, by, kinds) {
+  const asked = d3.range(kinds.length).filter((i) => raw.asked[run][i] && kinds[i] !== null);
+  const groups = d3.sort(d3.groups(asked, (i) => String(kinds[i])), ([group]) => group);
+  const means = (of) => Object.fromEntries(raw.metrics.map((metric) => [metric, d3.mean(of, (i) => raw.scores[metric][run][i] ?? NaN) ?? null]));
+  return groups.length > 1 ? groups.map(([group, of]) => ({ by, group, n: of.length, ...means(of) })) : [];
 }
 
 // A table whose columns are a head, a class and what makes the cell of a row.
@@ -852,7 +873,7 @@ async function followRuns() {
   const version = await fetch("version").then((reply) => reply.text(), () => data.version);
   if (version === data.version) return;
   const open = new Set([...document.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
-  data = await (await fetch("data")).json();
+  data = unpacked(await (await fetch("data")).json());
   haystack = null;
   pieces.clear();
   showAll();

@@ -1,0 +1,70 @@
+"""Means with their 95 % intervals, for the rows of tables."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from ragbench.experiments.report.table import Column, with_interval
+from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.score.protocols import Protocol, scores_of
+from ragbench.experiments.store import StoredRecords
+from ragbench.metrics import get_metric, mean_interval
+
+
+def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
+    """The mean of a metric over the records that have it, with its interval, for a row."""
+    metric = get_metric(name)
+    return mean_row(name, records.column(metric.score), records, metric.score_range)
+
+
+def mean_row(
+    name: str,
+    scores: Mapping[str, float | None],
+    records: StoredRecords,
+    score_range: tuple[float, float] | None,
+) -> dict[str, float | None]:
+    """The mean of the `scores` that are known, with its interval, called `name`.
+
+    The interval goes by clusters of questions that vary together.
+    """
+    of_question = clusters_of(records)
+    values = []
+    clusters = []
+    for qid, score in sorted(scores.items()):
+        if score is not None:
+            values.append(score)
+            clusters.append(of_question.get(qid, qid))
+    if not values:
+        return with_interval(name, None, None)
+    interval = mean_interval(values, score_range, clusters if of_question else None)
+    return with_interval(name, sum(values) / len(values), interval)
+
+
+def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, float | None]:
+    """The scores of `runs` under `protocol`, for a row; with an interval where there is one run."""
+    scored = [scores_of(protocol, list(run.records.values())) for run in runs]
+    row: dict[str, float | None] = {}
+    for name in scored[0]:
+        means = []
+        ends = None
+        for by_name in scored:
+            score = by_name[name]
+            if score is not None:
+                means.append(score["mean"])
+                ends = score.get("interval")
+        row |= with_interval(
+            f"{name} in {protocol.name}",
+            fmean(means) if len(means) == len(runs) else None,
+            ends if len(runs) == 1 else None,
+        )
+    return row
+
+
+def known_columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """A column of means for each of `names` that some row has."""
+    columns = []
+    for name in names:
+        if any(row.get(name) is not None for row in rows):
+            columns.append(Column(name, kind="mean", interval=True))
+    return columns
