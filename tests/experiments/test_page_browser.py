@@ -130,7 +130,7 @@ def test_every_control_works_and_the_address_keeps_it(show: Open, runs: list[Pat
         assert part in asked
     again = show(runs, address=f"#{asked}")
     again.wait_for_selector(".sides")
-    assert again.locator(".side h4").all_inner_texts()[-1].strip() == "react"
+    assert again.locator(".side h3").all_inner_texts()[-1].strip() == "react"
     again.keyboard.press("Escape")
     assert again.locator("#overview").is_visible()
     assert again.input_value("#find") == "Q00003"

@@ -112,7 +112,7 @@ function forest(rows, axis) {
   const x = scaleOf(rows);
   const lines = rows.map((row) => node("tr", {}, node("th", { scope: "row", title: row.title }, row.label), node("td", { class: "n" }, row.number),
     node("td", { class: "picture" }, picture(row, x, row.stroke, row.inner)), node("td", { class: "n" }, row.gain), node("td", { class: "word", title: row.why }, row.word)));
-  const foot = node("tr", {}, node("td", { colspan: 2 }), node("td", { class: "picture" }, ticks(x, axis, (v) => String(Number(v.toPrecision(3))))), node("td", { colspan: 2 }));
+  const foot = node("tr", {}, node("td", {}), node("td", { class: "n" }), node("td", { class: "picture" }, ticks(x, axis, (v) => String(Number(v.toPrecision(3))))), node("td", { colspan: 2 }));
   return node("table", { class: "forest" }, node("tbody", {}, lines, foot));
 }
 
@@ -164,7 +164,8 @@ function showTiles() {
     tiles.push(tile(programs().length > 1 ? "no advice" : "one program", called(chosen), programs().length > 1 ? "Fewer than two programs are finished over questions that they share." : "Run another on the same questions to compare."));
     tiles.push(tile(state.metric, interval(mean(chosen), state.metric, score), `${mean(chosen).n} questions, ${program.failed} failed`));
   }
-  const reference = known(baseline) && baseline !== chosen ? `; ${data.programs[baseline].name} ${spent(data.programs[baseline])}` : "";
+  const inUnit = (each) => (paid(program) ? spent(each) : `${amount(each.tokens)} tokens`);
+  const reference = known(baseline) && baseline !== chosen ? `; ${data.programs[baseline].name} ${inUnit(data.programs[baseline])}` : "";
   const unit = known(program.cost_usd) ? "tokens a question (they cost nothing)" : "tokens a question (price unknown)";
   tiles.push(tile(paid(program) ? "$ for 1,000 questions" : unit, paid(program) ? spent(program) : amount(program.tokens),
     `p95 ${amount(program.p95_s)} s${reference}`));
@@ -565,7 +566,7 @@ function passage(one, record) {
 
 function side(run, i, part, other, most) {
   const record = part && part.records[state.q];
-  const head = node("h4", {}, badge(places(run)), data.runs[run].name);
+  const head = node("h3", {}, badge(places(run)), data.runs[run].name);
   if (!record) return node("div", { class: "side" }, head, paragraph("This run has not asked this question."));
   const { calls } = record.ledger;
   const tokens = d3.sum(calls, (call) => call.prompt_tokens + call.completion_tokens);
