@@ -152,6 +152,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
             with run_context.active():
                 record = ask(program, example)
             show(trace_report(replace(record, answers=[], scores={})))
+            say("", record.answer or "no answer")
 
 
 @command(

@@ -5,6 +5,7 @@ holds tables alone; prose goes to stderr.
 """
 
 import json
+import os
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -100,7 +101,10 @@ def print_table(table: Table) -> None:
         room = 0
         if not _output.wide:
             room = shutil.get_terminal_size().columns
-        print(on_terminal(table, room))
+        text = on_terminal(table, room)
+        if os.environ.get("TERM") == "dumb":
+            text = text.replace("\x1b[1m", "").replace("\x1b[0m", "")
+        print(text)
     else:
         print(written(table, _output.format))
     say(*table.notes)

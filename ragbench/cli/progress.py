@@ -33,7 +33,7 @@ class RunProgress(Watch):
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}"),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not self._console.is_terminal or self._console.is_dumb_terminal,
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe still does
         )
         self._bar = self._bars.add_task("", words="", visible=False)

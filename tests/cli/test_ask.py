@@ -52,6 +52,7 @@ def test_a_question_shows_steps_evidence_and_citations(command: Any) -> None:
     ]  # fmt: skip
     assert [line for line in lines if line not in out] == []
     assert "gold" not in out
+    assert out.endswith("\n\nOslo\n")  # the answer alone, to be seen and to be cut off
 
 
 def test_questions_are_read_line_by_line(

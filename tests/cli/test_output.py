@@ -141,6 +141,14 @@ def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
     assert [line for line in lines if len(line) > 80 > len(max(line.split(), key=len)) + 20] == []
 
 
+def test_nothing_is_drawn_on_a_dumb_terminal(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[1m" in command("runs", "runs")[1]
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in command("runs", "runs")[1]
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "koi8-r", "shift_jis", "utf-8"])
 def test_what_a_terminal_cannot_encode_is_escaped(
     encoding: str, place: Path, monkeypatch: pytest.MonkeyPatch

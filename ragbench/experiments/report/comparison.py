@@ -262,14 +262,12 @@ def verdict_report(verdict: Verdict) -> Report:
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
             yield from (f"{run.folder.name}, {line}" for line in evidence_lines(run))
-    rows = []
-    every = []
-    for (a, b), by_metric in verdict.contrasts.items():
-        for metric, c in by_metric.items():
-            rows.append({"contrast": f"{b} - {a}", "metric": metric, **compared(c)})
-            every.append(c)
+    every: list[Comparison] = []
+    for by_metric in verdict.contrasts.values():
+        every.extend(by_metric.values())
     identifying = (Column("contrast", "contrast (B - A)"), Column("metric"))
-    yield Table("contrasts", (*identifying, *COMPARED, *FOR_MACHINES), rows)
+    columns = (*identifying, *COMPARED, *FOR_MACHINES)
+    yield Table("contrasts", columns, contrast_rows(verdict))
     runs: list[Evaluation] = []
     for arm in verdict.arms.values():
         runs.extend(arm)
@@ -291,6 +289,15 @@ def verdict_report(verdict: Verdict) -> Report:
     for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
         yield f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}"
     yield f"verdict: {verdict.folder}"
+
+
+def contrast_rows(verdict: Verdict) -> list[dict[str, Any]]:
+    """A row for each contrast and metric."""
+    rows = []
+    for (a, b), by_metric in verdict.contrasts.items():
+        for metric, c in by_metric.items():
+            rows.append({"contrast": f"{b} - {a}", "metric": metric, **compared(c)})
+    return rows
 
 
 #: First word of what the contrast with zero-shot shows -> the headline's.

@@ -12,7 +12,7 @@ from ragbench.experiments.compare.verdicts import Verdict, reread
 from ragbench.experiments.outcomes import CANDIDATES
 from ragbench.experiments.report.comparison import (
     arms_table,
-    compared,
+    contrast_rows,
     control_lines,
     headline_of,
     price_line,
@@ -64,10 +64,6 @@ def read_artefact(
 
 
 def _verdict(verdict: Verdict) -> Json:
-    contrasts = []
-    for (a, b), by_metric in verdict.contrasts.items():
-        for metric, comparison in by_metric.items():
-            contrasts.append({"name": f"{b} - {a}", "metric": metric, **compared(comparison)})
     headlines = {}
     controls = {}
     for metric in verdict.design.metrics:
@@ -77,7 +73,7 @@ def _verdict(verdict: Verdict) -> Json:
         "headlines": headlines,
         "controls": controls,
         "price": price_line(verdict),
-        "contrasts": contrasts,
+        "contrasts": contrast_rows(verdict),
         "table": _cells(arms_table(verdict)),
         "compiled": verdict.arms["compiled"][0].folder.as_posix(),
     }

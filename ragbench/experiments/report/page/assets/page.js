@@ -636,7 +636,7 @@ function verdictOf(each) {
   const metric = chooseMetric(each.headlines);
   const [heads, ...rows] = each.table;
   return [node("p", {}, each.headlines[metric]), each.controls[metric].map(paragraph), paragraph(each.price),
-    contrastForest(each.contrasts.filter((d) => d.metric === metric), `difference in ${metric} (thick: 95 %, thin: corrected)`, (d) => d.name),
+    contrastForest(each.contrasts.filter((d) => d.metric === metric), `difference in ${metric} (thick: 95 %, thin: corrected)`, (d) => d.contrast),
     node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Arms" }, table(heads.map((head, n) => [head, n ? "n" : "", (row) => row[n]]), rows))];
 }
 
@@ -724,9 +724,9 @@ function showCompiles() {
   const box = (each) => {
     const tried = each.tried.filter((row) => row.number);
     const kept = each.tried.find((row) => row.shipped) || {};
-    const words = `${titleOf(each)}: ${tried.length} programs tried on ${each.n} validation questions, ${each.metric} ${score(each.tried[0].mean)} as it is, ${score(kept.mean)} of the one that is kept: chosen by these questions, which flatters it`;
+    const words = `${tried.length} programs tried on ${each.n} validation questions, ${each.metric} ${score(each.tried[0].mean)} as it is, ${score(kept.mean)} of the one that is kept: chosen by these questions, which flatters it`;
     const pays = Object.entries(each.pays).map(([unit, back]) => paragraph(`in ${unit}: ${back.words}`));
-    return [node("figure", {}, node("figcaption", {}, words), learningPlot(each, width)), node("figure", {}, node("figcaption", {}, "When the compile pays for itself"), pays.length ? pays : paragraph("No run of this program and of the one before it are on this page."), breakEvenPlot(each, width))];
+    return [node("figure", {}, node("figcaption", {}, titleOf(each)), node("p", { class: "quiet" }, words), learningPlot(each, width)), node("figure", {}, node("figcaption", {}, "When the compile pays for itself"), pays.length ? pays : paragraph("No run of this program and of the one before it are on this page."), breakEvenPlot(each, width))];
   };
   $("compiles").replaceChildren(node("h2", {}, "Compiles"), node("div", { class: "pairs" }, compiles().flatMap(box)));
 }
