@@ -131,7 +131,7 @@ def _print(choice: Choice) -> None:
     from ragbench.experiments.report.race import race_lines, race_table
 
     say(choice.sentence)
-    print_table(race_table(choice))
+    print_table(race_table(choice.to_dict()))
     say(*race_lines(choice))
 
 

@@ -1,6 +1,7 @@
 """A race as people read it: who was in to the end, and when and why the others left."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
 from ragbench.experiments.choose.running import Choice
 from ragbench.experiments.report.table import Column, Table
@@ -16,33 +17,29 @@ _COLUMNS = (
 )
 
 
-def race_table(choice: Choice) -> Table:
-    """Returns a row for each program: those that are in first, then the last to leave."""
+def race_table(race: Mapping[str, Any]) -> Table:
+    """Returns a row for each program: those that are in first, then the last to leave.
+
+    `race` is what `choose.json` holds.
+    """
     outcomes = {}
-    for name, exit, winner in choice.exits:
-        if exit.reason == "beaten":
-            against = f", {winner} is better"
-        else:
-            against = ""
-        if exit.reason == "not worth it":
-            against = f" beside {winner}"
-        outcomes[name] = f"out at {exit.questions}: {exit.reason}{against}"
+    for exit in race["exits"]:
+        against = ""
+        if exit["reason"] == "beaten":
+            against = f", {exit['winner']} is better"
+        if exit["reason"] == "not worth it":
+            against = f" beside {exit['winner']}"
+        outcomes[exit["program"]] = f"out at {exit['questions']}: {exit['reason']}{against}"
     rows = []
-    for place, runner in enumerate(choice.runners):
-        outcome = outcomes.get(runner.name, "still in")
-        if place == 0 and choice.decided:
+    for place, runner in enumerate(race["programs"]):
+        outcome = outcomes.get(runner["name"], "still in")
+        if place == 0 and len(race["running"]) == 1:
             outcome = "use this"
-        rows.append(
-            {
-                "program": runner.name,
-                "questions": runner.questions,
-                "score": runner.score,
-                "usd_1k": None if runner.usd is None else 1000 * runner.usd,
-                "tokens": round(runner.tokens),
-                "p95_s": f"{runner.p95_s:.1f}",
-                "outcome": outcome,
-            }
-        )
+        row = {**runner, "program": runner["name"], "outcome": outcome}
+        row["usd_1k"] = None if runner["usd"] is None else 1000 * runner["usd"]
+        row["tokens"] = round(runner["tokens"])
+        row["p95_s"] = f"{runner['p95_s']:.1f}"
+        rows.append(row)
     return Table("race", _COLUMNS, rows)
 
 

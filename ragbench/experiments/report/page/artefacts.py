@@ -17,6 +17,7 @@ from ragbench.experiments.report.comparison import (
     headline_of,
     price_line,
 )
+from ragbench.experiments.report.race import race_table
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.settings import compiled_from
@@ -116,22 +117,8 @@ def _sweep(stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[
 
 
 def _race(stored: Mapping[str, Any]) -> Json:
-    exits = {exit["program"]: exit for exit in stored["exits"]}
-    runners = []
-    for runner in stored["programs"]:
-        exit = exits.get(runner["name"])
-        usd = runner["usd"]
-        runners.append(
-            {
-                "name": runner["name"],
-                "questions": runner["questions"],
-                "score": runner["score"],
-                "usd_1k": None if usd is None else 1000 * usd,
-                "why": f"{exit['reason']}, {exit['winner']}".rstrip(", ") if exit else "",
-            }
-        )
     saved = f"{1 - stored['share']:.0%} of the questions of the full table were not asked"
-    return {"sentence": stored["advice"], "saved": saved, "runners": runners,
+    return {"sentence": stored["advice"], "saved": saved, "runners": race_table(stored).records(),
             "metric": stored["metric"], "stream": stored["stream"]}  # fmt: skip
 
 

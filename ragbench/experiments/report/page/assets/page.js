@@ -671,9 +671,9 @@ function sweepOf(each) {
 // A race: how many questions each program was asked before it was out, and why.
 function raceOf(each) {
   const bar = (runner) => node("svg", { "aria-hidden": "true" }, node("rect", { x: "0%", width: "100%", y: 3, height: 12, fill: "var(--line)" }),
-    node("rect", { x: "0%", width: `${(100 * runner.questions) / each.stream}%`, y: 3, height: 12, fill: runner.why ? "var(--c1)" : "var(--s0)" }));
-  const columns = [["program", "", (r) => r.name], [each.metric, "n", (r) => score(r.score)], ["questions", "n", (r) => whole(r.questions)], [`of ${each.stream}`, "picture", bar],
-    ["$ for 1,000", "n", (r) => dollars(r.usd_1k)], ["out", "", (r) => (r.why ? `at ${r.questions}: ${r.why}` : "in to the end")]];
+    node("rect", { x: "0%", width: `${(100 * runner.questions) / each.stream}%`, y: 3, height: 12, fill: runner.outcome.startsWith("out") ? "var(--c1)" : "var(--s0)" }));
+  const columns = [["program", "", (r) => r.program], [each.metric, "n", (r) => score(r.score)], ["questions", "n", (r) => whole(r.questions)], [`of ${each.stream}`, "picture", bar],
+    ["$ for 1,000", "n", (r) => dollars(r.usd_1k)], ["outcome", "", (r) => r.outcome]];
   return [node("p", {}, each.sentence), paragraph(each.saved), node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Race" }, table(columns, each.runners))];
 }
 
