@@ -56,8 +56,8 @@ def diagram(kind: type[RAGProgram], variant: str) -> str:
             self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any
         ) -> list[dict[str, Any]]:
             name = signature.__name__
-            for known in (tuple(signature.output_fields), tuple(signature.fields)):
-                name = own.get(known, name)
+            for fields_of_call in (tuple(signature.output_fields), tuple(signature.fields)):
+                name = own.get(fields_of_call, name)
             paths[-1].append(name)
             takes = ", ".join(signature.input_fields)
             gives = ", ".join(signature.output_fields)
@@ -85,13 +85,13 @@ def _chart(paths: list[list[str]], predictors: dict[str, list[str]], fields: dic
     """Mermaid's text: a box for each name in `paths` or `predictors`, an arrow for each step."""
     arrows: Counter[tuple[str, str]] = Counter()
     reached: Counter[str] = Counter()
-    names = dict.fromkeys([_QUESTION])
+    boxes = dict.fromkeys([_QUESTION])
     for path in paths:
-        names |= dict.fromkeys(path)
+        boxes |= dict.fromkeys(path)
         reached.update(set(path))
         arrows.update(set(pairwise(path)))
-    names |= dict.fromkeys(predictors)
-    number = {name: at for at, name in enumerate(names)}
+    boxes |= dict.fromkeys(predictors)
+    number = {name: at for at, name in enumerate(boxes)}
     lines = ["flowchart TD"]
     for name, at in number.items():
         words = [", ".join(predictors.get(name, [])) or name, fields.get(name, "")]

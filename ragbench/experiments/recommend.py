@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from ragbench import metrics
 from ragbench.errors import ConfigError
-from ragbench.experiments.compare.family import SPENDING, Family, comparable, known, make_family
+from ragbench.experiments.compare.family import (
+    SPENDING,
+    Family,
+    comparable,
+    make_family,
+    or_infinite,
+)
 from ragbench.experiments.compare.paired import columns, question, read_for
 from ragbench.experiments.runs.summary import Evaluation
 
@@ -52,7 +58,7 @@ class Arm:
 
     def cost(self, measure: str) -> float:
         """The mean per question by `measure`, in dollars, tokens or calls; infinite if unknown."""
-        return known(self.spending[measure])
+        return or_infinite(self.spending[measure])
 
     def is_cheaper(self, rival: "Arm", measure: str) -> bool:
         """Whether it is known to take less by `measure` than `rival`."""
@@ -198,12 +204,12 @@ def advise(
             groups.append(entry)
     if len(groups) < 2:
         raise ConfigError("advice chooses between programs: give two runs or more")
-    names = list(labels or [group[0].folder.name for group in groups])
+    labels_of_arms = list(labels or [group[0].folder.name for group in groups])
     for group in groups:
         for run in group:
             read_for(run, [metric, *SPENDING])
     places, unfit = comparable(groups, unshown=unshown)
-    left_out = sorted(f"left out: {names[at]}, which {why}" for at, why in unfit.items())
+    left_out = sorted(f"left out: {labels_of_arms[at]}, which {why}" for at, why in unfit.items())
     if len(places) < 2:
         raise ConfigError(
             "; ".join(["advice chooses between programs: give two runs or more", *left_out])
@@ -218,7 +224,7 @@ def advise(
     for place, standing in zip(places, family.standings, strict=True):
         end = start + len(standing.runs)
         arm = Arm(
-            label=names[place],
+            label=labels_of_arms[place],
             run=standing.runs[0],
             scores=scores[:, start:end].mean(axis=1),
             mean=standing.mean,

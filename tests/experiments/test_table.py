@@ -169,7 +169,7 @@ def test_a_papers_table_pools_seeds_and_is_latex_with_its_n(tmp_path: Path, comm
     both = (tmp_path / "a", tmp_path / "b", "--format", "csv")
     assert command("compare", *both, "--table", "costs")[1].startswith("measure,a,b,difference")
     problem = command("compare", tmp_path / "a", tmp_path / "b", "--table", "cost")[2]
-    assert "no table of this command named 'cost'; did you mean costs?" in problem
+    assert "no table of this command named 'cost'; did you mean costs" in problem
     code, _, problem = command("summarize", tmp_path / "a", "--rows", "program")
     assert code == 2
     assert "give --rows and --cols" in problem

@@ -161,7 +161,7 @@ def _tests(
     baseline, or one of them is no part of it, the test is corrected beside it.
     """
     tests: dict[int, Comparison] = {}
-    others: dict[int, Comparison] = {}
+    untested: dict[int, Comparison] = {}
     for at, qids in enumerate(questions, 1):
         test = None
         if family is not None and 0 in places and at in places:
@@ -171,12 +171,12 @@ def _tests(
             continue
         clusters = clusters_of(arms[0][0].records.only(qids))
         method = Method(clusters=clusters, margin=margin)
-        others[at] = compare_arms(arms[0], arms[at], metric, qids, method)
+        untested[at] = compare_arms(arms[0], arms[at], metric, qids, method)
     if family is None:
-        corrected = correct(list(others.values()))
+        corrected = correct(list(untested.values()))
     else:
-        corrected = family.beside(list(others.values()))
-    tests |= dict(zip(others, corrected, strict=True))
+        corrected = family.beside(list(untested.values()))
+    tests |= dict(zip(untested, corrected, strict=True))
     return [tests[at] for at in sorted(tests)]
 
 

@@ -95,12 +95,12 @@ class Family:
             return self.comparisons[b, a].reversed()
         return self.comparisons.get((a, b))
 
-    def beside(self, others: Sequence[Comparison]) -> list[Comparison]:
-        """`others`, tests that are asked for beside the family, corrected with all of its own.
+    def beside(self, extra: Sequence[Comparison]) -> list[Comparison]:
+        """`extra`, tests that are asked for beside the family, corrected with all of its own.
 
         What the family says stays as it is, whatever else is asked.
         """
-        return correct([*self.comparisons.values(), *others])[self.tests :]
+        return correct([*self.comparisons.values(), *extra])[self.tests :]
 
 
 def make_family(
@@ -128,11 +128,11 @@ def make_family(
     intervals = []
     scored = set(qids)
     for arm in arms:
-        found = mean_of_arm(arm, metric, qids, clusters)
-        if found is None:
+        estimated = mean_of_arm(arm, metric, qids, clusters)
+        if estimated is None:
             raise CompareError(f"{arm[0].folder} has no score of {metric} for a shared question")
-        means.append(found[0])
-        intervals.append(found[1])
+        means.append(estimated[0])
+        intervals.append(estimated[1])
         scored &= set(matrix(arm, metric, qids)[0])
     spending = []
     evidence = []
@@ -148,7 +148,7 @@ def make_family(
 
     def rank(at: int) -> tuple[float, float, int]:
         mean = round(means[at], 9)
-        return (-mean if kind.higher_is_better else mean, known(spending[at][cost]), at)
+        return (-mean if kind.higher_is_better else mean, or_infinite(spending[at][cost]), at)
 
     best = min(places or range(len(arms)), key=rank)
     firsts = [arm[0] for arm in arms]
@@ -232,7 +232,7 @@ def default_baseline(runs: Sequence[Evaluation]) -> int | None:
     return None
 
 
-def known(amount: float | None) -> float:
+def or_infinite(amount: float | None) -> float:
     """The amount, infinite where it is not known: an unknown price is not a low one."""
     if amount is None:
         return math.inf

@@ -61,10 +61,10 @@ def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, fl
     return row
 
 
-def known_columns(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """A column of means for each of `names` that some row has."""
+def known_columns(labels: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """A column of means for each of `labels` that some row has."""
     columns = []
-    for name in names:
+    for name in labels:
         if any(row.get(name) is not None for row in rows):
             columns.append(Column(name, kind="mean", interval=True))
     return columns

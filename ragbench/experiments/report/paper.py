@@ -56,12 +56,12 @@ def paper_table(
             for name, value in protocol_row(together, protocol).items():
                 line[f"{column} {name}"] = value
     if protocol is not None:
-        names = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
-        metrics = [*metrics, *names]
+        labels = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
+        metrics = [*metrics, *labels]
     heads = [Column(rows)]
     for column in across:
-        names = [f"{column} {metric}" for metric in metrics]
-        heads += known_columns(names, list(lines.values()))
+        labels = [f"{column} {metric}" for metric in metrics]
+        heads += known_columns(labels, list(lines.values()))
     sizes = sorted({len(run.records) for run in runs})
     if len(sizes) == 1:
         n = f"{sizes[0]:,}"

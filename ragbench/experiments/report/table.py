@@ -364,8 +364,8 @@ def _latex(table: Table) -> str:
     lines = []
     for row in _cells(table, table.columns):
         lines.append(" & ".join(c.translate(escaped) for c in row) + r" \\")
-    said = [*filter(None, (table.caption, table.title)), *table.notes]
-    caption = ". ".join(said or [table.name]).translate(escaped)
+    sentences = [*filter(None, (table.caption, table.title)), *table.notes]
+    caption = ". ".join(sentences or [table.name]).translate(escaped)
     return "\n".join(
         [
             r"\begin{table}",

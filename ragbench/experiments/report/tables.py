@@ -103,8 +103,8 @@ def runs_report(
     table = run_table(evaluations)
     if protocol is not None:
         scored = [protocol_row([run], protocol) for run in evaluations]
-        names = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
-        columns = [*table.columns, *known_columns(names, scored)]
+        labels = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
+        columns = [*table.columns, *known_columns(labels, scored)]
         rows = [{**row, **beside} for row, beside in zip(table.rows, scored, strict=True)]
         table = replace(table, columns=columns, rows=rows)
     yield table

@@ -202,11 +202,11 @@ def scores_of(run: Evaluation, metric: str) -> dict[str, float]:
 
 def names_of_texts(record: Record) -> tuple[str, ...]:
     """Under which names the prompts and replies of its calls were kept."""
-    names: dict[str, None] = {}
+    digests: dict[str, None] = {}
     for call in record.ledger.calls:
-        names |= dict.fromkeys([*call.prompt, call.reply])
-    names.pop("", None)
-    return tuple(names)
+        digests |= dict.fromkeys([*call.prompt, call.reply])
+    digests.pop("", None)
+    return tuple(digests)
 
 
 class Cell(NamedTuple):

@@ -49,11 +49,11 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         cells.append(rows)
     questions = []
     for qid in qids:
-        asked = [column[qid] for column in columns if qid in column]
-        titles = sorted(set[str]().union(*(outcome.titles for outcome in asked)))
-        [first, *_] = asked
-        questions.append({"qid": qid, "question": first.question, "gold": first.gold,
-                          "type": first.type, "titles": titles})  # fmt: skip
+        outcomes = [column[qid] for column in columns if qid in column]
+        titles = sorted(set[str]().union(*(outcome.titles for outcome in outcomes)))
+        outcome = outcomes[0]
+        questions.append({"qid": qid, "question": outcome.question, "gold": outcome.gold,
+                          "type": outcome.type, "titles": titles})  # fmt: skip
     kinds = {}
     for name, kind in GROUPINGS.items():
         of_question: dict[str, Any] = {}
@@ -255,9 +255,9 @@ def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Ite
         starts = [only * PIECE]
     for start in starts:
         records = run.records.only(qids[start : start + PIECE])
-        names: set[str] = set()
+        digests: set[str] = set()
         for names_of_record in records.column(names_of_texts).values():
-            names.update(names_of_record)
-        texts = json.dumps(run.run.texts(sorted(names)))
+            digests.update(names_of_record)
+        texts = json.dumps(run.run.texts(sorted(digests)))
         traces = ",".join(f"{json.dumps(qid)}:{trace}" for qid, trace in records.stored())
         yield f'{{"records":{{{traces}}},"texts":{texts}}}'

@@ -35,10 +35,10 @@ def write_figures(board: Board, folder: Path, format: Format) -> list[Path]:
 def _drawn(content: str, folder: Path, format: Format) -> list[Path]:
     from playwright.sync_api import Error, sync_playwright
 
-    found = [path for path in map(shutil.which, _BROWSERS) if path]
+    browsers = [path for path in map(shutil.which, _BROWSERS) if path]
     options: dict[str, Any] = {"args": ["--no-sandbox", "--disable-gpu"]}
-    if found:
-        options["executable_path"] = found[0]
+    if browsers:
+        options["executable_path"] = browsers[0]
     written = []
     with TemporaryDirectory(prefix="ragbench-") as temporary, sync_playwright() as started:
         address = Path(temporary) / "page.html"
