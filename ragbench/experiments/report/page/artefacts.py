@@ -46,8 +46,8 @@ def read_artefact(
     if kind == "verdict":
         verdict = reread(file.parent, runs.__getitem__)
         artefact |= _verdict(verdict)
-        for runs in verdict.arms.values():
-            seeds.append([run.folder for run in runs])
+        for arm in verdict.arms.values():
+            seeds.append([run.folder for run in arm])
     elif kind == "sweep":
         arms: dict[str, list[Json]] = {}
         for cell in stored["cells"]:
