@@ -13,20 +13,21 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import dspy
 from dspy.lm15 import LM15Error, Request, Response
 
+from ragbench.context import current
 from ragbench.dspy_private import private
 from ragbench.ledger import current_ledger, file_lm_call
 from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, CallRefusedError, Scope, active
 from ragbench.lms.calls.other_clients import INNER
 from ragbench.lms.engine import prompt_tokens
 from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.prices import Pricing, map_entry
+from ragbench.lms.prices import Pricing, map_entry, parse_price
 from ragbench.tokens import estimate_tokens
 
 #: Of a call to an LM that stands for an object: what a limit and the reading of a reply look at.
@@ -93,8 +94,18 @@ def _is_brought(lm: dspy.BaseLM) -> bool:
     return current_ledger() is not None or bool(active())
 
 
+@dataclass(frozen=True)
+class PriceFor:
+    """Part of the context of a run: prices by the name of an LM, as `--price-for` gives them."""
+
+    by_model: Mapping[str, str]
+
+
 def _pricing(lm: dspy.BaseLM) -> Pricing:
     """As of an LM that is handed over: a server given by its address may bill anything."""
+    prices = current().get(PriceFor)
+    if prices is not None and str(lm.model) in prices.by_model:
+        return parse_price(prices.by_model[str(lm.model)])
     provider, _, model = str(lm.model).partition("/")
     own_server = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
     return Pricing({} if own_server else map_entry(provider, model))

@@ -195,3 +195,25 @@ def test_a_metric_of_ones_own_reads_the_fields_of_ones_own(
     assert "1 of 2 questions failed and count as the worst score" in capsys.readouterr().err
     score: Any = rb.metric(has_gold)
     assert score(ROWS[0], dspy.Prediction(answer="Po", note="a child")) == 1
+
+
+class Brings(dspy.Module):
+    """A module with an LM of its own."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.ask = dspy.Predict("question -> answer")
+        self.ask.set_lm(dspy.LM("openai/big", api_base=url, api_key="none"))
+
+    def forward(self, question: str) -> dspy.Prediction:
+        return self.ask(question=question)
+
+
+def test_an_lm_that_a_module_brings_has_the_price_that_is_given_for_it(server: FakeServer) -> None:
+    row = dspy.Example(question="Which river?", answer="Po")
+    lm = model(server)
+    run = rb.evaluate(Brings(server.url), [row], lm=lm, price_for={"openai/big": "in=10,out=20"})
+    [hit] = server.hits
+    spent = run.records[0].ledger.as_if
+    reply_tokens = spent.tokens - hit.prompt_tokens
+    assert spent.cost_usd == pytest.approx((10 * hit.prompt_tokens + 20 * reply_tokens) / 1e6)

@@ -36,6 +36,7 @@ from ragbench.experiments.store import (
     read_card,
 )
 from ragbench.ledger import OpenLedger
+from ragbench.lms.brought import PriceFor
 from ragbench.lms.calls import (
     GIVE_PRICE,
     Limits,
@@ -116,7 +117,8 @@ class RunContext:
                 examples[example.question] = example
         context = replace(current(), role_lms=self.role_lms)
         questions = QuestionIds(qids, gold, examples)
-        context = context.plus(questions, QuestionTime(self.config.question_timeout))
+        prices = PriceFor(self.config.price_for)
+        context = context.plus(questions, prices, QuestionTime(self.config.question_timeout))
         with use(
             context,
             lm=self.lm,
