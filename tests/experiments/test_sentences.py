@@ -131,7 +131,9 @@ def test_one_cluster_has_no_interval(tmp_path: Path, printed: Any) -> None:
     assert compared(*runs)[0].costs["calls"].interval is None
 
 
-def spent_runs(folder: Path, n: int, program: str, knobs: dict[str, Any], share: float) -> Any:
+def spent_runs(
+    folder: Path, n: int, program: str, knobs: dict[str, Any], share: float, votes: int = 1
+) -> Any:
     """Two runs of four calls a question; B takes `share` of the tokens of A."""
     runs = []
     for name, tokens in (("a", 1000), ("b", round(1000 * share))):
@@ -140,7 +142,7 @@ def spent_runs(folder: Path, n: int, program: str, knobs: dict[str, Any], share:
             calls = [call(prompt_tokens=tokens + k % 7, completion_tokens=0)] * 4
             ledger = {"calls": calls, "path": {"calls": 4, "latency_s": 0.5}}
             rows.append(answered(f"q{k:03}", "Norway", ledger=ledger, extra={"cluster": f"c{k}"}))
-        identity = {**CARD["identity"], "program": program}
+        identity = {**CARD["identity"], "program": program, "votes": votes}
         runs.append(make_run(folder / name, rows, identity=identity, knobs=knobs))
     return runs
 
@@ -164,6 +166,13 @@ def test_a_saving_is_shown_within_what_questions_may_take(
     assert (interval is None) == (n < 10 or not knobs)
     pays = PayBack(10_000.0, c.mean_a, c.mean_b, interval).words()
     assert pays.startswith("pays back after") == shown
+
+
+@pytest.mark.parametrize(("program", "calls"), [("vanilla", 3 * 2), ("no_such_program", 3 * 50)])
+def test_each_vote_may_take_all_calls(program: str, calls: int, tmp_path: Path) -> None:
+    runs = spent_runs(tmp_path, 50, program, {"max_calls": 50}, 0.5, votes=3)
+    c = compared(*runs)[0].costs["tokens"]
+    assert c.score_range == (0.0, pytest.approx(calls * 1006))
 
 
 def test_a_program_of_one_call_is_limited_by_it(tmp_path: Path) -> None:
