@@ -6,6 +6,8 @@ A question has none where its example says `answerable: false`: MuSiQue's Full s
 (`metrics.text.is_refusal`). A failed question has the worst score.
 """
 
+from typing import TypeGuard
+
 from ragbench.metrics.answer import best_of_answer, exact_match, is_answerable
 from ragbench.metrics.base import Metric, add
 from ragbench.metrics.text import is_blank, is_refusal
@@ -15,6 +17,33 @@ from ragbench.record import Record
 def refused(record: Record) -> bool:
     """Whether the answer of `record` is blank or says that there is none."""
     return is_blank(record.answer_text) or is_refusal(record.answer_text)
+
+
+def confidence(record: Record) -> float | None:
+    """How sure the program was of its answer, on a scale of its own; None where nothing says so.
+
+    A module of a person's own gives it as its output `confidence`. Otherwise it is what the steps
+    note as `confidence`, or as `score`: the most of those that saw the answer, else the last.
+    """
+    if record.failed or refused(record):
+        return None
+    output = record.extra.get("outputs", {}).get("confidence")
+    if _is_number(output):
+        return float(output)
+    last: float | None = None
+    of_answer: float | None = None
+    for step in record.steps:
+        value = step.notes.get("confidence", step.notes.get("score"))
+        if not _is_number(value):
+            continue
+        last = float(value)
+        if step.observation == record.answer_text:
+            of_answer = max(last, of_answer if of_answer is not None else last)
+    return last if of_answer is None else of_answer
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _answered(record: Record) -> float:

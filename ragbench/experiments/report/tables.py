@@ -11,6 +11,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.means import known_columns, mean_row, measured, protocol_row
 from ragbench.experiments.report.names import label_runs
+from ragbench.experiments.report.risk import risk_table
 from ragbench.experiments.report.table import Column, Report, Table
 from ragbench.experiments.runs.summary import (
     EVIDENCE,
@@ -111,6 +112,10 @@ def runs_report(
     if by_group:
         yield "results by group of questions"
         yield group_table(evaluations)
+        risks = risk_table(evaluations)
+        if risks is not None:
+            yield "how right the surest answers are: risk is the share of wrong ones"
+            yield risks
     for evaluation in evaluations:
         if len(evaluations) > 1:
             yield f"{evaluation.folder}"

@@ -1,0 +1,79 @@
+"""Risk and coverage: how right a program is where it is surest, by the confidences that it records.
+
+A program that knows when it is unsure is right more often over the answers that it is surest of
+(El-Yaniv and Wiener 2010, "On the Foundations of Noise-free Selective Classification"). Answers
+without a confidence, refusals and failures come last, so that they are in the full set alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ragbench.experiments.report.table import Column, Table, with_interval
+from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.metrics import get_metric, mean_interval
+from ragbench.metrics.silence import confidence
+
+#: Shares of the questions that are kept, the surest first.
+COVERAGES = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def risk_table(evaluations: Sequence[Evaluation], metric: str = "em") -> Table | None:
+    """A row for each run and coverage; None where no run records a confidence.
+
+    Answers that are equally sure stay together, so that the share may be larger than was asked for.
+    """
+    rows = []
+    for evaluation in evaluations:
+        rows += _rows(evaluation, metric)
+    if not rows:
+        return None
+    columns = [
+        Column("run"),
+        Column("coverage", kind="share"),
+        Column("n", kind="count"),
+        Column("least confidence", kind="number"),
+        Column(metric, kind="score", interval=True),
+        Column("risk", kind="score"),
+    ]
+    return Table("risk", columns, rows)
+
+
+def _rows(evaluation: Evaluation, metric: str) -> list[dict[str, Any]]:
+    records = evaluation.records
+    score = get_metric(metric).score
+    records.compute([score, confidence])
+    scores = {}
+    for qid, value in records.column(score).items():
+        if value is not None:
+            scores[qid] = value
+    sure: dict[str, float] = {}
+    for qid, level in records.column(confidence).items():
+        if level is not None and qid in scores:
+            sure[qid] = level
+    if not sure:
+        return []
+    ranked = sorted(sure, key=lambda qid: -sure[qid])
+    clusters = clusters_of(records)
+    rows: list[dict[str, Any]] = []
+    for coverage in COVERAGES:
+        most = round(coverage * len(scores))
+        least: float | None = None
+        if coverage == 1.0:
+            chosen = list(scores)
+        elif 0 < most <= len(ranked):
+            least = bar = sure[ranked[most - 1]]
+            chosen = [qid for qid in ranked if sure[qid] >= bar]
+        else:
+            continue
+        if rows and rows[-1]["n"] == len(chosen):
+            continue
+        values = [scores[qid] for qid in chosen]
+        mean = sum(values) / len(values)
+        interval = mean_interval(values, (0.0, 1.0), [clusters.get(qid, qid) for qid in chosen])
+        row = {"run": evaluation.folder.name, "coverage": len(chosen) / len(scores)}
+        row |= {"n": len(chosen), "least confidence": least, "risk": 1 - mean}
+        rows.append(row | with_interval(metric, mean, interval))
+    return rows
