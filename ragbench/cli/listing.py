@@ -156,7 +156,9 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
         if kind == "program":
             extra = f" ({thing.family}, autonomy {'/'.join(thing.autonomy)})"
             extra += f" [{', '.join(thing.variants)}]" if len(thing.variants) > 1 else ""
-        yield name, _about(getattr(thing, "load", thing)) + extra
+        if kind == "dataset":
+            thing = thing.load  # whose loader says what it is
+        yield name, _about(thing) + extra
 
 
 def _configs() -> Iterator[tuple[str, str]]:
