@@ -25,7 +25,7 @@ from ragbench.optimizers.knn import use_bank
 from ragbench.passages import Corpus, Passage
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.external import keep_module
+from ragbench.programs.external import ModuleProgram, keep_module
 from ragbench.programs.wrappers import Voting, repair_form
 from ragbench.retrievers.factory import make_retriever
 from tests.fake_server import FakeServer
@@ -56,8 +56,12 @@ class Calls(BaseCallback):
 
 
 def calls_of_run(program: dspy.Module, adapter: str, question: str) -> Calls:
+    """The calls of `program` by an adapter, which is DSPy's own for a person's own module."""
     calls = Calls()
-    context = {"lm": ScriptedLM(never_stops), "adapter": ADAPTERS[adapter]()}
+    kind: type[dspy.Adapter] = ADAPTERS[adapter]
+    if adapter == "chat" and isinstance(program, ModuleProgram):
+        kind = dspy.ChatAdapter
+    context = {"lm": ScriptedLM(never_stops), "adapter": kind()}
     with dspy.context(**context, callbacks=[calls]), open_ledger(), suppress(dspy.LMError):
         program(question=question)
     return calls
@@ -196,6 +200,16 @@ def test_a_compiled_folder_becomes_the_bodies_that_a_server_is_sent(
         assert len(written["messages"]) > 2  # demonstrations
         assert written == {name: body[name] for name in written}
     assert "response_format" in written
+
+
+def test_a_module_of_ones_own_is_exported_as_plain_dspy_sends_it(server: FakeServer) -> None:
+    module = dspy.Predict("question -> answer")
+    lm = dspy.LM("openai/m", api_base=server.url, api_key="none")
+    rb.evaluate(module, [dspy.Example(question=TRICKY, answer="Po")], lm=lm)
+    program = PROGRAMS.get(keep_module(module))(rb.make_retriever("bm25", passages=["Po."]))
+    [name] = templates_of(program)["templates"]["chat"]
+    messages = render(templates_of(program), "chat", name, {"question": TRICKY})
+    assert messages == server.hits[0].body["messages"]
 
 
 @pytest.mark.parametrize(

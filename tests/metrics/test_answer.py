@@ -33,7 +33,8 @@ def test_there_are_few_names_and_near_ones_are_given_for_an_unknown_one() -> Non
 
 def test_every_listed_metric_scores_any_record_and_a_failed_one_the_worst() -> None:
     failed = replace(failure(), extra=TRIPLES)
-    ledger = replace(failed.ledger, calls=[*failed.ledger.calls, Call("e", kind="embed", prompt_tokens=7)])
+    embedding = Call("e", kind="embed", prompt_tokens=7)
+    ledger = replace(failed.ledger, calls=[*failed.ledger.calls, embedding])
     for name in metric_names():
         metric = get_metric(name.replace("@K", "@3"))
         assert metric.description

@@ -33,7 +33,7 @@ def render(
         raise KeyError(f"the inputs of {predictor} are {', '.join(template['inputs'])}")
     written = {}
     for name, kind in template["inputs"].items():
-        written[name] = _written(_without_marks(inputs[name], prompts["marks"]), kind)
+        written[name] = _written(_without_marks(inputs[name], prompts["marks"][adapter]), kind)
     *fixed, last = template["messages"]
     content = re.sub(r"\{\{(\w+)\}\}", lambda place: written[place.group(1)], last["content"])
     return [*fixed, {**last, "content": content}]

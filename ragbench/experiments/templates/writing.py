@@ -25,6 +25,7 @@ from ragbench.lms.replies import MARKS
 from ragbench.passages import Corpus
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.tools import FINISH, finishing
+from ragbench.programs.external import ModuleProgram
 from ragbench.programs.wrappers import Around
 from ragbench.retrievers.factory import make_retriever
 from ragbench.signatures import styled
@@ -79,7 +80,12 @@ def templates_of(program: RAGProgram) -> dict[str, Any]:
             f"this {program.name} chooses its demonstrations at each question, or asks several "
             "programs, so that its prompts have no template; take it home by rb.load_program"
         )
-    templates: dict[str, dict[str, Any]] = {adapter: {} for adapter in ADAPTERS}
+    adapters: dict[str, dspy.Adapter] = {name: kind() for name, kind in ADAPTERS.items()}
+    marks = {name: [[mark.pattern, text] for mark, text in MARKS] for name in adapters}
+    if isinstance(program, ModuleProgram):  # it runs by DSPy's own, which leaves marks as they are
+        adapters["chat"] = dspy.ChatAdapter()
+        marks["chat"] = []
+    templates: dict[str, dict[str, Any]] = {name: {} for name in adapters}
     for path, predictor in program.named_predictors():
         for name, signature in _signatures(path.removesuffix(".predict"), predictor).items():
             knobs = program.knobs
@@ -88,8 +94,8 @@ def templates_of(program: RAGProgram) -> dict[str, Any]:
             if kind:
                 without[name] = f"an input of the type {kind} is no text"
                 continue
-            for adapter in ADAPTERS:
-                templates[adapter][name] = _template(adapter, predictor, signature)
+            for adapter_name, adapter in adapters.items():
+                templates[adapter_name][name] = _template(adapter, predictor, signature)
             if name.endswith(".last"):
                 without[f"{name.removesuffix('.last')} by native tools"] = (
                     "turns by a provider's own tool calls are a conversation"
@@ -103,7 +109,7 @@ def templates_of(program: RAGProgram) -> dict[str, Any]:
         "program": program.name,
         "knobs": program.knobs.model_dump(mode="json"),
         "versions": {name: version(name) for name in ("ragbench", "dspy")},
-        "marks": [[mark.pattern, replacement] for mark, replacement in MARKS],
+        "marks": marks,
         "templates": templates,
         "without_template": without,
     }
@@ -134,7 +140,7 @@ def _types_in(annotation: Any) -> list[Any]:
 
 
 def _template(
-    adapter_name: str, predictor: dspy.Predict, signature: type[dspy.Signature]
+    adapter: dspy.Adapter, predictor: dspy.Predict, signature: type[dspy.Signature]
 ) -> dict[str, Any]:
     places = {}
     kinds = {}
@@ -144,7 +150,6 @@ def _template(
             kinds[name] = "text"
         else:
             kinds[name] = "json"
-    adapter = ADAPTERS[adapter_name]()
     request = dict(predictor.config)
     if isinstance(adapter, LenientJSON):
         request["response_format"] = _response_format(adapter, signature)
