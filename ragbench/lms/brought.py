@@ -103,11 +103,12 @@ class PriceFor:
 
 def _pricing(lm: dspy.BaseLM) -> Pricing:
     """As of an LM that is handed over: a server given by its address may bill anything."""
-    prices = current().get(PriceFor)
-    if prices is not None and str(lm.model) in prices.by_model:
-        return parse_price(prices.by_model[str(lm.model)])
     provider, _, model = str(lm.model).partition("/")
     own_server = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
+    prices = current().get(PriceFor)
+    for name in (lm.model, f"{lm.model}@{own_server}"):
+        if prices is not None and name in prices.by_model:
+            return parse_price(prices.by_model[name])
     return Pricing({} if own_server else map_entry(provider, model))
 
 

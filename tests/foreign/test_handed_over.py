@@ -209,10 +209,14 @@ class Brings(dspy.Module):
         return self.ask(question=question)
 
 
-def test_an_lm_that_a_module_brings_has_the_price_that_is_given_for_it(server: FakeServer) -> None:
+@pytest.mark.parametrize("address", ["", "@"])
+def test_an_lm_that_a_module_brings_has_the_price_that_is_given_for_it(
+    address: str, server: FakeServer
+) -> None:
     row = dspy.Example(question="Which river?", answer="Po")
     lm = model(server)
-    run = rb.evaluate(Brings(server.url), [row], lm=lm, price_for={"openai/big": "in=10,out=20"})
+    name = f"openai/big@{server.url}" if address else "openai/big"
+    run = rb.evaluate(Brings(server.url), [row], lm=lm, price_for={name: "in=10,out=20"})
     [hit] = server.hits
     spent = run.records[0].ledger.as_if
     reply_tokens = spent.tokens - hit.prompt_tokens
