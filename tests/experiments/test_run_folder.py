@@ -105,11 +105,11 @@ def test_a_command_opens_a_run_once_and_parses_each_record_once(
     assert work == {"databases": runs, "cards": runs, "records": runs * QUESTIONS}
 
 
-def test_a_page_parses_each_record_once_for_its_tables_and_once_for_its_traces(
+def test_a_page_parses_each_record_once(
     folders: list[Path], work: Counter[str]
 ) -> None:
     page_of(make_board(folders))
-    assert (work["databases"], work["records"]) == (2, 2 * (QUESTIONS + QUESTIONS - KEPT))
+    assert (work["databases"], work["records"]) == (2, 2 * QUESTIONS)
 
 
 def test_scoring_opens_a_run_once_to_read_and_once_to_write(

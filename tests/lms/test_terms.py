@@ -58,7 +58,7 @@ def test_a_parameter_that_is_refused_is_sent_otherwise_from_then_on(
 ) -> None:
     script = refusing(name, words, more, 500 * ("at most" in done))
     with FakeServer(script) as server, open_ledger() as ledger:
-        lm = lm_at(server, max_tokens=900).copy(top_p=0.9, stop=["END"])
+        lm = lm_at(server, reply_tokens=900).copy(top_p=0.9, stop=["END"])
         assert [ask(lm, "one"), ask(lm, "two")] == ["some answer"] * 2
         bodies = [hit.body for hit in server.hits]
     assert [call.attempts for call in ledger.calls] == [2, 1]

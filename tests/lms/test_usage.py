@@ -101,7 +101,7 @@ def test_a_limit_holds_within_one_call_with_64_in_flight(language: str, density:
     with FakeServer(
         lambda hit: "word " * 40, latency_s=0.02, characters_per_token=density
     ) as server:
-        lm = lm_at(server, price="in=10,out=10", max_tokens=256)
+        lm = lm_at(server, price="in=10,out=10", reply_tokens=256)
         prompt = WORDS[language] * 30
 
         def work(n: int) -> None:
@@ -123,7 +123,7 @@ def test_an_attempt_that_timed_out_keeps_what_was_reserved_for_it() -> None:
         return plausible(hit)
 
     with FakeServer(script) as server, open_ledger():
-        lm = lm_at(server, timeout=0.3, retries=0, max_tokens=500)
+        lm = lm_at(server, timeout=0.3, retries=0, reply_tokens=500)
         with spending(Limits(tokens=100_000)) as spent:
             with suppress(dspy.LMError):
                 lm("Where?")

@@ -22,7 +22,7 @@ from ragbench.experiments.compare.paired import (
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, is_upper_bound, shows_method
-from ragbench.metrics import Comparison, Interval, Method, correct, get_metric
+from ragbench.metrics import JUDGED, Comparison, Interval, Method, correct, get_metric
 
 #: What a question takes, by the metric that measures it; the first that says something is the cost.
 SPENDING = ("cost_usd", "tokens", "calls")
@@ -130,7 +130,10 @@ def make_family(
     for arm in arms:
         estimated = mean_of_arm(arm, metric, qids, clusters)
         if estimated is None:
-            raise CompareError(f"{arm[0].folder} has no score of {metric} for a shared question")
+            cure = "; `ragbench score` asks a judge" if metric in JUDGED else ""
+            raise CompareError(
+                f"{arm[0].folder} has no score of {metric} for a shared question{cure}"
+            )
         means.append(estimated[0])
         intervals.append(estimated[1])
         scored &= set(matrix(arm, metric, qids)[0])

@@ -18,16 +18,19 @@ from ragbench.metrics.silence import confidence
 
 #: Shares of the questions that are kept, the surest first.
 COVERAGES = (0.2, 0.4, 0.6, 0.8, 1.0)
+_METRIC = "em"
+#: What is read of each record.
+RISK_COLUMNS = (get_metric(_METRIC).score, confidence)
 
 
-def risk_table(evaluations: Sequence[Evaluation], metric: str = "em") -> Table | None:
+def risk_table(evaluations: Sequence[Evaluation]) -> Table | None:
     """A row for each run and coverage; None where no run records a confidence.
 
     Answers that are equally sure stay together, so that the share may be larger than was asked for.
     """
     rows = []
     for evaluation in evaluations:
-        rows += _rows(evaluation, metric)
+        rows += _rows(evaluation)
     if not rows:
         return None
     columns = [
@@ -35,16 +38,16 @@ def risk_table(evaluations: Sequence[Evaluation], metric: str = "em") -> Table |
         Column("coverage", kind="share"),
         Column("n", kind="count"),
         Column("least confidence", kind="number"),
-        Column(metric, kind="score", interval=True),
+        Column(_METRIC, kind="score", interval=True),
         Column("risk", kind="score"),
     ]
     return Table("risk", columns, rows)
 
 
-def _rows(evaluation: Evaluation, metric: str) -> list[dict[str, Any]]:
+def _rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     records = evaluation.records
-    score = get_metric(metric).score
-    records.compute([score, confidence])
+    score, _ = RISK_COLUMNS
+    records.compute(RISK_COLUMNS)
     scores = {}
     for qid, value in records.column(score).items():
         if value is not None:
@@ -75,5 +78,5 @@ def _rows(evaluation: Evaluation, metric: str) -> list[dict[str, Any]]:
         interval = mean_interval(values, (0.0, 1.0), [clusters.get(qid, qid) for qid in chosen])
         row = {"run": evaluation.folder.name, "coverage": len(chosen) / len(scores)}
         row |= {"n": len(chosen), "least confidence": least, "risk": 1 - mean}
-        rows.append(row | with_interval(metric, mean, interval))
+        rows.append(row | with_interval(_METRIC, mean, interval))
     return rows

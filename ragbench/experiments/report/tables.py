@@ -11,7 +11,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.means import known_columns, mean_row, measured, protocol_row
 from ragbench.experiments.report.names import label_runs
-from ragbench.experiments.report.risk import risk_table
+from ragbench.experiments.report.risk import RISK_COLUMNS, risk_table
 from ragbench.experiments.report.table import Column, Report, Table
 from ragbench.experiments.runs.summary import (
     EVIDENCE,
@@ -99,7 +99,7 @@ def runs_report(
     The scores of `protocol` are columns like any other.
     """
     for evaluation in evaluations:
-        evaluation.read(GROUPINGS.values() if by_group else ())
+        evaluation.read([*GROUPINGS.values(), *RISK_COLUMNS] if by_group else ())
     yield from dict.fromkeys(map(title_of, evaluations))
     table = run_table(evaluations)
     if protocol is not None:
@@ -413,21 +413,23 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
         f"retriever  {identity.get('retriever', '')}",
         f"LM         {card.model}, {card.adapter}",
     )
-    rows = []
-    for record in records.values():
-        rows.append(
-            {
-                "qid": record.qid,
-                "question": record.question,
-                "answer": "failed" if record.failure else record.answer,
-                "em": record.scores.get("em"),
-                "f1": record.scores.get("f1"),
-                "calls": record.known("calls", record.ledger.as_if.calls),
-                "ended_by": record.failure.error if record.failure else record.stop_reason,
-            }
-        )
-    yield Table("questions", _QUESTION, rows)
-    yield run_table([Evaluation.of(run)])
+    evaluation = Evaluation.of(run)
+    evaluation.read([question_row])
+    yield Table("questions", _QUESTION, list(records.column(question_row).values()))
+    yield run_table([evaluation])
+
+
+def question_row(record: Record) -> dict[str, Any]:
+    """A row of the table of questions."""
+    return {
+        "qid": record.qid,
+        "question": record.question,
+        "answer": "failed" if record.failure else record.answer,
+        "em": record.scores.get("em"),
+        "f1": record.scores.get("f1"),
+        "calls": record.known("calls", record.ledger.as_if.calls),
+        "ended_by": record.failure.error if record.failure else record.stop_reason,
+    }
 
 
 def trace_report(record: Record) -> Report:
