@@ -152,6 +152,15 @@ _LABELS: dict[str, tuple[str | int, ...]] = {
 }
 
 
+class Says(dspy.Predict):
+    """A predictor that gives one reply."""
+
+    reply: dspy.Prediction
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        return self.reply
+
+
 def self_rag(world: World) -> Parts:
     """The scores at the published weights."""
     weights = {"w_utility": 0.5, "w_support": 1.0, "w_relevance": 1.0, "signed_utility": True}
@@ -171,7 +180,8 @@ def self_rag(world: World) -> Parts:
         """What the gate says where its label has this probability."""
         retrieve, not_ = given
         said = dspy.Prediction(retrieve=retrieve > not_, confidence=max(retrieve, not_))
-        program.decide = lambda question: said
+        program.decide = Says("question -> retrieve: bool, confidence: float")
+        program.decide.reply = said
         return program.wants_passages(tracing(shelf()))
 
     return {
