@@ -14,6 +14,8 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -81,14 +83,36 @@ def start() -> None:
         def shutdown(self) -> None:
             self.exporter.shutdown()  # type: ignore[no-untyped-call]
 
+    restored: list[Any] = []
+
+    class Instrumentor(DSPyInstrumentor):
+        """Wraps what DSPy has; it looks there for a person's subclasses of Predict as well.
+
+        What it takes off again at the end is more than it put on: DSPy's callbacks too.
+        """
+
+        def _wrap_object(self, module: str, name: str, *args: Any, **options: Any) -> None:
+            kind, _, method = name.partition(".")
+            owner = getattr(import_module(module), kind, None)
+            if owner is not None:
+                restored.insert(0, partial(_put_back, owner, method, vars(owner).get(method)))
+                super()._wrap_object(module, name, *args, **options)
+
     os.environ.setdefault("OTEL_SERVICE_NAME", "ragbench")
     provider = TracerProvider(resource=Resource.create(), shutdown_on_exit=False)
     provider.add_span_processor(Questions())
     provider.add_span_processor(BatchSpanProcessor(WithoutKeys()))
-    instrumentor = DSPyInstrumentor()
+    instrumentor = Instrumentor()
     instrumentor.instrument(tracer_provider=provider, skip_dep_check=True)
-    _running.extend((instrumentor.uninstrument, provider.shutdown))
+    _running.extend((instrumentor.uninstrument, provider.shutdown, *restored))
     atexit.register(stop)
+
+
+def _put_back(owner: type, method: str, function: Any) -> None:
+    if function is not None:
+        setattr(owner, method, function)
+    elif method in vars(owner):
+        delattr(owner, method)
 
 
 def is_running() -> bool:

@@ -100,9 +100,10 @@ def run(command: Any, server: FakeServer, *words: str, n: int = 2) -> tuple[int,
 def test_each_question_is_a_tree_of_spans_that_ends_in_calls(
     receiver: Receiver, server: FakeServer, command: Any, spread: tuple[str, ...]
 ) -> None:
-    before = dspy.Predict.forward
+    before = dspy.Predict.forward, dspy.Module.__call__, dspy.Adapter.__call__
     assert run(command, server, "--trace", "otlp", "--out", "runs/a", *spread)[0] == 0
-    assert dspy.Predict.forward is before  # nothing is left behind
+    after = dspy.Predict.forward, dspy.Module.__call__, dspy.Adapter.__call__
+    assert after == before  # nothing is left behind, and nothing taken away
     assert receiver.paths == {"/v1/traces"}
     assert receiver.services == {"ragbench"}
     spans = {span.span_id: span for span in receiver.spans}
@@ -124,6 +125,13 @@ def test_each_question_is_a_tree_of_spans_that_ends_in_calls(
     assert KEY.encode() not in whole
 
 
+class Louder(dspy.Predict):
+    """A predictor of somebody's own, which is in no module of DSPy's."""
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        return super().forward(**inputs)
+
+
 def test_no_key_is_in_a_span(receiver: Receiver) -> None:
     error = lm15.InvalidRequestError(f"your key {KEY} is wrong", status=400)
     headers = {"Authorization": "Basic cGFzc3dvcmQ6aGVsbG8="}
@@ -131,7 +139,7 @@ def test_no_key_is_in_a_span(receiver: Receiver) -> None:
     lm.kwargs["extra_headers"] = headers  # as a plain `dspy.LM` has them
     tracing.start()
     with dspy.context(lm=lm), pytest.raises(dspy.LMError):
-        dspy.Predict("question -> answer")(question=f"Is {KEY} right?")
+        Louder("question -> answer")(question=f"Is {KEY} right?")
     tracing.stop()
     whole = b"".join(receiver.bodies)
     assert b"[OPENAI_API_KEY]" in whole

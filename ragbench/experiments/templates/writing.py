@@ -81,7 +81,8 @@ def templates_of(program: RAGProgram) -> dict[str, Any]:
             "programs, so that its prompts have no template; take it home by rb.load_program"
         )
     adapters: dict[str, dspy.Adapter] = {name: kind() for name, kind in ADAPTERS.items()}
-    marks = {name: [[mark.pattern, text] for mark, text in MARKS] for name in adapters}
+    replaced = [[mark.pattern, text] for mark, text in MARKS]
+    marks = dict.fromkeys(adapters, replaced)
     if isinstance(program, ModuleProgram):  # it runs by DSPy's own, which leaves marks as they are
         adapters["chat"] = dspy.ChatAdapter()
         marks["chat"] = []
