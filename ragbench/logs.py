@@ -121,7 +121,20 @@ def _is_cut_short(path: Path) -> bool:
 
 
 class _File(logging.FileHandler):
-    """Appends a JSON line per record, after the end of one that a kill cut short."""
+    """Appends a JSON line per record, after the end of one that a kill cut short.
+
+    Once it is closed it stays so: a thread that is late would open the file again.
+    """
+
+    ended = False
+
+    def close(self) -> None:
+        self.ended = True
+        super().close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.ended:
+            super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
         return as_json(record)

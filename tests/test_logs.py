@@ -68,3 +68,13 @@ def test_log_that_cannot_be_written_costs_one_warning(
     assert len(err) == 1
     assert "going on without it" in err[0]
     assert spoilt != "link" or (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_closed_log_is_not_opened_again_by_a_thread_that_is_late(tmp_path: Path) -> None:
+    path = tmp_path / logs.LOG
+    with logs.log_to(path):
+        [handler] = [h for h in logging.getLogger().handlers if isinstance(h, logs._File)]
+    size = path.stat().st_size
+    handler.handle(logging.makeLogRecord({"msg": "late", "levelno": logging.INFO}))
+    assert path.stat().st_size == size
+    assert handler.stream is None

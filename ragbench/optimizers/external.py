@@ -73,6 +73,9 @@ class OwnOptimizer(Optimizer):
             ConfigError: it fails, or gives no program of the student's kind.
         """
         fields = _fields_of(student)
+        for predictor in student.predictors():  # some write into the class that they were given
+            signature = predictor.signature
+            predictor.signature = signature.with_instructions(signature.instructions)
         supplied = self._supplied(student, task)
         follow_threads()
         try:

@@ -13,6 +13,7 @@ from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.lms.calls import CallRefusedError, Limits, spending
 from ragbench.optimizers.task import SearchResult
+from ragbench.signatures import AnswerFromContext
 from ragbench.user_code import allow
 from tests.experiments.towns import World
 from tests.fakes import Asked
@@ -205,8 +206,10 @@ def test_dspys_own_classes_run_as_a_stranger_of_the_same_kind(name: str, tmp_pat
         "max_steps": 1}, "InferRules": {"num_candidates": 1},
         "MIPROv2": {"auto": "none", "num_candidates": 3, "num_trials": 2, "minibatch": False},
     }  # fmt: skip
+    before = AnswerFromContext.instructions
     found = compiled(f"dspy:{name}", tmp_path, knobs=settings.get(name, {}))
     assert len(found.program.predictors()) == 1
+    assert AnswerFromContext.instructions == before  # which InferRules writes into
 
 
 DECIDES = """
