@@ -70,6 +70,12 @@ class PassageSource(Sequence[Passage]):
         """Returns the positions of the passages with this title in whatever case, ascending."""
 
 
+def passage_of_text(text: str, title: str = "") -> Passage:
+    """A passage without an id: its words give it one, the same wherever it is found."""
+    digest = hashlib.sha256(f"{title} | {text}".encode()).hexdigest()[:12]
+    return Passage(f"own-{digest}", title, text)
+
+
 @dataclass(frozen=True, eq=False)
 class Corpus(Sequence[Passage]):
     """Passages in a fixed order, with unique pids.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
+from pydantic_core import to_jsonable_python
 
 from ragbench.errors import ConfigError
 from ragbench.handed_over import PREFIX
@@ -101,17 +102,15 @@ def as_json(fields: Mapping[str, Any]) -> str:
         ConfigError: one of them is no JSON.
     """
     try:
-        return json.dumps(fields, sort_keys=True, ensure_ascii=True, default=_plain)
+        return json.dumps(to_jsonable_python(fields, fallback=_of_numpy), sort_keys=True)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"a field of an example is no JSON and no pydantic object: {error}"
         ) from None
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if callable(getattr(value, "tolist", None)):  # of numpy
+def _of_numpy(value: Any) -> Any:
+    if callable(getattr(value, "tolist", None)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} {repr(value)[:80]}")
 

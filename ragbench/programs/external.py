@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from queue import Queue
 from threading import Thread
@@ -27,8 +27,10 @@ from ragbench.errors import ConfigError, NoAnswerError
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.lm import OWN
+from ragbench.passages import passage_of_text
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, bounded
-from ragbench.programs.core.program import QuestionIds, named
+from ragbench.programs.core.asked import asking, example_of
+from ragbench.programs.core.program import named
 from ragbench.programs.own_threads import follow_threads
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes
@@ -47,13 +49,6 @@ _GOLD = frozenset(
 )
 #: Outputs of a module that a record has a place for; others are kept beside them.
 _KNOWN = frozenset({"answer", "passages", "context", "reasoning"})
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Part of the context of a question: its example, for modules of several inputs."""
-
-    example: dspy.Example
 
 
 class TracedRetriever:
@@ -166,10 +161,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def forward(self, question: str, **inputs: Any) -> dspy.Prediction:
         """Answer `question`; of other `inputs` the module gets those that it takes."""
-        if not inputs:
-            return super().forward(question)
-        example = dspy.Example(question=question, **inputs).with_inputs("question", *inputs)
-        with use(current().plus(Asked(example))):
+        with use(asking(question, inputs)):
             return super().forward(question)
 
     def _inputs(self, question: str) -> dict[str, Any]:
@@ -178,8 +170,8 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         One that takes any (`**inputs`) gets those that its signature names, or else those that
         `with_inputs` declares and those that a predictor in it names.
         """
-        example = _example_of(question)
-        available = dict(example.items())
+        example = example_of(question) or dspy.Example(question=question).with_inputs("question")
+        available = {**dict(example.items()), "question": question}
         declared = set(example._input_keys or example.keys())
         for name, value in example.get("own_fields", {}).items():
             if value == question:
@@ -206,17 +198,6 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
         self.module.load_state(state, **options)
-
-
-def _example_of(question: str) -> dspy.Example:
-    """The example of the question that is being answered: as asked, as in the data, or bare."""
-    asked = current().get(Asked)
-    if asked is not None:
-        return asked.example
-    known = current().get(QuestionIds)
-    if known is not None and question in known.examples:
-        return known.examples[question]
-    return dspy.Example(question=question).with_inputs("question")
 
 
 def _accepted(module: dspy.Module) -> set[str] | None:
@@ -336,11 +317,11 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     if isinstance(output, str):
         output = [output]
     passages = []
-    for number, item in enumerate(output):
+    for item in output:
         if isinstance(item, Passage):
             passages.append(item)
         elif isinstance(item, str):
-            passages.append(by_text.get(item) or Passage(f"text-{number}", "", item))
+            passages.append(by_text.get(item) or passage_of_text(item))
     return passages
 
 

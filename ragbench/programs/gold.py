@@ -8,9 +8,9 @@ passages is refused; a single question without any is read from nothing (`no_gol
 import dspy
 from pydantic import Field
 
-from ragbench.context import current
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
-from ragbench.programs.core.program import QuestionIds, Reader, reading
+from ragbench.programs.core.asked import example_of
+from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext
 
@@ -42,13 +42,12 @@ class GoldRAG(RAGProgram[GoldKnobs]):
 
     def _gold(self, trace: Trace) -> list[Passage]:
         """The gold passages of the question, in the order of the data; empty where none is told."""
-        context = current()
-        known = context.get(QuestionIds)
-        if known is None:
+        example = example_of(trace.question)
+        if example is None:
             return []
         corpus = trace.retriever.corpus
         passages = []
-        for pid in known.gold.get(context.qid or "", ()):
+        for pid in example.get("gold_pids") or ():
             if pid in corpus.positions:
                 passages.append(corpus[corpus.positions[pid]])
         return passages

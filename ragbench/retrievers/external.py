@@ -6,7 +6,6 @@
 with a text, and where they are known a title, an id and a score; `dspy.Retrieve` and its like do.
 """
 
-import hashlib
 import inspect
 import itertools
 import json
@@ -21,7 +20,7 @@ from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
 from ragbench.lms.specs import checked_address
-from ragbench.passages import Corpus, Passage
+from ragbench.passages import Corpus, Passage, passage_of_text
 from ragbench.retrievers.base import RETRIEVERS, Retriever
 from ragbench.user_code import blamed_on, is_external, load_object
 
@@ -184,10 +183,9 @@ def _passage(row: Any, corpus: Corpus) -> Passage:
         points = 0.0
     if place is not None:
         return Passage.scored(corpus[place], points)
-    if not pid:  # of its text: a place in the list is another passage's in the next search
-        content = f"{title or ''} | {text}"
-        pid = f"own-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-    return Passage(str(pid), str(title or ""), text, score=points)
+    if pid:
+        return Passage(str(pid), str(title or ""), text, score=points)
+    return Passage.scored(passage_of_text(text, str(title or "")), points)
 
 
 #: Of what finds without end.

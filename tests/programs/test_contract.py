@@ -11,7 +11,8 @@ from ragbench.context import current, use
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import StopReason
-from ragbench.programs.core.program import QuestionIds, RAGProgram, calls_of
+from ragbench.programs.core.asked import Questions
+from ragbench.programs.core.program import RAGProgram, calls_of
 from ragbench.record import Ledger
 from ragbench.signatures import ANSWER_STYLES, AnswerStyle
 from tests import fakes
@@ -130,7 +131,9 @@ def make(name: str, variant: str, **knobs: Any) -> RAGProgram:
 
 
 #: What a run tells of its questions: ids, and gold passages for the program that reads these.
-ASKED = QuestionIds({COUNTY: "q1"}, {"q1": ["Salt Road", "Orla Venn", "Harwick"]})
+ASKED = Questions(
+    {COUNTY: dspy.Example(qid="q1", gold_pids=["Salt Road", "Orla Venn", "Harwick"])}
+)
 
 
 def run(program: RAGProgram, script: Script) -> tuple[dspy.Prediction, Ledger]:

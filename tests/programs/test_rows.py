@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import dspy
 import pytest
 
 from ragbench.context import current, use
@@ -9,7 +10,7 @@ from ragbench.errors import DataError
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.runs.context import build
 from ragbench.programs import MAINRAG, PROGRAMS, GoldRAG, HyDE, IterRetGen, SearchO1, SelfAsk
-from ragbench.programs.core.program import QuestionIds
+from ragbench.programs.core.asked import Questions
 from ragbench.retrievers import make_retriever
 from tests.programs.shelf import COUNTY, TOWN, ask, check, converse, rules, shelf, shown, step
 
@@ -18,7 +19,8 @@ BORN = "Where was Orla Venn born?"
 
 
 def test_gold_reads_the_gold_passages_in_the_order_of_the_data_and_nothing_else() -> None:
-    gold = QuestionIds({TOWN: "q"}, {"q": ["Salt Road", "Orla Venn", "in no corpus"]})
+    pids = ["Salt Road", "Orla Venn", "in no corpus"]
+    gold = Questions({TOWN: dspy.Example(qid="q", gold_pids=pids)})
     replies: Any = {"AnswerFromContext": [{"answer": "Harwick"}]}
     sees, hides = ["[1] Salt Road |", "[2] Orla Venn |"], ["Tam Quill |"]
     with use(current().plus(gold)):

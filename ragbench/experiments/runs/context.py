@@ -55,8 +55,9 @@ from ragbench.lms.reply_cache import configure_cache
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
+from ragbench.programs.core.asked import Questions
 from ragbench.programs.core.indexed import index_facts
-from ragbench.programs.core.program import QuestionIds, calls_of
+from ragbench.programs.core.program import calls_of
 from ragbench.programs.external import adapter_of
 from ragbench.programs.routing import Policy, Router
 from ragbench.record import Call, billed, was_sent
@@ -106,19 +107,14 @@ class RunContext:
     @contextmanager
     def active(self) -> Iterator[None]:
         """The LM, its adapter and quiet defaults, for the calls made inside the block."""
-        # Optimizers hand a program the text alone; the log says which question it is of.
-        qids: dict[str, str] = {}
-        gold: dict[str, list[str]] = {}
         examples: dict[str, dspy.Example] = {}
         for split in self.dataset.splits.values():
             for example in split:
-                qids[example.question] = str(example.qid)
-                gold[str(example.qid)] = example.get("gold_pids") or []
                 examples[example.question] = example
         context = replace(current(), role_lms=self.role_lms)
-        questions = QuestionIds(qids, gold, examples)
         prices = PriceFor(self.config.price_for)
-        context = context.plus(questions, prices, QuestionTime(self.config.question_timeout))
+        time = QuestionTime(self.config.question_timeout)
+        context = context.plus(Questions(examples), prices, time)
         with use(
             context,
             lm=self.lm,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from ragbench.context import current, use
+from ragbench.context import use
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import Sidecar
 from ragbench.experiments.config import compiled_digest, compiled_folder
@@ -23,7 +23,8 @@ from ragbench.experiments.store import is_run, read_card
 from ragbench.handed_over import label_of
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.external import Asked, adapter_of
+from ragbench.programs.core.asked import asking
+from ragbench.programs.external import adapter_of
 from ragbench.programs.wrappers import Around, Voting, repair_form
 from ragbench.retrievers import Retriever
 
@@ -68,15 +69,11 @@ class LoadedProgram(Around):
 
     def forward(self, question: str, **inputs: Any) -> dspy.Prediction:
         """Answer as in a run, by the adapter that `adapter="auto"` of a run is."""
-        context = current()
-        if inputs:
-            example = dspy.Example(question=question, **inputs)
-            context = context.plus(Asked(example))
         program = self.inner
         while isinstance(program, Around):
             program = program.inner
         adapter = dspy.settings.adapter or adapter_of(program, "auto", dspy.settings.lm)
-        with use(context, adapter=adapter):
+        with use(asking(question, inputs), adapter=adapter):
             return self.inner(question=question)
 
 

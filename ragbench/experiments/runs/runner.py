@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 import dspy
 from dspy import AdapterParseError, CodeInterpreterError, LMError
+from pydantic_core import to_jsonable_python
 
 from ragbench import stopping
 from ragbench.context import Context, current, use
@@ -68,9 +69,9 @@ from ragbench.lms.calls import (
 )
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
+from ragbench.programs.core.asked import Asked
 from ragbench.programs.core.indexed import prepare_all
 from ragbench.programs.core.program import done_so_far
-from ragbench.programs.external import Asked
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore, PerQuestion, Progress
@@ -454,12 +455,12 @@ def make_record(
             )
             for passage in prediction.passages
         ],
-        shown=_plain(prediction.get("shown")),
+        shown=to_jsonable_python(prediction.get("shown")),
         counts=dict(sorted(prediction.counts.items())),
-        citations=_plain(prediction.get("citations")),
-        plan=_plain(prediction.get("plan")),
-        facts=_plain(prediction.get("facts")),
-        tree=_plain(prediction.get("tree")),
+        citations=to_jsonable_python(prediction.get("citations")),
+        plan=to_jsonable_python(prediction.get("plan")),
+        facts=to_jsonable_python(prediction.get("facts")),
+        tree=to_jsonable_python(prediction.get("tree")),
     )
     record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
     record.memo.clear()  # which no other process can be sent
@@ -474,15 +475,5 @@ def _extra(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]
             extra[name] = value
     extra = json.loads(as_json(extra))
     if outputs := prediction.get("outputs"):
-        extra["outputs"] = json.loads(json.dumps(_plain(outputs), default=str))
+        extra["outputs"] = to_jsonable_python(outputs, fallback=str)
     return extra
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_plain, value))
-    return value

@@ -10,7 +10,7 @@ leave it.
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 import dspy
@@ -20,6 +20,7 @@ from typing_extensions import TypeVar
 from ragbench.context import current, use
 from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
+from ragbench.programs.core.asked import example_of
 from ragbench.programs.core.departures import Autonomy, Family, sources
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.text import Passages
@@ -54,20 +55,6 @@ class ProgramKnobs(Knobs):
     )
     max_calls: int = bounded(50, 1, 10_000, "LM calls per question at the most")
     max_retrievals: int = bounded(100, 0, 10_000, "searches per question at most")
-
-
-@dataclass(frozen=True)
-class QuestionIds:
-    """Part of the context of a run: the id of each question by its text, its gold pids by its id.
-
-    An optimizer hands a program the text alone; the log says which question it is of, and a module
-    of a person's own takes further inputs of its example. The gold pids are for a program that
-    `needs_gold`.
-    """
-
-    by_text: Mapping[str, str]
-    gold: Mapping[str, Sequence[str]]
-    examples: Mapping[str, dspy.Example] = field(default_factory=dict)
 
 
 def predict(
@@ -194,8 +181,9 @@ class RAGProgram(dspy.Module, Generic[K]):
         trace = Trace(question, retriever, budget, wording)
         values = trace, trace.root, trace.root.pending
         context = current()
-        if context.qid is None and (ids := context.get(QuestionIds)):
-            context = replace(context, qid=ids.by_text.get(question))
+        example = example_of(question)
+        if context.qid is None and example is not None:
+            context = replace(context, qid=example.get("qid"))
         try:
             with use(context.plus(*values)):
                 try:
