@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.experiments.routers import held_out, shows_gain
-from ragbench.metrics import Comparison, Method, compare_scores
+from ragbench.metrics import Comparison, compare_scores
 
 Floats = NDArray[np.float64]
 Choices = NDArray[np.int64]
@@ -65,9 +65,7 @@ def simulate(
 def gain(features: Floats, scores: Floats, clusters: Choices) -> Comparison:
     """The router against the best single program, both held out."""
     single, routed = held_out(features, scores, clusters)
-    names = {str(n): int(cluster) for n, cluster in enumerate(clusters)}
-    a, b = ({str(n): float(x) for n, x in enumerate(side)} for side in (single, routed))
-    return compare_scores(a, b, method=Method(clusters=names))
+    return compare_scores(single, routed, clusters.tolist())
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.draws import SETS, Draw, Rng, chances, column, lost, run_away, seeded
+from benchmarks.draws import SETS, Draw, Rng, chances, lost, run_away, seeded
 from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
 from ragbench.metrics.stats.estimates import (
@@ -81,8 +81,8 @@ def power(what: str, count: float, runs: int) -> Outcome:
 def compared(draw: Draw, rng: Rng, difference: float = 0.0, **method: object) -> Comparison:
     """The comparison of a set in which B is so much better."""
     drawn = draw(rng, difference)
-    how = Method(clusters=drawn.clusters, **method)  # type: ignore[arg-type]
-    return compare_scores(*drawn.scores, method=how)
+    how = Method(**method)  # type: ignore[arg-type]
+    return compare_scores(drawn.a, drawn.b, drawn.documents, method=how)
 
 
 def claims(runs: int, rng: Rng) -> Iterator[Outcome]:
@@ -148,7 +148,7 @@ def planned(runs: int, rng: Rng) -> Iterator[Outcome]:
         shown = told = 0
         for _ in range(8 * few):
             drawn = draw(rng, 0.06)
-            pilot = compare_scores(*drawn.scores, method=Method(clusters=drawn.clusters))
+            pilot = compare_scores(drawn.a, drawn.b, drawn.documents)
             if not (pilot.n_needed and "about" in pilot.verdict and pilot.n_needed < 20_000):
                 continue
             named = int(pilot.verdict.split("about ")[1].split()[0].replace(",", ""))
@@ -213,10 +213,7 @@ def more_seeds(runs: int, rng: Rng) -> Iterator[Outcome]:
         if told == few:
             break
         before, after, _ = seeded(rng, 3, [1] * 200, 0.06, 0.05)
-        sides = []
-        for rows in (before, after):
-            sides.append({f"q{at:06}": rows[:, at].tolist() for at in range(200)})
-        pilot = compare_scores(*sides)
+        pilot = compare_scores(before, after)
         if not pilot.seeds_needed or pilot.seeds_needed > 100 or pilot.estimate is None:
             continue
         told += 1
@@ -265,11 +262,9 @@ def pays_back(runs: int, rng: Rng) -> Iterator[Outcome]:
         false = covered = 0
         for _ in range(few):
             before, after, documents = run_away(rng, sizes, most)
-            names = dict(zip(column(before), documents, strict=True))
             c = compare_scores(
-                column(before), column(after), higher_is_better=False,
-                score_range=(0.0, most * 700.0), method=Method(clusters=names),
-            )  # fmt: skip
+                before, after, documents, higher_is_better=False, score_range=(0.0, most * 700.0)
+            )
             pay = PayBack(1000.0, float(before.mean()), float(after.mean()), saved(c))
             false += pay.words().startswith(("pays back", "never pays back"))
             covered += bool(c.interval and c.interval.low <= 0 <= c.interval.high)

@@ -22,24 +22,9 @@ class Drawn(NamedTuple):
     documents: list[int]
     mean_b: float
 
-    @property
-    def scores(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Both arms by question id."""
-        return column(self.a), column(self.b)
-
-    @property
-    def clusters(self) -> dict[str, int]:
-        """The document of each question, by question id."""
-        return dict(zip(column(self.a), self.documents, strict=True))
-
 
 #: Draws a set in which B is better by a true difference.
 Draw = Callable[[Rng, float], Drawn]
-
-
-def column(values: Floats) -> dict[str, float]:
-    """Scores by question id."""
-    return {f"q{at:06}": float(value) for at, value in enumerate(values)}
 
 
 def lost(sizes: Sequence[int], chance: float, *, documents_only: bool = False) -> Draw:

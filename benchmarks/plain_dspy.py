@@ -54,7 +54,7 @@ def main(**options: Any) -> None:
     bench = build(to_config(program="vanilla", k=3, **options))
     a, b = plain(bench), ours(bench)
     for name in a:
-        c = compare_scores(a[name], b[name])
+        c = compare_scores(list(a[name].values()), list(b[name].values()))
         low, high = (c.interval.low, c.interval.high) if c.interval else (0.0, 0.0)
         print(
             f"{name}: plain {c.mean_a:.3f}  vanilla {c.mean_b:.3f}  n={c.n}  "

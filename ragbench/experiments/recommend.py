@@ -162,9 +162,7 @@ def _difference(arm: Arm) -> str:
     c = arm.below_best
     if c is None:
         return ""
-    if c.interval is None:
-        return f"{c.difference:+.3f}"
-    return f"{c.difference:+.3f} [{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
+    return c.gain
 
 
 def _two_figures(n: int) -> str:
@@ -217,8 +215,7 @@ def advise(
     groups = [groups[at] for at in places]
     family = make_family(groups, metric, common=common)
     every = list(chain.from_iterable(groups))
-    before, after = columns(every[:1], every[1:], metric, family.questions)
-    scores = np.array([before[qid] + after[qid] for qid in before], dtype=np.float64)
+    scored, scores = columns(every, metric, family.questions)
     arms = []
     start = 0
     for place, standing in zip(places, family.standings, strict=True):
@@ -226,7 +223,7 @@ def advise(
         arm = Arm(
             label=labels_of_arms[place],
             run=standing.runs[0],
-            scores=scores[:, start:end].mean(axis=1),
+            scores=scores[start:end].mean(axis=0),
             mean=standing.mean,
             interval=standing.interval,
             spending=standing.spending,
@@ -238,7 +235,7 @@ def advise(
         arms.append(arm)
         start = end
     arms = _with_worth(arms, arms[family.best], worth, family.cost)
-    use, rival = _chosen(arms, family, len(before))
+    use, rival = _chosen(arms, family, len(scored))
     best = arms[family.best]
     explained = []
     for at, arm in enumerate(arms):
@@ -246,12 +243,12 @@ def advise(
         if at == use:
             why = ", ".join(filter(None, ("use", why)))
         explained.append(replace(arm, why=why))
-    texts = every[0].records.only(before).column(question)
+    texts = every[0].records.only(scored).column(question)
     return Advice(
         metric=metric,
         worth=worth,
         cost=family.cost,
-        questions={qid: texts[qid] for qid in before},
+        questions={qid: texts[qid] for qid in scored},
         clusters=family.clusters,
         arms=sorted(
             explained, key=lambda arm: (-round(arm.mean, 9), arm.cost(family.cost), arm.label)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ragbench import metrics
 from ragbench.errors import ConfigError, RagbenchError, needs_extra
 from ragbench.experiments.artifacts import question_hash
+from ragbench.experiments.compare.paired import groups_of
 from ragbench.experiments.recommend import Advice
 from ragbench.experiments.store import RunCard
 from ragbench.programs import PROGRAMS, routing
@@ -60,8 +61,7 @@ class RouterAdvice:
         if gain is None or gain.interval is None:
             short = f"it takes {least} or more that share no gold passage"
             return [f"not enough questions for a router: {short}"]
-        worth = f"{gain.difference:+.3f} [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]"
-        held_out = f"{worth} over the best single program, held out"
+        held_out = f"{gain.gain} over the best single program, held out"
         if shows_gain(gain):
             return [f"use the router: it gains {held_out}"]
         if gain.interval.high < 0:
@@ -84,10 +84,9 @@ def learn_router(advice: Advice) -> RouterAdvice:
         return RouterAdvice(alone, alone)
     with needs_extra("a router"):
         single, routed = held_out(features, scores, groups)
-    sides = (dict(zip(qids, side.tolist(), strict=True)) for side in (single, routed))
     bounds = metrics.get_metric(advice.metric).score_range
-    method = metrics.Method(clusters=advice.clusters)
-    gain = metrics.compare_scores(*sides, score_range=bounds, method=method)
+    clusters = groups_of(advice.clusters, qids)
+    gain = metrics.compare_scores(single, routed, clusters, score_range=bounds)
     depth = _depth(features, scores, groups, 0)
     if depth:
         learned = _node(_fit(features, scores, depth), features, scores)

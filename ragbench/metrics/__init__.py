@@ -49,13 +49,6 @@ from ragbench.metrics.stats.estimates import (
 )
 from ragbench.metrics.stats.looking import PriceOfLooking, price_of_looking
 from ragbench.metrics.stats.power import ALPHA
-from ragbench.metrics.stats.repeats import (
-    Repeated,
-    Shares,
-    differ_as_wholes,
-    repeated,
-    shares,
-    spread_again,
-)
+from ragbench.metrics.stats.repeats import Repeated, Shares, differ_as_wholes, repeated, shares
 from ragbench.metrics.support import evidence_kind, gold_triples, support_kind
 from ragbench.metrics.text import is_refusal, normalise_answer, tokens

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import WORDS
-from ragbench.experiments.compare.paired import mostly_right
+from ragbench.experiments.compare.paired import changed
 from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion, reread
@@ -71,10 +71,7 @@ def seeded(spread: float, gain: float, **method: Any) -> Any:
     """Three programs whose means differ by about `spread`, against one that is not compiled."""
     rng = np.random.default_rng(0)
     after = 0.5 + gain + spread * np.array([[-1.0], [0.0], [1.0]]) + rng.normal(0, 0.1, (3, 200))
-    before = {f"q{n}": [0.5] for n in range(200)}
-    return compare_scores(
-        before, {f"q{n}": list(after[:, n]) for n in range(200)}, method=Method(**method)
-    )
+    return compare_scores(np.full((1, 200), 0.5), after, method=Method(**method))
 
 
 def test_where_seeds_vary_it_takes_more_seeds() -> None:
@@ -164,10 +161,7 @@ def test_repeats_of_an_arm_are_one_program(tmp_path: Path, command: Any) -> None
     means = [sum(map(sum, again[at : at + 2])) / 300 for at in (0, 2, 4)]
     assert f"seeds {' '.join(f'{mean:.3f}' for mean in means)};" in out
     c = reread(folder).contrasts["zero-shot", "compiled"]["em"]
-    sides = []
-    for rows in ([before], np.array(again).reshape(3, 2, 150).mean(axis=1)):
-        sides.append({f"q{k:03}": [float(row[k]) for row in rows] for k in range(150)})
-    alone = compare_scores(*sides)
+    alone = compare_scores(before, np.array(again).reshape(3, 2, 150).mean(axis=1))
     assert (c.p, c.interval, c.seeds) == (alone.p, alone.interval, 3)
     kept = reread(folder).to_dict()["arms"]["compiled"]
     assert [run["folder"] for run in kept][:2] == ["compiled-0/r1", "compiled-0/r2"]
@@ -248,8 +242,11 @@ def test_mostly_right_is_more_than_half(folder: Folder) -> None:
         return SimpleNamespace(records=read_records(folder(*rows)))
 
     arm = [run("Norway", "Norway", "Chad"), run("Norway", "Chad", "Chad")]
-    assert mostly_right(arm, "abc") == {"a"}
-    assert mostly_right([*arm, run("Norway", "Norway", "Chad")], "abc") == {"a", "b"}
+    none = [run("Chad", "Chad", "Chad")]
+    assert changed(none, arm, "abc") == (("a",), ())
+    three = [*arm, run("Norway", "Norway", "Chad")]
+    assert changed(three, none, "abc") == ((), ("a", "b"))
+    assert changed(arm, three, "abc") == (("b",), ())
 
 
 @pytest.mark.parametrize("gain", [-0.6, -0.1, 0.0, 0.1, 0.6])
@@ -260,11 +257,10 @@ def test_every_verdict_is_of_calibrated_words(
     gain: float, n: int, margin: float | None, clusters: int
 ) -> None:
     rng = random.Random(n)
-    a = {f"q{i}": float(rng.random() < 0.3 - min(gain, 0)) for i in range(n)}
-    b = {qid: max(0.0, min(1.0, x + gain * (rng.random() < 0.8))) for qid, x in a.items()}
-    groups = {qid: i % clusters for i, qid in enumerate(a)} if clusters else {}
-    method = Method(margin=margin, clusters=groups)
-    verdict = compare_scores(a, b, method=method).verdict
+    a = [float(rng.random() < 0.3 - min(gain, 0)) for _ in range(n)]
+    b = [max(0.0, min(1.0, x + gain * (rng.random() < 0.8))) for x in a]
+    groups = [i % clusters for i in range(n)] if clusters else None
+    verdict = compare_scores(a, b, groups, method=Method(margin=margin)).verdict
     assert any(word in verdict for word in WORDS), verdict
 
 

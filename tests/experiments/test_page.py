@@ -65,7 +65,7 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
     for at, standing in family["standings"].items():
         for to in ("best", "baseline"):
             if shown := standing[to]:
-                left, right = (frames[names[int(n)]]["f1"].to_dict() for n in (family[to], at))
+                left, right = (frames[names[int(n)]]["f1"].sort_index() for n in (family[to], at))
                 found = compare_scores(left, right)
                 wanted = [found.difference, found.interval.low, found.interval.high]
                 made = [shown[f"difference{end}"] for end in ("", "_low", "_high")]

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from ragbench.metrics import compare_scores, differ_as_wholes, repeated, shares, spread_again
+from ragbench.metrics import compare_scores, differ_as_wholes, repeated, shares
 from ragbench.metrics.stats.comparison import Method
-from ragbench.metrics.stats.repeats import variance_of_one
+from ragbench.metrics.stats.repeats import spread_again, variance_of_one
 
 
 def test_always_and_ever_are_shares_of_questions_and_noise_is_that_within_them() -> None:
@@ -27,7 +27,7 @@ def test_one_asking_has_no_noise_of_its_own() -> None:
     once = np.array([[1.0, 0.0, 1.0]])
     assert variance_of_one(once) == 0
     assert repeated(once, 1.0).always == repeated(once, 1.0).ever
-    c = compare_scores({"a": 1.0, "b": 0.0, "c": 1.0}, {"a": 0.0, "b": 0.0, "c": 1.0})
+    c = compare_scores([1.0, 0.0, 1.0], [0.0, 0.0, 1.0])
     assert c.estimate
     assert shares(once, once, c.estimate) is None
 
@@ -40,8 +40,7 @@ def test_repeats_pay_where_a_system_differs_from_itself_more_than_questions_do(
     easy = rng.normal(0.5, between, 400)
     a = np.clip(easy + rng.normal(0, within, (2, 400)), 0, 1)
     b = np.clip(easy[::-1] + rng.normal(0, within, (2, 400)), 0, 1)
-    sides = [{f"{n:03}": list(side[:, n]) for n in range(400)} for side in (a, b)]
-    c = compare_scores(*sides, method=Method(random_seeds=False))
+    c = compare_scores(a, b, method=Method(random_seeds=False))
     assert c.estimate
     found = shares(a, b, c.estimate)
     assert found

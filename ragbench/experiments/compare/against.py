@@ -2,42 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
-import numpy as np
-
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.family import SPENDING, Family, comparable, make_family
+from ragbench.experiments.compare.family import SPENDING, comparable, make_family
 from ragbench.experiments.compare.paired import (
     MEASURES,
     Arm,
-    columns,
+    changed,
     compare_arms,
     cost_difference,
     matrix,
-    mostly_right,
     read_for,
-    shared_questions,
+    shared_by_all,
 )
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation
-from ragbench.metrics import Comparison, Method, Shares, correct, shares, spread_again
+from ragbench.metrics import Comparison, Method, Shares, correct, shares
 
 #: What a gate refuses: a new run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What asking again tells of a difference on one metric.
-
-    `a` and `b` are how far two means of that system with itself lie apart 95 times in 100, each
-    asked once; None for a side without repeats. `shares` says where the variance comes from.
-    """
-
-    a: float | None
-    b: float | None
-    shares: Shares
 
 
 @dataclass(frozen=True)
@@ -60,7 +45,7 @@ class RunComparison:
     broken: tuple[str, ...]
     evidence: Comparison | None = None
     arms: tuple[Arm, Arm] = ((), ())
-    noise: Mapping[str, Noise] = field(default_factory=dict)
+    noise: Mapping[str, Shares] = field(default_factory=dict)
 
     @property
     def places(self) -> tuple[str, str]:
@@ -79,18 +64,13 @@ class RunComparison:
         A difference that is shown to be within the margin counts as none.
         """
         for name, c in self.scores.items():
-            if "by less than" not in c.verdict:
-                outcome = c.verdict.partition(",")[0]
-            else:
+            outcome = c.verdict.partition(",")[0]
+            if "by less than" in c.verdict:
                 outcome = "no more"
-            if (outcome == "worse") if gate == "worse" else (outcome != "better"):
-                if c.interval:
-                    ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
-                else:
-                    ends = ""
+            if outcome == "worse" or (gate == "not-better" and outcome != "better"):
                 return (
                     f"gate {gate}: {name} of {self.b.folder} against {self.a.folder}, "
-                    f"{c.difference:+.3f}{ends}: {c.verdict}"
+                    f"{c.gain}: {c.verdict}"
                 )
         return ""
 
@@ -118,66 +98,34 @@ def compare_all(
         for run in arm:
             read_for(run, [*metrics, *SPENDING, EVIDENCE])
     places, _ = comparable(arms)
-    questions = []
+    members = {at: number for number, at in enumerate(places)}
+    questions: dict[int, list[str]] = {}
     for at, arm in enumerate(arms[1:], 1):
-        shared = _shared([*arms[0], *arm], common)
-        if common and 0 in places and at in places:
-            for place in places:
-                shared &= _shared([*arms[0], *arms[place]], common)
-        questions.append(sorted(shared))
-    scores: list[dict[str, Comparison]] = [{} for _ in questions]
+        others = [arm]
+        if common and 0 in members and at in members:
+            others = [arms[place] for place in places]
+        questions[at] = shared_by_all(chain(arms[0], *others), common=common)
+    scores: dict[int, dict[str, Comparison]] = {at: {} for at in questions}
     for metric in metrics:
         family = None
         if len(places) > 1:
-            members = [arms[at] for at in places]
-            family = make_family(members, metric, common=common, margin=margin)
-        tests = _tests(arms, metric, questions, places, family, margin)
-        for by_metric, test in zip(scores, tests, strict=True):
-            by_metric[metric] = test
-    results = []
-    for arm, qids, by_metric in zip(arms[1:], questions, scores, strict=True):
-        results.append(_compared(arms[0], arm, qids, by_metric))
-    return results
-
-
-def _shared(runs: Sequence[Evaluation], common: bool) -> set[str]:
-    shared = set(runs[0].records)
-    for run in runs[1:]:
-        shared &= set(shared_questions(runs[0], run, common=common))
-    return shared
-
-
-def _tests(
-    arms: Sequence[Arm],
-    metric: str,
-    questions: Sequence[Sequence[str]],
-    places: Sequence[int],
-    family: Family | None,
-    margin: float | None,
-) -> list[Comparison]:
-    """A test of each further arm against the first, in their order.
-
-    It is that of `family`, whose arms are those at `places`; where neither arm is its best or its
-    baseline, or one of them is no part of it, the test is corrected beside it.
-    """
-    tests: dict[int, Comparison] = {}
-    untested: dict[int, Comparison] = {}
-    for at, qids in enumerate(questions, 1):
-        test = None
-        if family is not None and 0 in places and at in places:
-            test = family.between(places.index(0), places.index(at))
-        if test is not None:
-            tests[at] = test
-            continue
-        clusters = clusters_of(arms[0][0].records.only(qids))
-        method = Method(clusters=clusters, margin=margin)
-        untested[at] = compare_arms(arms[0], arms[at], metric, qids, method)
-    if family is None:
-        corrected = correct(list(untested.values()))
-    else:
-        corrected = family.beside(list(untested.values()))
-    tests |= dict(zip(untested, corrected, strict=True))
-    return [tests[at] for at in sorted(tests)]
+            family = make_family([arms[at] for at in places], metric, common=common, margin=margin)
+        untested = {}
+        for at, qids in questions.items():
+            test = None
+            if family is not None:
+                test = family.between(members.get(0), members.get(at))
+            if test is None:
+                clusters = clusters_of(arms[0][0].records.only(qids))
+                method = Method(margin=margin)
+                test = compare_arms(arms[0], arms[at], metric, qids, clusters, method)
+                untested[at] = test
+            scores[at][metric] = test
+        beside = list(untested.values())
+        corrected = family.beside(beside) if family else correct(beside)
+        for at, test in zip(untested, corrected, strict=True):
+            scores[at][metric] = test
+    return [_compared(arms[0], arms[at], questions[at], scores[at]) for at in questions]
 
 
 def _compared(
@@ -185,38 +133,17 @@ def _compared(
 ) -> RunComparison:
     clusters = clusters_of(a[0].records.only(qids))
     evidence = None
-    if EVIDENCE not in scores and matrix((*a, *b), EVIDENCE, qids)[0]:
-        evidence = compare_arms(a, b, EVIDENCE, qids, Method(clusters=clusters))
-    right_a = mostly_right(a, qids)
-    right_b = mostly_right(b, qids)
+    if EVIDENCE not in scores and matrix([*a, *b], EVIDENCE, qids)[0]:
+        evidence = compare_arms(a, b, EVIDENCE, qids, clusters)
     noise = {}
     for name, c in scores.items():
-        noise_of_metric = _noise(a, b, name, qids, c)
-        if noise_of_metric is not None:
-            noise[name] = noise_of_metric
+        if c.estimate is not None:
+            _, rows = matrix([*a, *b], name, qids)
+            split = shares(rows[: len(a)], rows[len(a) :], c.estimate)
+            if split is not None:
+                noise[name] = split
     costs = {}
     for name, measure in MEASURES.items():
         costs[name] = cost_difference(a, b, qids, measure, clusters)
-    return RunComparison(
-        a[0],
-        b[0],
-        scores=scores,
-        costs=costs,
-        fixed=tuple(q for q in qids if q in right_b - right_a),
-        broken=tuple(q for q in qids if q in right_a - right_b),
-        evidence=evidence,
-        arms=(a, b),
-        noise=noise,
-    )
-
-
-def _noise(a: Arm, b: Arm, metric: str, qids: Sequence[str], c: Comparison) -> Noise | None:
-    """What repeats tell of a difference; None without any, and where no interval can be given."""
-    if c.estimate is None:
-        return None
-    sides = [np.array(list(side.values())).T for side in columns(a, b, metric, qids)]
-    split = shares(sides[0], sides[1], c.estimate)
-    if split is None:
-        return None
-    again = [spread_again(side) if len(side) > 1 else None for side in sides]
-    return Noise(again[0], again[1], split)
+    fixed, broken = changed(a, b, qids)
+    return RunComparison(a[0], b[0], scores, costs, fixed, broken, evidence, (a, b), noise)

@@ -6,12 +6,15 @@ question can take at the most it is not.
 """
 
 import re
-from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragbench.errors import RagbenchError
 from ragbench.experiments.store import RunCard
 from ragbench.programs import PROGRAMS
 
+Floats = NDArray[np.float64]
 #: The formula of a program that makes the same number of calls for every question.
 _FIXED = re.compile(r"(\d+)( \(index.*\))?")
 #: A call whose reply cannot be read is made again at the most so often.
@@ -38,20 +41,14 @@ def most_calls(card: RunCard) -> int | None:
     return None
 
 
-def most_of_question(
-    card: RunCard,
-    calls: Mapping[str, float | None],
-    amounts: Mapping[str, float],
-) -> float | None:
+def most_of_question(card: RunCard, calls: Floats, amounts: Floats) -> float | None:
     """The most that one question may take of what `amounts` are of; None where nothing limits it.
 
     That is `most_calls` times the most that a call took on average in one of the questions, and no
-    less than what one of them took.
+    less than what one of them took. `calls` are NaN where they are not known.
     """
     limit = most_calls(card)
     if limit is None:
         return None
-    dearest = 0.0
-    for qid, amount in amounts.items():
-        dearest = max(dearest, amount / max(1.0, calls[qid] or 1.0))
-    return max(limit * dearest, *amounts.values())
+    dearest = (amounts / np.fmax(1.0, calls)).max()
+    return float(max(limit * dearest, amounts.max()))

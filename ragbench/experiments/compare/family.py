@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+import numpy as np
+
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import (
     Arm,
     compare_arms,
-    known_scores,
     matrix,
     mean_of_arm,
-    shared_questions,
+    scores_of,
+    shared_by_all,
 )
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import compiled_from
@@ -50,12 +52,12 @@ class Standing:
     runs: Arm
     mean: float
     interval: Interval | None
-    to_best: Comparison | None
-    to_baseline: Comparison | None
-    to_before: Comparison | None
     spending: Mapping[str, float | None]
     without_evidence: int
     right: int
+    to_best: Comparison | None = None
+    to_baseline: Comparison | None = None
+    to_before: Comparison | None = None
 
     @property
     def lacks_evidence(self) -> bool:
@@ -116,17 +118,13 @@ def make_family(
             scored by different judges.
     """
     kind = get_metric(metric)
-    base = arms[0][0]
-    questions = set(base.records)
+    runs: list[Evaluation] = []
     for arm in arms:
-        for run in arm:
-            if run is not base:
-                questions &= set(shared_questions(base, run, common=common))
-    qids = tuple(sorted(questions))
-    clusters = clusters_of(base.records.only(qids))
-    means = []
-    intervals = []
-    scored = set(qids)
+        runs.extend(arm)
+    qids = tuple(shared_by_all(runs, common=common))
+    clusters = clusters_of(runs[0].records.only(qids))
+    standings = []
+    complete = matrix(runs, metric, qids)[0]
     for arm in arms:
         estimated = mean_of_arm(arm, metric, qids, clusters)
         if estimated is None:
@@ -134,54 +132,36 @@ def make_family(
             raise CompareError(
                 f"{arm[0].folder} has no score of {metric} for a shared question{cure}"
             )
-        means.append(estimated[0])
-        intervals.append(estimated[1])
-        scored &= set(matrix(arm, metric, qids)[0])
-    spending = []
-    evidence = []
-    complete = sorted(scored)
-    for arm in arms:
-        spending.append({name: _spent(arm, complete, name) for name in SPENDING})
-        evidence.append(_without_evidence(arm, complete))
-    cost = _measure_of_cost(spending)
-    places = []
-    for at, (without, right) in enumerate(evidence):
-        if without <= _MOST_WITHOUT * right:
-            places.append(at)
+        spending = {name: _spent(arm, complete, name) for name in SPENDING}
+        standings.append(Standing(arm, *estimated, spending, *_without_evidence(arm, complete)))
+    cost = _measure_of_cost(standings)
 
     def rank(at: int) -> tuple[float, float, int]:
-        mean = round(means[at], 9)
-        return (-mean if kind.higher_is_better else mean, or_infinite(spending[at][cost]), at)
+        mean = round(standings[at].mean, 9)
+        price = or_infinite(standings[at].spending[cost])
+        return (-mean if kind.higher_is_better else mean, price, at)
 
-    best = min(places or range(len(arms)), key=rank)
+    places = range(len(arms))
+    best = min([at for at in places if not standings[at].lacks_evidence] or places, key=rank)
     firsts = [arm[0] for arm in arms]
     baseline = default_baseline(firsts)
     befores = compiled_from(firsts)
-    pairs = [(best, at) for at in range(len(arms)) if at != best]
+    pairs = [(best, at) for at in places if at != best]
     if baseline is not None and baseline != best:
-        pairs += [(baseline, at) for at in range(len(arms)) if at not in (baseline, best)]
+        pairs += [(baseline, at) for at in places if at not in (baseline, best)]
     for after, before in befores.items():
         if (before, after) not in pairs and (after, before) not in pairs:
             pairs.append((before, after))
-    method = Method(clusters=clusters, margin=margin)
-    tests = [compare_arms(arms[a], arms[b], metric, qids, method) for a, b in pairs]
+    method = Method(margin=margin)
+    tests = [compare_arms(arms[a], arms[b], metric, qids, clusters, method) for a, b in pairs]
     of_pair = dict(zip(pairs, correct(tests), strict=True))
     family = Family(metric, qids, clusters, (), best, baseline, cost, of_pair)
-    standings = []
-    for at, arm in enumerate(arms):
-        without, right = evidence[at]
-        standings.append(
-            Standing(
-                runs=arm,
-                mean=means[at],
-                interval=intervals[at],
-                to_best=family.between(best, at),
-                to_baseline=family.between(baseline, at),
-                to_before=family.between(befores.get(at), at),
-                spending=spending[at],
-                without_evidence=without,
-                right=right,
-            )
+    for at in places:
+        standings[at] = replace(
+            standings[at],
+            to_best=family.between(best, at),
+            to_baseline=family.between(baseline, at),
+            to_before=family.between(befores.get(at), at),
         )
     return replace(family, standings=tuple(standings))
 
@@ -242,13 +222,13 @@ def or_infinite(amount: float | None) -> float:
     return amount
 
 
-def _measure_of_cost(spending: Sequence[Mapping[str, float | None]]) -> str:
+def _measure_of_cost(standings: Sequence[Standing]) -> str:
     """The first measure that is known of every program, and not 0 for all as of local models.
 
     Where there is none it is the last one, which may be unknown: then nothing is cheaper.
     """
     for name in SPENDING:
-        values = [spent[name] for spent in spending]
+        values = [standing.spending[name] for standing in standings]
         if None not in values and any(values):
             return name
     return SPENDING[-1]
@@ -256,19 +236,14 @@ def _measure_of_cost(spending: Sequence[Mapping[str, float | None]]) -> str:
 
 def _spent(runs: Arm, qids: Sequence[str], name: str) -> float | None:
     """The mean per question by `name`; None where it is not known of all."""
-    rows = known_scores(runs, get_metric(name).score, qids)
-    if not rows or len(rows) < len(qids):
+    amounts = scores_of(runs, name, qids)
+    if not qids or np.isnan(amounts).any():
         return None
-    return fmean(map(fmean, rows.values()))
+    return fmean(map(fmean, amounts.T.tolist()))
 
 
 def _without_evidence(runs: Arm, qids: Sequence[str]) -> tuple[int, int]:
     """How many right answers (EM 1) lacked a gold passage, of those whose gold is known."""
-    shares = []
-    for run in runs:
-        correct_answers = run.records.column(get_metric("em").score)
-        evidence = run.records.column(get_metric(EVIDENCE).score)
-        for q in qids:
-            if correct_answers[q] == 1 and evidence[q] is not None:
-                shares.append(evidence[q])
-    return sum(share != 1 for share in shares), len(shares)
+    evidence = scores_of(runs, EVIDENCE, qids)
+    right = (scores_of(runs, "em", qids) == 1) & ~np.isnan(evidence)
+    return int((right & (evidence != 1)).sum()), int(right.sum())

@@ -2,12 +2,12 @@
 
 An arm is one run, or the runs of one program or optimizer: compile seeds, and repeats of each. The
 scores of a program are means over its repeats, unless those differ as wholes (`metrics.repeats`).
-Every difference is B minus A.
+Scores of an arm are `(runs, questions)`. Every difference is B minus A.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -33,86 +33,74 @@ from ragbench.record import Record
 Floats = NDArray[np.float64]
 #: The runs of one arm, over the same questions.
 Arm = Sequence[Evaluation]
-#: Question id -> the score of each run of an arm.
-Column = dict[str, list[float]]
-#: What a question costs, as if nothing had been cached.
-MEASURES: Mapping[str, Callable[[Record], float | None]] = {
-    "calls": get_metric("calls").score,
-    "tokens": get_metric("tokens").score,
-    "cost $": get_metric("cost_usd").score,
-    "latency s": get_metric("latency_s").score,
-}
+#: What a question costs, as if nothing had been cached, in words and by its metric.
+MEASURES = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "latency_s"}
 
 
 def compare_arms(
-    a: Arm, b: Arm, metric: str, qids: Sequence[str], method: Method | None = None
+    a: Arm,
+    b: Arm,
+    metric: str,
+    qids: Sequence[str],
+    clusters: Mapping[str, Hashable],
+    method: Method | None = None,
 ) -> Comparison:
     """Arm `b` against arm `a` over `qids`, those of which that have the metric in some run.
 
-    Where some runs alone have a score of a question, no verdict is given but what holds both with
-    the worst and with the best score for the missing ones.
+    `clusters` are as `clusters_of` has them. Where some runs alone have a score of a question, no
+    verdict is given but what holds both with the worst and with the best score for the missing
+    ones.
     """
     kind = get_metric(metric)
-    method = method or Method()
 
-    def compared(before: Column, after: Column) -> Comparison:
+    def compared(questions: Sequence[str], scores: Floats) -> Comparison:
+        groups = groups_of(clusters, questions)
         return compare_scores(
-            _of_programs(a, before, method.clusters),
-            _of_programs(b, after, method.clusters),
+            programs_of(a, scores[: len(a)], groups),
+            programs_of(b, scores[len(a) :], groups),
+            groups,
             higher_is_better=kind.higher_is_better,
             score_range=kind.score_range,
             method=method,
         )
 
-    before, after = columns(a, b, metric, qids)
-    complete = compared(before, after)
-    missing = {}
-    for qid, row in _scores((*a, *b), kind.score, qids).items():
-        if qid not in before and any(score is not None for score in row):
-            missing[qid] = row
-    if not missing:
-        return complete
+    scored, complete = columns([*a, *b], metric, qids)
+    of_scored = compared(scored, complete)
+    scores = scores_of([*a, *b], metric, qids)
+    missing = np.isnan(scores)
+    partly = missing.sum(axis=0) < len(scores)
+    unscored = int(partly.sum()) - len(scored)
+    if not unscored:
+        return of_scored
     if kind.score_range is None:
-        return with_extremes(complete, [replace(complete, interval=None)], len(missing))
+        return with_extremes(of_scored, [replace(of_scored, interval=None)], unscored)
     extremes = []
     for ends in (kind.score_range, kind.score_range[::-1]):
-        filled_before = dict(before)
-        filled_after = dict(after)
-        for qid, row in missing.items():
-            filled_before[qid] = [ends[0] if x is None else x for x in row[: len(a)]]
-            filled_after[qid] = [ends[1] if x is None else x for x in row[len(a) :]]
-        extremes.append(compared(filled_before, filled_after))
-    return with_extremes(complete, extremes, len(missing))
+        filled = np.where(missing, np.repeat(ends, [len(a), len(b)])[:, None], scores)
+        extremes.append(compared(list(compress(qids, partly)), filled[:, partly]))
+    return with_extremes(of_scored, extremes, unscored)
 
 
-def programs_of(arm: Arm, scores: Floats, clusters: Sequence[Hashable] | None) -> Floats:
+def programs_of(arm: Arm, scores: Floats, groups: Sequence[Hashable] | None) -> Floats:
     """The scores of each program of an arm `(programs, questions)`, of those of its runs.
 
     Runs in one folder of repeats are one program, and so are all of fewer than `LEAST_SEEDS`
-    compiled ones. They are programs of their own where they differ as wholes.
+    compiled ones. They are programs of their own where they differ as wholes. `groups` are the
+    clusters of the questions.
     """
     alike = len({run.card.compiled for run in arm}) < LEAST_SEEDS
-    groups: dict[Path | None, list[int]] = {}
+    programs: dict[Path | None, list[int]] = {}
     for at, run in enumerate(arm):
         place = None if alike else folder_of_repeats(run.folder)
-        groups.setdefault(place, []).append(at)
+        programs.setdefault(place, []).append(at)
     rows: list[Floats] = []
-    for places in groups.values():
+    for places in programs.values():
         repeats = scores[places]
-        if differ_as_wholes(repeats, clusters):
+        if differ_as_wholes(repeats, groups):
             rows.extend(repeats)
         else:
             rows.append(repeats.mean(axis=0))
     return np.array(rows)
-
-
-def _of_programs(arm: Arm, column: Column, clusters: Mapping[str, Hashable]) -> Column:
-    """`column` with a score of each program of the arm in place of one of each run."""
-    if len(arm) == 1:
-        return column
-    groups = [clusters.get(qid, (qid,)) for qid in column] if clusters else None
-    scores = programs_of(arm, np.array(list(column.values())).T, groups)
-    return {qid: scores[:, at].tolist() for at, qid in enumerate(column)}
 
 
 def mean_of_arm(
@@ -125,43 +113,49 @@ def mean_of_arm(
     scored, scores = matrix(arm, metric, qids)
     if not scored:
         return None
-    groups = [clusters[qid] for qid in scored] if clusters else None
+    groups = groups_of(clusters, scored)
     rows = programs_of(arm, scores, groups)
     bounds = get_metric(metric).score_range
-    estimate = estimate_difference(np.zeros((1, len(scored))), rows, bounds, clusters=groups)
+    estimate = estimate_difference(np.zeros((1, len(scored))), rows, bounds, groups)
     return float(scores.mean()), estimate.interval() if estimate else None
 
 
-def _scores(
-    runs: Arm, score: Callable[[Record], float | None], qids: Sequence[str]
-) -> dict[str, list[float | None]]:
-    """Question id -> its score in each of `runs`, None where it has none."""
-    sides = [run.records.column(score) for run in runs]
-    rows = {}
-    for qid in qids:
-        rows[qid] = [side[qid] for side in sides]
-    return rows
+def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> list[Hashable] | None:
+    """The cluster of each of `qids`; None where every question stands alone."""
+    if clusters:
+        return [clusters[qid] for qid in qids]
+    return None
 
 
-def known_scores(runs: Arm, score: Callable[[Record], float | None], qids: Sequence[str]) -> Column:
-    """The scores of those of `qids` that have one in every one of `runs`."""
-    complete = {}
-    for qid, row in _scores(runs, score, qids).items():
-        scores = [score for score in row if score is not None]
-        if len(scores) == len(row):
-            complete[qid] = scores
-    return complete
+def scores_of(runs: Arm, metric: str, qids: Sequence[str]) -> Floats:
+    """The scores of `qids` in each of `runs`, NaN where one has none."""
+    rows = []
+    for run in runs:
+        of_question = run.records.column(get_metric(metric).score)
+        rows.append([of_question[qid] for qid in qids])
+    return np.array(rows, dtype=np.float64)
+
+
+def matrix(runs: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
+    """The questions of `qids` that every one of `runs` has a score of, and their scores."""
+    scores = scores_of(runs, metric, qids)
+    complete = np.isnan(scores).sum(axis=0) == 0
+    # Question by question in memory, in which order they are added up.
+    return list(compress(qids, complete)), np.asfortranarray(scores[:, complete])
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
     """Parse every record of `run` once, for its summary and for comparisons by `metrics`."""
-    scores = [get_metric(name).score for name in metrics]
-    run.read([*scores, question, *MEASURES.values()])
+    scores = [get_metric(name).score for name in (*metrics, *MEASURES.values())]
+    run.read([*scores, question])
 
 
-def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, Column]:
-    """The scores of both arms over those of `qids` that have one in every run."""
-    runs = [*a, *b]
+def columns(runs: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
+    """As `matrix`.
+
+    Raises:
+        CompareError: the runs were scored by different judges, or none has an answer with a score.
+    """
     judges = set()
     for run in runs:
         judge = judge_of(run.folder, metric)
@@ -171,50 +165,42 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
         raise CompareError(
             f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
         )
-    before: Column = {}
-    after: Column = {}
-    for qid, row in known_scores(runs, get_metric(metric).score, qids).items():
-        before[qid] = row[: len(a)]
-        after[qid] = row[len(a) :]
-    if all(map(_all_failed, runs, repeat(before))):
-        raise CompareError(
-            f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
-            "attribution gives, else choose another metric"
-        )
-    return before, after
-
-
-def _all_failed(run: Evaluation, qids: Iterable[str]) -> bool:
-    of_question = run.records.column(failed)
-    return all(of_question[qid] for qid in qids)
+    scored, scores = matrix(runs, metric, qids)
+    for run in runs:
+        of_question = run.records.column(failed)
+        if not all(of_question[qid] for qid in scored):
+            return scored, scores
+    raise CompareError(
+        f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
+        "attribution gives, else choose another metric"
+    )
 
 
 def cost_difference(
-    a: Arm, b: Arm, qids: Sequence[str], measure: Callable[[Record], float | None],
-    clusters: Mapping[str, Hashable],
-) -> Comparison | None:  # fmt: skip
-    """The comparison of one measure of arm `b` with arm `a`; None where it is not known of all.
+    a: Arm, b: Arm, qids: Sequence[str], measure: str, clusters: Mapping[str, Hashable]
+) -> Comparison | None:
+    """The comparison of arm `b` with `a` by `measure`, a metric; None where it is not known of all.
 
     Its interval reaches to what questions may take by their own limits (`ceilings`); it has none
     where nothing limits them.
     """
+    groups = groups_of(clusters, qids)
     sides = []
     ceilings = []
     for arm in (a, b):
-        rows = known_scores(arm, measure, qids)
-        if len(rows) < len(qids):
+        amounts = scores_of(arm, measure, qids)
+        if np.isnan(amounts).any():
             return None
-        for at, run in enumerate(arm):
-            amounts = {qid: row[at] for qid, row in rows.items()}
-            calls = run.records.column(MEASURES["calls"])
-            ceilings.append(most_of_question(run.card, calls, amounts))
-        sides.append(_of_programs(arm, rows, clusters))
+        for run, calls, amount in zip(arm, scores_of(arm, "calls", qids), amounts, strict=True):
+            ceilings.append(most_of_question(run.card, calls, amount))
+        sides.append(programs_of(arm, amounts, groups))
     limits = [ceiling for ceiling in ceilings if ceiling is not None]
-    limited = len(limits) == len(ceilings)
-    ends = (0.0, max(limits)) if limited else None
-    method = Method(clusters=clusters)
-    compared = compare_scores(*sides, higher_is_better=False, score_range=ends, method=method)
-    if limited:
+    ends = None
+    if len(limits) == len(ceilings):
+        ends = (0.0, max(limits))
+    before, after = sides
+    compared = compare_scores(before, after, groups, higher_is_better=False, score_range=ends)
+    if ends is not None:
         return compared
     return replace(compared, interval=None, p=1.0)
 
@@ -222,20 +208,17 @@ def cost_difference(
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
     """Ids of the questions that both runs have; all of both, unless `common`."""
     if origin(a) != origin(b):  # a file may have another name
-        if a.card.data.name != b.card.data.name:
-            key = "name"
-        else:
+        data = [run.card.data for run in (a, b)]
+        key = "name"
+        differing = [card.name for card in data]
+        if differing[0] == differing[1]:
             key = "digest"
-        length = None if key == "name" else 16
-        data_a, data_b = (getattr(run.card.data, key)[:length] for run in (a, b))
+            differing = [card.digest[:16] for card in data]
         raise CompareError(
-            f"the runs are over different data: {key} {data_a!r} and {data_b!r}; run both on "
-            "the same data set, corpus, setting and seed"
+            f"the runs are over different data: {key} {differing[0]!r} and {differing[1]!r}; run "
+            "both on the same data set, corpus, setting and seed"
         )
-    shared = []
-    for qid in a.records:
-        if qid in b.records:
-            shared.append(qid)
+    shared = list(filter(b.records.__contains__, a.records))
     only_a = len(a.records) - len(shared)
     only_b = len(b.records) - len(shared)
     if (only_a or only_b) and not common:
@@ -248,23 +231,33 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
     return shared
 
 
+def shared_by_all(runs: Iterable[Evaluation], *, common: bool) -> list[str]:
+    """Ids of the questions that all `runs` have, sorted; all of each, unless `common`."""
+    every = iter(runs)
+    base = next(every)
+    shared = set(base.records)
+    for run in every:
+        shared.intersection_update(shared_questions(base, run, common=common))
+    return sorted(shared)
+
+
 def origin(run: Evaluation) -> str:
     """The digest of the data; of a twin, whose questions have the same ids, of the original."""
     return str(run.card.data_card.get("twin_of") or run.card.data.digest)
 
 
-def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
-    """The questions of `qids` that more than half of the runs answered exactly right."""
-    rows = _scores(arm, get_metric("em").score, list(qids))
-    return {qid for qid, row in rows.items() if row.count(1) > len(arm) / 2}
+def changed(a: Arm, b: Arm, qids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The questions of `qids` that `b` fixes, and that it breaks.
+
+    A question is right in an arm where more than half of its runs answered exactly right.
+    """
+    right = []
+    for arm in (a, b):
+        right.append((scores_of(arm, "em", qids) == 1).sum(axis=0) > len(arm) / 2)
+    before, after = right
+    return tuple(compress(qids, after & ~before)), tuple(compress(qids, before & ~after))
 
 
 def question(record: Record) -> str:
     """The question that was asked."""
     return record.question
-
-
-def matrix(arm: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
-    """The questions of `qids` that every run has a score of, and those `(runs, questions)`."""
-    rows = known_scores(arm, get_metric(metric).score, qids)
-    return list(rows), np.array(list(rows.values())).reshape(len(rows), len(arm)).T

@@ -91,8 +91,8 @@ def _until_decided(arms: _Arms, start: int, most: int) -> Verdict:
         verdict = arms.verdict(limit)
         metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
         votes = verdict.design.votes
-        p = c.p if c.p_adjusted is None else c.p_adjusted
-        look = Look(verdict.questions, most, verdict.decided(), votes, metric, c.difference, p)
+        decided = verdict.decided()
+        look = Look(verdict.questions, most, decided, votes, metric, c.difference, c.corrected_p)
         if look not in arms.looks:
             arms.looks.append(look)
         verdict = replace(verdict, looks=tuple(arms.looks))

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
-from ragbench.experiments.compare.paired import MEASURES, Arm, cost_difference
+from ragbench.experiments.compare.paired import Arm, cost_difference
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
@@ -39,7 +39,7 @@ def saved(comparison: Comparison | None) -> Interval | None:
     """
     if comparison is None or comparison.interval is None or comparison.n < LEAST_PILOT:
         return None
-    return Interval(-comparison.interval.high, -comparison.interval.low)
+    return comparison.interval.mirrored()
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> S
         once = []
         for cost in costs:
             once.append([cost[name] for name in fields])
-        difference = cost_difference(zero_shot, compiled, qids, MEASURES[measure], clusters)
+        difference = cost_difference(zero_shot, compiled, qids, measure, clusters)
         return PayBack(
             None if any(None in row for row in once) else fmean(map(sum, once)),
             per_question(zero_shot, *fields),
@@ -121,7 +121,7 @@ def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> S
     measured = tokens.before and tokens.after is not None
     return Spending(
         tokens=tokens,
-        usd=pay_back("cost $", "cost_usd"),
+        usd=pay_back("cost_usd", "cost_usd"),
         ratio=(tokens.after or 0.0) / (tokens.before or 1.0) if measured else None,
         calls=fmean(cost["calls"] for cost in costs),
     )

@@ -13,8 +13,9 @@ votes-V/           not compiled, V votes a question: what the compiled arm's tok
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,16 @@ import numpy as np
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
-from ragbench.experiments.compare import paired
+from ragbench.experiments.compare.paired import (
+    Floats,
+    changed,
+    columns,
+    compare_arms,
+    groups_of,
+    question,
+    read_for,
+    shared_questions,
+)
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
@@ -76,11 +86,15 @@ class Design:
         arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
         for arm in (COMPILED, COMPILED_FORM):
             arms[arm] = [f"{arm}-{seed}" for seed in self.seeds]
-        return arms | ({VOTES: [f"{VOTES}-{self.votes}"]} if self.votes else {})
+        if self.votes:
+            arms[VOTES] = [f"{VOTES}-{self.votes}"]
+        return arms
 
     def contrasts(self) -> list[Pair]:
         pairs = [(ZERO_SHOT, COMPILED), (FORM, COMPILED_FORM), (ZERO_SHOT, FORM)]
-        return [*pairs, *([(VOTES, COMPILED)] if self.votes else [])]
+        if self.votes:
+            pairs.append((VOTES, COMPILED))
+        return pairs
 
     def of_optimizer(self, distinct_programs: int) -> bool:
         """Whether the verdict is on the optimizer, and not on the compiled programs at hand.
@@ -148,10 +162,12 @@ def conclusion(
             limits.append(f"{less} {ending}")
         elif word:
             limits.append(f"{unshown} {ending}")
-    clauses = [" and ".join(good)] if good else []
-    clauses += ["but " + " and ".join(limits)] if limits else []
-    helps = f"{who} {usually.format('helps')}{overall.removeprefix('better')}"
-    return ", ".join([helps, *clauses])
+    sentence = f"{who} {usually.format('helps')}{overall.removeprefix('better')}"
+    if good:
+        sentence += f", {' and '.join(good)}"
+    if limits:
+        sentence += f", but {' and '.join(limits)}"
+    return sentence
 
 
 def votes_in_words(matched: float | None) -> str:
@@ -227,11 +243,9 @@ class Verdict:
         It is empty too where seeds differ by no more than their questions explain.
         """
         before, after, groups = self._scores(metric)
-        if p_seeds_alike(after, groups) > ALPHA:
-            return ""
         gains = after.mean(axis=1) - before.mean()
-        alike = sum((gain > 0) == (gains.mean() > 0) and gain != 0 for gain in gains)
-        if alike == len(gains):
+        alike = int((np.sign(gains) == (1 if gains.mean() > 0 else -1)).sum())
+        if alike == len(gains) or p_seeds_alike(after, groups) > ALPHA:
             return ""
         return f"{alike} of {len(gains)} seeds"
 
@@ -240,16 +254,13 @@ class Verdict:
         means: list[float] = self._scores(metric)[1].mean(axis=1).tolist()
         return means
 
-    def _scores(self, metric: str) -> tuple[paired.Floats, paired.Floats, list[str] | None]:
+    def _scores(self, metric: str) -> tuple[Floats, Floats, list[Hashable] | None]:
         """Zero-shot `(repeats, questions)`, compiled `(seeds, questions)`, and the clusters."""
-        arms = self.arms[ZERO_SHOT], self.arms[COMPILED]
-        records = arms[0][0].records
-        before, after = paired.columns(*arms, metric, sorted(records))
-        clusters = clusters_of(records)
-        groups = [clusters[qid] for qid in after] if clusters else None
-        compiled = np.array(list(after.values())).T
-        compiled = compiled.reshape(len(self.sidecars), -1, len(after)).mean(axis=1)
-        return np.array(list(before.values())).T, compiled, groups
+        before = self.arms[ZERO_SHOT]
+        records = before[0].records
+        scored, scores = columns([*before, *self.arms[COMPILED]], metric, sorted(records))
+        after = scores[len(before) :].reshape(len(self.sidecars), -1, len(scored)).mean(axis=1)
+        return scores[: len(before)], after, groups_of(clusters_of(records), scored)
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""
@@ -271,7 +282,7 @@ class Verdict:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
         fields = ("prompt_tokens", "completion_tokens")
         votes = per_question(self.arms.get(VOTES, ()), *fields)
-        compiled = per_question(self.arms.get(COMPILED, ()), *fields)
+        compiled = per_question(self.arms[COMPILED], *fields)
         if votes is not None and compiled:
             return votes / compiled
         return None
@@ -282,10 +293,10 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         arms: dict[str, list[Any]] = {}
         for name, runs in self.arms.items():
-            arms[name] = []
             for run in runs:
                 place = run.folder.relative_to(self.folder).as_posix()
-                arms[name].append({"folder": place, "summary": run.summary.to_dict()})
+                row = {"folder": place, "summary": run.summary.to_dict()}
+                arms.setdefault(name, []).append(row)
         contrasts = []
         for (a, b), by_metric in self.contrasts.items():
             for metric, comparison in by_metric.items():
@@ -345,37 +356,28 @@ def assemble(
     """
     arms: dict[str, list[Evaluation]] = {}
     for arm, names in design.folders().items():
-        arms[arm] = []
         for name in names:
-            paths = [folder / name]
-            if design.repeats > 1:
-                paths = repeats_in(folder / name)[: design.repeats]
-            for path in paths:
+            repeats = repeats_in(folder / name)[: design.repeats]
+            for path in repeats or [folder / name]:
                 run = reopen(path)
-                paired.read_for(run, design.metrics)
-                arms[arm].append(run)
+                read_for(run, design.metrics)
+                arms.setdefault(arm, []).append(run)
     sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
     _check(arms, sidecars)
     zero_shot = arms[ZERO_SHOT]
     compiled = arms[COMPILED]
     qids = sorted(zero_shot[0].records)
     distinct = len({sidecar.program_sha256 for sidecar in sidecars})
-    method = Method(
-        margin=design.margin,
-        clusters=clusters_of(zero_shot[0].records),
-        anytime=design.anytime,
-        random_seeds=design.of_optimizer(distinct),
-    )
-    before = paired.mostly_right(zero_shot, qids)
-    after = paired.mostly_right(compiled, qids)
+    method = Method(design.margin, design.anytime, design.of_optimizer(distinct))
+    fixed, broken = changed(zero_shot, compiled, qids)
     return Verdict(
         folder=folder,
         design=design,
         arms=arms,
         sidecars=sidecars,
         contrasts=_contrasts(arms, design, qids, method),
-        fixed=[qid for qid in qids if qid in after - before],
-        broken=[qid for qid in qids if qid in before - after],
+        fixed=list(fixed),
+        broken=list(broken),
         spending=spending_of(zero_shot, compiled, sidecars),
         looks=looks,
     )
@@ -385,8 +387,8 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
     base = arms[ZERO_SHOT][0]
     for runs in arms.values():
         for run in runs:
-            paired.shared_questions(base, run)
-    questions = base.records.column(paired.question)
+            shared_questions(base, run)
+    questions = base.records.column(question)
     examples = [dspy.Example(qid=qid, question=text) for qid, text in questions.items()]
     for number, sidecar in enumerate(sidecars):
         assert_held_out(sidecar.data, examples, dataset=base.card.data.name)
@@ -400,14 +402,12 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
 def _contrasts(
     arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str], method: Method
 ) -> dict[Pair, dict[str, Comparison]]:
-    pairs = design.contrasts()
-    metrics = design.metrics
-    comparisons = []
-    for a, b in pairs:
-        for m in metrics:
-            comparisons.append(paired.compare_arms(arms[a], arms[b], m, qids, method))
-    family = iter(correct(comparisons))
+    clusters = clusters_of(arms[ZERO_SHOT][0].records)
+    places = list(product(design.contrasts(), design.metrics))
+    tests = []
+    for (a, b), metric in places:
+        tests.append(compare_arms(arms[a], arms[b], metric, qids, clusters, method))
     contrasts: dict[Pair, dict[str, Comparison]] = {}
-    for pair in pairs:
-        contrasts[pair] = {metric: next(family) for metric in metrics}
+    for (pair, metric), test in zip(places, correct(tests), strict=True):
+        contrasts.setdefault(pair, {})[metric] = test
     return contrasts

@@ -59,7 +59,7 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
     for name, result in named:
         gains = []
         for metric, c in result.scores.items():
-            gains.append(f"{metric} {gain_words(c)} {c.verdict.partition(' (')[0]}")
+            gains.append(f"{metric} {c.gain} {c.verdict.partition(' (')[0]}")
         n = max(c.n for c in result.scores.values())
         yield f"{name} against {label_a}: {'; '.join(gains)} ({n} questions)"
     yield f"A: {label_a}, {results[0].places[0]}"
@@ -328,17 +328,8 @@ def headline_of(verdict: Verdict, metric: str) -> str:
         p = f"p {c.p_adjusted:.3f}"
     return (
         f"Compiling {program} {how} {word}: {metric} {c.mean_a:.3f} -> {c.mean_b:.3f}, "
-        f"{gain_words(c)}, {p}, {c.n} questions{alone}"
+        f"{c.gain}, {p}, {c.n} questions{alone}"
     )
-
-
-def gain_words(c: Comparison) -> str:
-    """A difference with its 95 % interval."""
-    if c.interval:
-        ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
-    else:
-        ends = ""
-    return f"{c.difference:+.3f}{ends}"
 
 
 def control_lines(verdict: Verdict, metric: str) -> list[str]:
@@ -356,7 +347,7 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
             else:
                 words = f"{otherwise}: {c.verdict}"
             arm = votes if pair[0] == VOTES else pair[0]
-            lines.append(f"{words}, {gain_words(c)} against {arm}")
+            lines.append(f"{words}, {c.gain} against {arm}")
     means = " ".join(f"{mean:.3f}" for mean in verdict.seed_means(metric))
     failed = sum(run.summary.failed for arm in verdict.arms.values() for run in arm)
     changed = f"fixed {len(verdict.fixed)}, broke {len(verdict.broken)}; failed {failed}, scored 0"

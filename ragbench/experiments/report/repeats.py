@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ragbench.experiments.compare.against import Noise, RunComparison
-from ragbench.experiments.compare.paired import Arm, matrix, mean_of_arm
+from ragbench.experiments.compare.against import RunComparison
+from ragbench.experiments.compare.paired import Arm, groups_of, matrix, mean_of_arm
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE
-from ragbench.metrics import differ_as_wholes, repeated
+from ragbench.metrics import Shares, differ_as_wholes, repeated
 
 _COLUMNS = (
     Column("program"),
@@ -70,7 +70,7 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
     warning = ""
     for name in HEADLINE:
         scored, scores = matrix(arm, name, qids)
-        groups = [clusters[qid] for qid in scored] if clusters else None
+        groups = groups_of(clusters, scored)
         mean, ends = mean_of_arm(arm, name, qids, clusters) or (None, None)
         row |= with_interval(name, mean, ends)
         if differ_as_wholes(scores, groups):
@@ -95,12 +95,11 @@ def noise_lines(result: RunComparison) -> list[str]:
     return [f"  {metric}: {_words(noise)}" for metric, noise in result.noise.items()]
 
 
-def _words(noise: Noise) -> str:
+def _words(split: Shares) -> str:
     sides = []
-    for name, again in (("A", noise.a), ("B", noise.b)):
+    for name, again in (("A", split.again_a), ("B", split.again_b)):
         if again is not None:
             sides.append(f"{name} differs from itself, asked once more, by up to {again:.3f}")
-    split = noise.shares
     pays = "more questions pay more than more repeats"
     if split.repeats_pay:
         pays = "more repeats pay as much as more questions"

@@ -28,7 +28,7 @@ from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, us
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Record
 
-#: Objectives of cost, all to be made small: name -> measure of a record.
+#: Objectives of cost, all to be made small, and their metrics.
 COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
 
 #: Never searched unless asked for: which method it is, and limits that only cut off.
@@ -125,12 +125,8 @@ class Search:
 
 
 def _each(name: str, records: Sequence[Record]) -> list[float]:
-    measure = COSTS.get(name) or get_metric(name).score
-    values = []
-    for record in records:
-        value = measure(record)
-        if value is not None:
-            values.append(value)
+    measure = get_metric(COSTS.get(name, name)).score
+    values = [score for score in map(measure, records) if score is not None]
     if len(values) < len(records):
         raise RunError(
             f"objective {name} is unknown for {len(records) - len(values)} of {len(records)} "

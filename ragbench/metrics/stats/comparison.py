@@ -6,12 +6,12 @@ test of the mean, whose interval is printed.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ragbench.errors import CompareError
 from ragbench.metrics.stats.estimates import (
     Bounds,
     Floats,
@@ -31,8 +31,6 @@ LEAST_PILOT = 10
 FEW_CLUSTERS = 10
 #: Where seeds vary, more seeds are asked for rather than so many times the questions.
 _FAR_MORE = 20
-#: Per question a score, or one score per seed (as many for every question).
-Scores = Mapping[str, float] | Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,20 @@ class Comparison:
     unscored: int = 0
     extremes: tuple[MeanEstimate, ...] = ()
 
+    @property
+    def corrected_p(self) -> float:
+        """`p`, as Holm adjusted it where it is one of a family."""
+        if self.p_adjusted is None:
+            return self.p
+        return self.p_adjusted
+
+    @property
+    def gain(self) -> str:
+        """The difference with its 95 % interval, such as "+0.258 [+0.140, +0.362]"."""
+        if self.interval is None:
+            return f"{self.difference:+.3f}"
+        return f"{self.difference:+.3f} {self.interval.words('+')}"
+
     def at(self, level: float) -> Interval | None:
         """The interval at `level` in (0, 1); that of 95 % where it bets."""
         if self.bets or self.interval is None:
@@ -96,12 +108,12 @@ class Comparison:
             mean_a=self.mean_b,
             mean_b=self.mean_a,
             difference=-self.difference,
-            interval=_mirrored(self.interval),
-            corrected_interval=_mirrored(self.corrected_interval),
+            interval=self.interval and self.interval.mirrored(),
+            corrected_interval=self.corrected_interval and self.corrected_interval.mirrored(),
             interval_a=self.interval_b,
             interval_b=self.interval_a,
-            estimate=self.estimate and replace(self.estimate, centre=-self.estimate.centre),
-            extremes=tuple(replace(extreme, centre=-extreme.centre) for extreme in self.extremes),
+            estimate=self.estimate and self.estimate.mirrored(),
+            extremes=tuple(map(MeanEstimate.mirrored, self.extremes)),
         )
         return replace(turned, verdict=verdict(turned))
 
@@ -114,7 +126,7 @@ class Comparison:
             return 1.0
         estimates = self._estimates()
         if not self.higher_is_better:
-            estimates = [replace(estimate, centre=-estimate.centre) for estimate in estimates]
+            estimates = list(map(MeanEstimate.mirrored, estimates))
         return max(estimate.p_at_most(-worth) for estimate in estimates)
 
     def planned(self, family: int = 1) -> PlannedTest | None:
@@ -140,51 +152,46 @@ class Comparison:
 class Method:
     """How a comparison is made.
 
-    `margin` is the difference too small to matter, for a verdict of equivalence. `clusters` names
-    the cluster of a question, where questions vary together. `anytime` takes the interval and the
-    test that may be looked at as often as one likes, by betting; it needs bounds, and speaks of the
-    seeds at hand.
+    `margin` is the difference too small to matter, for a verdict of equivalence. `anytime` takes
+    the interval and the test that may be looked at as often as one likes, by betting; it needs
+    bounds, and speaks of the seeds at hand.
     `random_seeds`: arms of three or more seeds stand for all there could be.
     """
 
     margin: float | None = None
-    clusters: Mapping[str, Hashable] = field(default_factory=dict)
     anytime: bool = False
     random_seeds: bool = True
 
 
 def compare_scores(
-    a: Scores,
-    b: Scores,
+    a: ArrayLike,
+    b: ArrayLike,
+    clusters: Sequence[Hashable] | None = None,
     *,
     higher_is_better: bool = True,
-    score_range: tuple[float, float] | None = (0.0, 1.0),
+    score_range: Bounds = (0.0, 1.0),
     method: Method | None = None,
 ) -> Comparison:
-    """The paired comparison of two arms' scores by question id.
+    """The paired comparison of two arms' scores `(questions,)` or `(seeds, questions)`.
 
-    `score_range` is what a score can be; None where it has no bounds, and then no equivalence is
-    claimed. CompareError where they are not the same questions, none, or unequal numbers of seeds.
+    `clusters` names the cluster of each question, where questions vary together. `score_range` is
+    what a score can be; None where it has no bounds, and then no equivalence is claimed.
     """
     method = method or Method()
-    before, after = _aligned(a, b)
-    if method.clusters:
-        clusters = [method.clusters.get(qid, (qid,)) for qid in sorted(a)]
-    else:
-        clusters = None
+    before = np.atleast_2d(np.ascontiguousarray(a, dtype=np.float64))
+    after = np.atleast_2d(np.ascontiguousarray(b, dtype=np.float64))
     d = after.mean(axis=0) - before.mean(axis=0)
-
-    def estimated(scores_a: Floats, scores_b: Floats, bounds: Bounds) -> MeanEstimate | None:
-        return estimate_difference(
-            scores_a, scores_b, bounds, clusters=clusters, random_seeds=method.random_seeds
-        )
-
-    estimate = estimated(before, after, difference_bounds(score_range))
+    bounds = difference_bounds(score_range)
+    seeds = method.random_seeds
+    estimate = estimate_difference(before, after, bounds, clusters, random_seeds=seeds)
     nothing = np.zeros((1, len(d)))
-    arms = [estimated(nothing, arm, score_range) for arm in (before, after)]
-    bets = score_range is not None and method.anytime
-    if score_range is not None and bets:
-        interval, p, p_equivalent = _bet(d, score_range, clusters, method.margin)
+    intervals = []
+    for arm in (before, after):
+        of_arm = estimate_difference(nothing, arm, score_range, clusters, random_seeds=seeds)
+        intervals.append(of_arm.interval() if of_arm else None)
+    bets = bounds is not None and method.anytime
+    if bounds is not None and bets:
+        interval, p, p_equivalent = _bet(cluster_means(d, clusters), bounds[1], method.margin)
     else:
         interval, p, p_equivalent = _tested(estimate, method.margin)
     comparison = Comparison(
@@ -199,14 +206,14 @@ def compare_scores(
         higher_is_better=higher_is_better,
         margin=method.margin,
         score_range=score_range,
-        interval_a=arms[0].interval() if arms[0] else None,
-        interval_b=arms[1].interval() if arms[1] else None,
+        interval_a=intervals[0],
+        interval_b=intervals[1],
         estimate=estimate,
         bets=bets,
         seeds=max(len(before), len(after)),
         clusters=len(set(clusters)) if clusters else None,
     )
-    return _judged(comparison, alpha=ALPHA, family=1)
+    return _judged(comparison)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -219,17 +226,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def correct(family: Sequence[Comparison], *, alpha: float = ALPHA) -> list[Comparison]:
+def correct(family: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons with Holm's p-values over the family, and verdicts that rest on them.
 
     Differences and equivalences are two families: no contrast can be a false claim of both.
     """
     different = holm([c.p for c in family])
     equivalent = holm([c.p_equivalent for c in family])
-    open_tests = sum(p > alpha for p in different)
+    open_tests = sum(p > ALPHA for p in different)
     corrected = []
     for c, p, p_equivalent in zip(family, different, equivalent, strict=True):
-        if p > alpha:
+        if p > ALPHA:
             share = 1 / open_tests
         elif p > 0:
             share = c.p / p
@@ -239,9 +246,9 @@ def correct(family: Sequence[Comparison], *, alpha: float = ALPHA) -> list[Compa
             c,
             p_adjusted=p,
             p_equivalent_adjusted=p_equivalent,
-            corrected_interval=c.at(1 - alpha * share),
+            corrected_interval=c.at(1 - ALPHA * share),
         )
-        corrected.append(_judged(adjusted, alpha=alpha, family=len(family)))
+        corrected.append(_judged(adjusted, len(family)))
     return corrected
 
 
@@ -250,10 +257,7 @@ def with_extremes(
 ) -> Comparison:
     """`complete`, of the scored questions, with what holds for both `extremes` of `unscored`."""
     estimates = tuple(c.estimate for c in extremes if c.estimate is not None)
-    intervals = [c.interval for c in extremes if c.interval is not None]
-    interval = None
-    if len(intervals) == len(extremes):
-        interval = _hull(intervals)
+    interval = _hull([c.interval for c in extremes])
     p = 1.0
     if interval is not None and interval.excludes_zero():
         p = max(c.p for c in extremes)
@@ -265,30 +269,24 @@ def with_extremes(
         unscored=unscored,
         extremes=estimates,
     )
-    return _judged(bounded, alpha=ALPHA, family=1)
+    return _judged(bounded)
 
 
-def _mirrored(interval: Interval | None) -> Interval | None:
-    if interval is None:
-        return None
-    return Interval(-interval.high, -interval.low, interval.level)
+def _hull(intervals: Sequence[Interval | None]) -> Interval | None:
+    """The least interval that holds all of `intervals`; None where one of them is None."""
+    hull = intervals[0]
+    for interval in intervals:
+        if hull is None or interval is None:
+            return None
+        low = min(hull.low, interval.low)
+        hull = Interval(low, max(hull.high, interval.high), hull.level)
+    return hull
 
 
-def _hull(intervals: Sequence[Interval]) -> Interval | None:
-    """The least interval that holds all of `intervals`."""
-    if not intervals:
-        return None
-    low = min(interval.low for interval in intervals)
-    high = max(interval.high for interval in intervals)
-    return Interval(low, high, intervals[0].level)
-
-
-def verdict(comparison: Comparison, *, alpha: float = ALPHA) -> str:
+def verdict(c: Comparison) -> str:
     """What the comparison shows of B: better, worse, equivalent, or no difference shown."""
-    c = comparison
-    p = c.p if c.p_adjusted is None else c.p_adjusted
-    close = is_equivalent(c, alpha=alpha)
-    if c.interval and p <= alpha and c.interval.excludes_zero():
+    close = is_equivalent(c)
+    if c.interval and c.corrected_p <= ALPHA and c.interval.excludes_zero():
         if (c.interval.low > 0) == c.higher_is_better:
             word = "better"
         else:
@@ -341,19 +339,17 @@ def _why_nothing_is_shown(c: Comparison) -> str:
     return f"{advice}, and of {_rounded(c.n_least):,} to show the largest that the interval holds"
 
 
-def is_equivalent(comparison: Comparison, *, alpha: float = ALPHA) -> bool:
+def is_equivalent(c: Comparison) -> bool:
     """Whether the mean is shown to lie within the margin, where there is one and scores have ends.
 
     In a family the p-value that Holm adjusted decides, so that it is wrong as seldom as the rest.
     """
-    c = comparison
     if c.margin is None or c.interval is None or c.score_range is None:
         return False
-    if c.p_equivalent_adjusted is None:
-        p = c.p_equivalent
-    else:
+    p = c.p_equivalent
+    if c.p_equivalent_adjusted is not None:
         p = c.p_equivalent_adjusted
-    return p <= alpha and -c.margin < c.interval.low and c.interval.high < c.margin
+    return p <= ALPHA and -c.margin < c.interval.low and c.interval.high < c.margin
 
 
 def _tested(
@@ -366,17 +362,10 @@ def _tested(
     return estimate.interval(), estimate.p_value(), beyond
 
 
-def _bet(
-    d: Floats,
-    score_range: tuple[float, float],
-    clusters: Sequence[Hashable] | None,
-    margin: float | None,
-) -> tuple[Interval | None, float, float]:
-    """As `_tested`, by betting on the mean of `d`, or on the means of its clusters."""
-    units = cluster_means(d, clusters)
+def _bet(units: Floats, reach: float, margin: float | None) -> tuple[Interval | None, float, float]:
+    """As `_tested`, by betting on the mean of `units`, each within ±`reach`."""
     if len(units) < 2:
         return None, 1.0, 1.0
-    reach = score_range[1] - score_range[0]
     beyond = 1.0
     if margin is not None and abs(units.mean()) < margin < reach:
         above = anytime_p(units, reach, null=margin)
@@ -385,24 +374,25 @@ def _bet(
     return anytime_interval(units, reach), anytime_p(units, reach), beyond
 
 
-def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:
-    """`comparison` with its verdict, and what would show more of it."""
-    c = comparison
+def _judged(c: Comparison, family: int = 1) -> Comparison:
+    """`c`, one of a `family` of tests, with its verdict, and what would show more of it."""
     judged = replace(c, n_needed=None, n_least=None, seeds_needed=None, minimum_detectable=None)
     test = c.planned(family)
     # Power is known of the t test alone, and of no difference that missing scores may turn.
     if test and c.sd and c.interval and not c.bets and not c.unscored:
         least = test.detectable(c.sd**2, c.difference, c.n)
-        judged = _with_needed(replace(judged, minimum_detectable=least), test)
-    return replace(judged, verdict=verdict(judged, alpha=alpha))
+        judged = _with_needed(replace(judged, minimum_detectable=least), test, c.interval)
+    return replace(judged, verdict=verdict(judged))
 
 
-def _with_needed(c: Comparison, test: PlannedTest) -> Comparison:
+def _with_needed(c: Comparison, test: PlannedTest, interval: Interval) -> Comparison:
     """`c` with the questions that would show the difference seen and the largest, or else seeds."""
-    if abs(c.difference) < 1e-9 or c.interval is None:
+    if abs(c.difference) < 1e-9:
         return c
-    ends = c.interval.low, c.interval.high, c.difference
-    largest = max(ends) if c.difference > 0 else min(ends)
+    if c.difference > 0:
+        largest = max(interval.high, c.difference)
+    else:
+        largest = min(interval.low, c.difference)
     needed = test.questions(c.difference, c.sd**2)
     if needed is not None and (not test.seed_variance or needed <= _FAR_MORE * c.n):
         return replace(c, n_needed=needed, n_least=test.questions(largest, c.sd**2))
@@ -422,28 +412,6 @@ def _sd(d: Floats) -> float:
     if len(d) < 2:
         return 0.0
     spread = float(d.std(ddof=1))
-    if math.isclose(spread, 0.0, abs_tol=1e-12):
+    if spread <= 1e-12:
         return 0.0
     return spread
-
-
-def _aligned(a: Scores, b: Scores) -> tuple[Floats, Floats]:
-    """Both as `(seeds, questions)`, questions in sorted order."""
-    if a.keys() != b.keys():
-        raise CompareError(
-            f"the runs are over different questions: {len(a.keys() - b.keys())} only in the first, "
-            f"{len(b.keys() - a.keys())} only in the second; compare runs of one data set and limit"
-        )
-    if not a:
-        raise CompareError("the runs have no scored question to compare; run `ragbench eval` first")
-    qids = sorted(a)
-    sides = []
-    for side in (a, b):
-        try:
-            scores = np.array([side[qid] for qid in qids], dtype=np.float64).reshape(len(qids), -1)
-        except ValueError:
-            scores = np.empty((len(qids), 0))
-        if not scores.size:
-            raise CompareError("a run has not the same number of seeds for every question")
-        sides.append(np.ascontiguousarray(scores.T))
-    return sides[0], sides[1]

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragbench.metrics.stats.power import SHARE_OF_DF, f_tail, t_quantile, t_tail
+from ragbench.metrics.stats.power import SHARE_OF_DF, bisect, f_tail, t_quantile, t_tail
 
 Floats = NDArray[np.float64]
 #: With fewer seeds, their variance cannot be told: the difference is of these programs alone.
@@ -58,6 +58,14 @@ class Interval:
 
     def excludes_zero(self) -> bool:
         return self.low > 0 or self.high < 0
+
+    def words(self, sign: str = "") -> str:
+        """Both ends with three decimals, and with a `sign` of "+" those above 0 too."""
+        return f"[{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
+
+    def mirrored(self) -> "Interval":
+        """That of the difference the other way round."""
+        return Interval(-self.high, -self.low, self.level)
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,10 @@ class MeanEstimate:
     cluster_size: float = 1.0
     of_seeds: float = 0.0
 
+    def mirrored(self) -> "MeanEstimate":
+        """That of the difference the other way round."""
+        return replace(self, centre=-self.centre)
+
     def interval(self, level: float = 0.95) -> Interval:
         """The two-sided t interval, cut off at the bounds."""
         half = t_quantile((1 + level) / 2, self.df) * self.standard_error
@@ -90,29 +102,28 @@ class MeanEstimate:
             high = min(high, self.bounds[1])
         return Interval(low, high, level)
 
-    def p_value(self, null: float = 0.0) -> float:
-        off = abs(self.centre - null)
-        if off < 1e-12:
+    def p_value(self) -> float:
+        """The p-value of a mean of 0."""
+        if abs(self.centre) < 1e-12:
             return 1.0
-        if self.standard_error < 1e-12:
-            return 0.0
-        return 2 * t_tail(off / self.standard_error, self.df)
+        return self._p_of_distance(abs(self.centre))
 
     def p_at_most(self, null: float) -> float:
         """The p-value of the mean being `null` or less; doubled, as that of `p_beyond`."""
-        if self.standard_error < 1e-12:
-            return float(self.centre <= null)
-        return min(1.0, 2 * t_tail((self.centre - null) / self.standard_error, self.df))
+        return self._p_of_distance(self.centre - null)
 
     def p_beyond(self, margin: float) -> float:
         """The p-value of the mean lying outside ±`margin`, by two one-sided tests.
 
         It is doubled, so that it is at most 0.05 just where the 95 % interval lies within.
         """
-        room = margin - abs(self.centre)
+        return self._p_of_distance(margin - abs(self.centre))
+
+    def _p_of_distance(self, distance: float) -> float:
+        """Twice the chance of a centre that lies so far within, the mean being at the edge."""
         if self.standard_error < 1e-12:
-            return float(room <= 0)
-        return min(1.0, 2 * t_tail(room / self.standard_error, self.df))
+            return float(distance <= 0)
+        return min(1.0, 2 * t_tail(distance / self.standard_error, self.df))
 
 
 def estimate_mean(
@@ -127,7 +138,7 @@ def estimate_mean(
     x = np.asarray(values, dtype=np.float64)
     if len(x) < 2:
         return None
-    groups = _codes(clusters, len(x))
+    groups = codes_of(clusters, len(x))
     sizes = np.bincount(groups).astype(np.float64)
     if len(sizes) < 2:
         return None
@@ -186,13 +197,12 @@ def difference_bounds(score_range: tuple[float, float] | None) -> Bounds:
 def cluster_means(values: ArrayLike, clusters: Sequence[Hashable] | None) -> Floats:
     """The mean of `values` `(n,)` in each cluster; the values themselves without clusters."""
     x = np.asarray(values, dtype=np.float64)
-    if not len(x):
-        return x
-    groups = _codes(clusters, len(x))
+    groups = codes_of(clusters, len(x))
     return np.bincount(groups, weights=x) / np.bincount(groups)
 
 
-def _codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[np.int64]:
+def codes_of(clusters: Sequence[Hashable] | None, n: int) -> NDArray[np.int64]:
+    """The number of the cluster of each of `n` values, from 0 in the order of their first one."""
     if clusters is None:
         return np.arange(n)
     if len(clusters) != n:
@@ -234,8 +244,8 @@ def estimate_difference(
     a: Floats,
     b: Floats,
     bounds: Bounds,
-    *,
     clusters: Sequence[Hashable] | None = None,
+    *,
     random_seeds: bool = True,
 ) -> MeanEstimate | None:
     """The mean of b minus a, both `(seeds, questions)`; None for fewer than two questions.
@@ -247,23 +257,23 @@ def estimate_difference(
     if of_questions is None or not random_seeds:
         return of_questions
     own = of_questions.standard_error**2
-    seeded = []
+    of_seeds = 0.0
+    spread = 0.0
+    least_df = math.inf
     for arm in (a, b):
+        df = len(arm) - 1.0
         if len(arm) >= LEAST_SEEDS:
-            seeded.append(arm)
-    variances = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) for arm in seeded]
-    of_seeds = sum(variances)
+            variance = float(arm.mean(axis=1).var(ddof=1)) / len(arm)
+            of_seeds += variance
+            spread += variance**2 / (SHARE_OF_DF * df)
+            least_df = min(least_df, df)
     if of_seeds < 1e-24:
         return of_questions
-    spread = own**2 / of_questions.df
-    spread += sum(
-        variance**2 / (SHARE_OF_DF * (len(arm) - 1))
-        for variance, arm in zip(variances, seeded, strict=True)
-    )
+    spread = own**2 / of_questions.df + spread
     return replace(
         of_questions,
         standard_error=math.sqrt(own + of_seeds),
-        df=max(min(len(arm) - 1.0 for arm in seeded), (own + of_seeds) ** 2 / spread),
+        df=max(least_df, (own + of_seeds) ** 2 / spread),
         of_seeds=of_seeds,
     )
 
@@ -277,7 +287,7 @@ def p_seeds_alike(scores: ArrayLike, clusters: Sequence[Hashable] | None = None)
     x = np.asarray(scores, dtype=np.float64)
     if x.ndim != 2 or len(x) < 2:
         return 1.0
-    groups = _codes(clusters, x.shape[1])
+    groups = codes_of(clusters, x.shape[1])
     own = x - x.mean(axis=0)  # how far each seed is from the mean of all, question by question
     sums = np.stack([np.bincount(groups, weights=row) for row in own])
     seeds, units = sums.shape
@@ -323,7 +333,7 @@ def corrected_best(
     x = np.asarray(scores, dtype=np.float64)
     if x.ndim != 2 or not len(x) or x.shape[1] < 2:
         raise ValueError(f"scores must be candidates by two or more questions, not {x.shape}")
-    groups = _codes(clusters, x.shape[1])
+    groups = codes_of(clusters, x.shape[1])
     n = int(groups.max()) + 1
     if n < 2:
         raise ValueError("the questions are one cluster: the luck of the choice cannot be told")
@@ -398,9 +408,9 @@ def anytime_p(values: ArrayLike, reach: float, *, null: float = 0.0) -> float:
 def anytime_interval(values: ArrayLike, reach: float, *, level: float = 0.95) -> Interval:
     """The interval of the mean of `values`, each within ±`reach`, that holds at every look."""
     x = np.asarray(values, dtype=np.float64) / reach
-    low = _refused_below(x, 1 - level)
-    high = -_refused_below(-x, 1 - level)
-    return Interval(low * reach, high * reach, level)
+    low = reach * _refused_below(x, 1 - level)
+    high = -reach * _refused_below(-x, 1 - level)
+    return Interval(low, high, level)
 
 
 def _capital(x: Floats, mean: float) -> float:
@@ -417,7 +427,4 @@ def _refused_below(x: Floats, alpha: float) -> float:
     high = float(x.mean()) if len(x) else 0.0
     if high <= low or _capital(x, low) < limit:
         return -1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _capital(x, middle) >= limit else (low, middle)
-    return low
+    return bisect(lambda mean: _capital(x, mean) < limit, low, high)[0]

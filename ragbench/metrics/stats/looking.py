@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ragbench.metrics.stats.estimates import Floats, anytime_p, estimate_mean
+from ragbench.metrics.stats.estimates import Floats, anytime_p, codes_of, estimate_mean
 from ragbench.metrics.stats.power import ALPHA
 
 #: Sets that are drawn; the standard error of a share is then at most 4 points.
@@ -33,15 +33,10 @@ def price_of_looking(
     Sets of as many questions as the last of `looks` are drawn from the clusters of `differences`
     `(n,)`, each within ±`reach`, with replacement.
     """
-    groups_of_questions: list[Hashable] = list(range(len(differences)))
-    if clusters is not None:
-        groups_of_questions = list(clusters)
-    groups: dict[Hashable, list[float]] = {}
-    for name, value in zip(groups_of_questions, differences.tolist(), strict=True):
-        groups.setdefault(name, []).append(value)
-    if len(groups) < 2:
+    groups = codes_of(clusters, len(differences))
+    drawn_from = [differences[groups == code] for code in range(max(groups) + 1)]
+    if len(drawn_from) < 2:
         return None
-    drawn_from = list(map(np.array, groups.values()))
     means = np.array([values.mean() for values in drawn_from])
     size = len(differences) / len(drawn_from)
     counts = [max(1, round(look / size)) for look in looks]

@@ -130,16 +130,26 @@ class PlannedTest:
             changed = self.reach * max(0.0, difference - abs(seen))
             return self.power(difference, max(0.0, square + changed - difference**2), n)
 
-        low = 0.0
-        high = 1.0 if self.reach is None else self.reach
+        high = self.reach or 1.0
         while shown(high) < POWER:
             if self.reach is not None or high > 1e12:
                 return None
             high *= 2
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (low, middle) if shown(middle) >= POWER else (middle, high)
-        return high
+        return bisect(lambda difference: shown(difference) >= POWER, 0.0, high)[1]
+
+
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """The last number that `holds` is not true of, and the first that it is, nearly.
+
+    It is not true of `low`, true of `high`, and changes once between them.
+    """
+    for _ in range(40):
+        middle = (low + high) / 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return low, high
 
 
 def _least(power: Callable[[int], float], start: int, most: int) -> int | None:

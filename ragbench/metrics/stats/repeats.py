@@ -70,11 +70,14 @@ def differ_as_wholes(scores: Floats, clusters: Sequence[Hashable] | None = None)
 class Shares:
     """Where the variance of a difference comes from, and what would narrow its 95 % interval.
 
-    `of_repeats` in [0, 1] is the share that the repeats make. `half` is half the width of the
-    interval as it is; `twice_questions` and `twice_repeats` are what it would be with twice as many
-    of either, at the same price each.
+    `again_a` and `again_b` are how far two means of that system with itself lie apart 95 times in
+    100, each asked once; None for a side without repeats. `of_repeats` in [0, 1] is the share that
+    the repeats make. `half` is half the width of the interval as it is; `twice_questions` and
+    `twice_repeats` are what it would be with twice as many of either, at the same price each.
     """
 
+    again_a: float | None
+    again_b: float | None
     of_repeats: float
     half: float
     twice_questions: float
@@ -99,6 +102,8 @@ def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
     of_repeats = min(variance, of_repeats)
     quantile = t_quantile(0.975, estimate.df)
     return Shares(
+        again_a=spread_again(a),
+        again_b=spread_again(b),
         of_repeats=of_repeats / variance,
         half=quantile * math.sqrt(variance),
         twice_questions=quantile * math.sqrt(variance / 2),
@@ -106,6 +111,11 @@ def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
     )
 
 
-def spread_again(scores: Floats) -> float:
-    """How far two means of one system with itself lie apart, 95 times in 100, asked once each."""
+def spread_again(scores: Floats) -> float | None:
+    """How far two means of one system with itself lie apart, 95 times in 100, asked once each.
+
+    None for one that was asked once.
+    """
+    if len(scores) < 2:
+        return None
     return _Z95 * math.sqrt(2 * variance_of_one(scores))

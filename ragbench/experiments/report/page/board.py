@@ -97,9 +97,9 @@ def make_board(
     get_metric(metric)
     folders, files = find_runs(paths)
     scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
-    spending = [get_metric(name).score for name in SPENDING]
+    spending = [get_metric(name).score for name in (*SPENDING, *paired.MEASURES.values())]
     columns = [
-        *scores.values(), *spending, *paired.MEASURES.values(), *GROUPINGS.values(),
+        *scores.values(), *spending, *GROUPINGS.values(),
         cell, names_of_texts, paired.question, varies_with,
     ]  # fmt: skip
     runs = {}
