@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from ragbench.experiments.choose.rule import Block, Race, Rule
+from ragbench.experiments.choose.rule import Race, Rule
 
 Floats = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def run(scores: Floats, clusters: Sequence[int], costs: Floats, rule: Rule) -> t
         out = [program for program in range(count) if program not in race.running]
         block[out] = np.nan
         asked += len(race.running) * (end - start)
-        race.look(Block(block, costs, np.zeros_like(block), clusters[start:end]))
+        race.look(block, costs, np.zeros_like(block), clusters[start:end])
         start = end
     return race, asked / (count * questions)
 

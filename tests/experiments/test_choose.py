@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragbench.experiments.choose.rule import Block, Race, Rule
-from ragbench.experiments.choose.running import blocks, in_clusters
+from ragbench.experiments.choose.rule import Race, Rule
+from ragbench.experiments.choose.running import Field, blocks
 from tests.fake_server import FakeServer
 
 #: Modules of known worth: right on so many of ten questions, with so many calls each.
@@ -129,13 +129,12 @@ def test_a_mistake_is_one_line(
 
 
 def test_no_cluster_is_cut_by_a_look() -> None:
-    import dspy
-
-    examples = [dspy.Example(qid=str(n), cluster=str(n % 30)) for n in range(60)]
-    ordered = in_clusters(examples)
-    clusters = [example.cluster for example in ordered]
-    assert clusters == [str(n // 2) for n in range(60)]
-    parts = list(blocks(clusters, least=3))
+    field = Field(["vanilla", "ircot"], Rule(), "f1")
+    ordered = field.start(range(60), [str(n % 30) for n in range(60)])
+    assert ordered == [n // 2 + 30 * (n % 2) for n in range(60)]
+    assert field.clusters == [str(n // 2) for n in range(60)]
+    assert field.race.largest == 2
+    parts = list(blocks(field.clusters, least=3))
     assert [part.stop for part in parts] == [*range(4, 61, 4)]
 
 
@@ -150,7 +149,7 @@ def _race(scores: np.ndarray[Any, Any], costs: list[float], rule: Rule, seconds:
         block[out] = np.nan
         late = np.full_like(block, seconds)
         late[0] = 0.0
-        race.look(Block(block, np.array(costs), late, range(start, start + block.shape[1])))
+        race.look(block, np.array(costs), late, range(start, start + block.shape[1]))
     return race
 
 

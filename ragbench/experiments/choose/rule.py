@@ -26,6 +26,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ragbench.metrics.stats.estimates import codes_of
+
 Floats = NDArray[np.float64]
 Reason = Literal["beaten", "not worth it", "too slow"]
 
@@ -50,21 +52,6 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Block:
-    """What the programs did on some questions; `scores` and `seconds` are (programs, questions).
-
-    `scores` are in [0, 1], and NaN for programs that are out. `costs` (programs,) are the mean cost
-    of a question so far, in one unit, and NaN for programs that are out. `clusters` has the cluster
-    of each question: all questions of a cluster have to be in one block.
-    """
-
-    scores: Floats
-    costs: Floats
-    seconds: Floats
-    clusters: Sequence[Hashable]
-
-
-@dataclass(frozen=True)
 class Exit:
     """A program that left: why, at which question, and the program that it lost to, if any."""
 
@@ -85,7 +72,7 @@ class Race:
         self.running = list(range(programs))
         self.exits: list[Exit] = []
         self.questions = 0
-        self._largest = largest
+        self.largest = largest
         self._costs = np.zeros(programs)
         self._slow = np.zeros((len(_STAKES), programs))
         pairs = (len(_STAKES), programs, programs)
@@ -97,99 +84,83 @@ class Race:
         """Whether one program is left, or none."""
         return len(self.running) < 2
 
-    def look(self, block: Block) -> list[Exit]:
-        """Takes the next block in, and returns the programs that leave by it."""
-        self.questions += block.scores.shape[1]
-        self._costs = block.costs
-        totals, sizes = _by_cluster(block)
+    def look(
+        self, scores: Floats, costs: Floats, seconds: Floats, clusters: Sequence[Hashable]
+    ) -> list[Exit]:
+        """Takes in what the programs did on the next questions, and returns those that leave by it.
+
+        `scores`, in [0, 1], and `seconds` are (programs, questions), `costs` (programs,) the mean
+        cost of a question so far, in one unit; all are NaN for programs that are out. `clusters`
+        has the cluster of each question: all questions of one have to be taken in at once.
+        """
+        self.questions += scores.shape[1]
+        self._costs = costs
+        codes = codes_of(clusters, len(clusters))
+        totals = np.stack([np.bincount(codes, weights=row) for row in scores])
         difference = totals[:, None, :] - totals[None, :, :]
-        self._better += _winnings(difference / self._largest)
+        self._better += _winnings(difference / self.largest)
         if self.rule.worth:
-            short = self.rule.worth * sizes - difference
-            self._worthless += _winnings(short / (self._largest * (1 + self.rule.worth)))
+            short = self.rule.worth * np.bincount(codes) - difference
+            self._worthless += _winnings(short / (self.largest * (1 + self.rule.worth)))
+        before = len(self.exits)
         if self.rule.max_p95 is not None:
-            late = np.where(np.isnan(block.seconds), 0.0, block.seconds > self.rule.max_p95)
-            self._slow += _slow_winnings(late)
-        exits = [*self._too_slow(), *self._beaten(), *self._not_worth_it()]
-        self.exits += exits
-        return exits
+            late = np.where(np.isnan(seconds), 0.0, seconds > self.rule.max_p95)
+            self._slow += _winnings((late - _SLOW_SHARE) / _SLOW_SHARE)
+            self._drop_slow()
+        self._drop_beaten()
+        if self.rule.worth:
+            self._drop_not_worth_it()
+        return self.exits[before:]
 
     def cheapest_first(self) -> list[int]:
         """Returns the programs that are in, by mean cost; those of unknown cost come last."""
         costs = np.where(np.isnan(self._costs), np.inf, self._costs)
         return sorted(self.running, key=lambda program: (costs[program], program))
 
-    def _threshold(self, rules: int) -> float:
-        rivals = self._costs.size - 1
-        return math.log(rules * rivals / self.rule.alpha)
+    def _threshold(self) -> float:
+        rules = 2 if self.rule.worth else 1
+        return math.log(rules * (self._costs.size - 1) / self.rule.alpha)
 
-    def _too_slow(self) -> list[Exit]:
-        if self.rule.max_p95 is None:
-            return []
-        capital = np.logaddexp.reduce(self._slow, axis=0) - math.log(len(_STAKES))
+    def _drop(self, program: int, reason: Reason, winner: int | None = None) -> None:
+        self.running.remove(program)
+        self.exits.append(Exit(program, reason, self.questions, winner))
+
+    def _drop_slow(self) -> None:
+        capital = _capital(self._slow)
         limit = math.log(self._costs.size / self.rule.alpha)
-        exits = []
         for program in list(self.running):
             if capital[program] >= limit:
-                self.running.remove(program)
-                exits.append(Exit(program, "too slow", self.questions))
-        return exits
+                self._drop(program, "too slow")
 
-    def _beaten(self) -> list[Exit]:
-        capital = np.logaddexp.reduce(self._better, axis=0) - math.log(len(_STAKES))
-        limit = self._threshold(2 if self.rule.worth else 1)
+    def _drop_beaten(self) -> None:
+        capital = _capital(self._better)
         standing = list(self.running)
-        exits = []
         for program in standing:
-            rivals = list(standing)
-            rivals.remove(program)
-            if not rivals:
-                break
-            winner = max(rivals, key=lambda rival: capital[rival, program])
-            if capital[winner, program] >= limit:
-                self.running.remove(program)
-                exits.append(Exit(program, "beaten", self.questions, winner))
-        return exits
+            rivals = [rival for rival in standing if rival != program]
+            winner = max(rivals, key=lambda rival: capital[rival, program], default=program)
+            if winner != program and capital[winner, program] >= self._threshold():
+                self._drop(program, "beaten", winner)
 
-    def _not_worth_it(self) -> list[Exit]:
-        if not self.rule.worth:
-            return []
-        capital = np.logaddexp.reduce(self._worthless, axis=0) - math.log(len(_STAKES))
-        limit = self._threshold(2)
+    def _drop_not_worth_it(self) -> None:
+        capital = _capital(self._worthless)
         cheapest = self.cheapest_first()
-        exits = []
         for place, program in reversed(list(enumerate(cheapest))):
             for rival in cheapest[:place]:
-                if capital[program, rival] >= limit:
-                    self.running.remove(program)
-                    exits.append(Exit(program, "not worth it", self.questions, rival))
+                if capital[program, rival] >= self._threshold():
+                    self._drop(program, "not worth it", rival)
                     break
-        return exits
-
-
-def _by_cluster(block: Block) -> tuple[Floats, Floats]:
-    """Returns the sums of scores over clusters (programs, clusters), and the clusters' sizes."""
-    numbers: dict[Hashable, int] = {}
-    columns = np.empty(len(block.clusters), dtype=np.int64)
-    for at, cluster in enumerate(block.clusters):
-        columns[at] = numbers.setdefault(cluster, len(numbers))
-    sizes = np.bincount(columns, minlength=len(numbers)).astype(np.float64)
-    totals = np.zeros((block.scores.shape[0], len(numbers)))
-    np.add.at(totals.T, columns, block.scores.T)
-    return totals, sizes
 
 
 def _winnings(units: Floats) -> Floats:
-    """Returns the logarithms (stakes, programs, programs) that bets on positive `units` gain.
+    """Returns the logarithms (stakes, ...) that bets on positive `units` (..., bets) gain.
 
-    `units` (programs, programs, clusters) are in [-1, 1]; those of a program that is out are NaN
-    and gain nothing.
+    Those of a program that is out are NaN and gain nothing.
     """
     filled = np.nan_to_num(units)
     return np.stack([np.log1p(stake * filled).sum(axis=-1) for stake in _STAKES])
 
 
-def _slow_winnings(late: Floats) -> Floats:
-    """Returns the logarithms (stakes, programs) that bets on more than `_SLOW_SHARE` late gain."""
-    above = late - _SLOW_SHARE
-    return np.stack([np.log1p(stake / _SLOW_SHARE * above).sum(axis=-1) for stake in _STAKES])
+def _capital(winnings: Floats) -> Floats:
+    """Returns the logarithms of the mean capital over stakes."""
+    capital: Floats = np.logaddexp.reduce(winnings, axis=0) - math.log(len(_STAKES))
+    return capital

@@ -11,18 +11,16 @@ records, so that the same command continues a race, and recorded runs can be rac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import dspy
 import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.errors import CompareError, ConfigError
-from ragbench.experiments.choose.rule import Block, Exit, Race, Rule
+from ragbench.experiments.choose.rule import Exit, Race, Rule
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.context import RunContext, ready
@@ -30,8 +28,11 @@ from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked, write_json
 from ragbench.experiments.watch import SILENT, Watch
-from ragbench.metrics import Metric, get_metric
+from ragbench.metrics import get_metric
+from ragbench.metrics.stats.estimates import codes_of
+from ragbench.record import Record
 
+T = TypeVar("T")
 FILE = "choose.json"
 #: Questions between two looks. Looking costs nothing, so it is what a table of runs can show.
 BLOCK = 20
@@ -123,39 +124,33 @@ def choose(
     Raises:
         ConfigError: fewer than two programs, or a metric whose scores have no range.
     """
-    measure = _measure(metric, configs)
+    field = Field(configs, rule, metric)
     contexts: dict[str, RunContext] = {}
-    first_context: RunContext | None = None
+    like: RunContext | None = None
     for name, config in configs.items():
-        contexts[name] = ready(config, like=first_context)
-        first_context = first_context or contexts[name]
-    assert first_context is not None
-    stream = in_clusters(first_context.examples)
-    clusters = list(map(_cluster, stream))
-    programs = list(configs)
-    runs: dict[str, Evaluation] = {}
+        contexts[name] = ready(config, like=like)
+        like = like or contexts[name]
+    examples = like.examples if like else []
+    clusters = [str(example.get("cluster") or example.qid) for example in examples]
+    stream = field.start(examples, clusters)
     stopped = ""
     with locked(folder):
-        race = Race(len(programs), rule, largest=_largest(clusters))
-        for block in blocks(clusters):
-            if race.over:
-                break
-            for number in race.running:
-                name = programs[number]
+        for block in blocks(field.clusters):
+            for name in field.running():
                 block_context = replace(contexts[name], examples=stream[: block.stop])
                 title = f"{name}, to question {block.stop}"
-                runs[name] = run(block_context, watch=watch, title=title)
-                stopped = runs[name].stopped_by or ""
+                field.runs[name] = run(block_context, watch=watch, title=title)
+                stopped = field.runs[name].stopped_by or ""
                 if stopped:
                     break
             if stopped:
                 break
             qids = [str(example.qid) for example in stream[block]]
-            _take_in(race, programs, runs, qids, clusters[block], measure)
-            for exit_row in race.exits:
-                if exit_row.questions == race.questions:
-                    watch.say(_left_line(programs, exit_row))
-        choice = _choice(race, programs, runs, len(stream), measure, stopped)
+            for exit_row in field.take_in(qids, block):
+                watch.say(field.left_line(exit_row))
+            if field.race.over:
+                break
+        choice = field.choice(stopped)
         write_json(folder / FILE, choice.to_dict())
     return choice
 
@@ -168,35 +163,20 @@ def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") ->
     Raises:
         CompareError: the runs share no question.
     """
-    measure = _measure(metric, runs)
-    programs = list(runs)
+    field = Field(runs, rule, metric)
     longest = max(runs.values(), key=lambda evaluation: len(evaluation.records))
     known_clusters = clusters_of(longest.records)
-    by_cluster: dict[str, list[str]] = {}
-    for qid in longest.records:
-        by_cluster.setdefault(known_clusters.get(qid, qid), []).append(qid)
-    qids: list[str] = []
-    clusters: list[str] = []
-    for cluster, members in by_cluster.items():
-        qids += members
-        clusters += [cluster] * len(members)
-    race = Race(len(programs), rule, largest=_largest(clusters))
-    for block in blocks(clusters):
-        recorded = (runs[programs[number]].records.keys() for number in race.running)
-        if race.over or not all(qids_recorded >= set(qids[block]) for qids_recorded in recorded):
+    qids = list(longest.records)
+    qids = field.start(qids, [known_clusters.get(qid, qid) for qid in qids])
+    field.runs.update(runs)
+    for block in blocks(field.clusters):
+        recorded = (runs[name].records.keys() for name in field.running())
+        if field.race.over or not all(keys >= set(qids[block]) for keys in recorded):
             break
-        _take_in(race, programs, runs, qids[block], clusters[block], measure)
-    if not race.questions:
+        field.take_in(qids[block], block)
+    if not field.race.questions:
         raise CompareError("the runs share no block of questions, so that they cannot be raced")
-    return _choice(race, programs, runs, len(qids), measure, "")
-
-
-def in_clusters(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-    """Returns `examples` with those of a cluster side by side, each where its first one stands."""
-    by_cluster: dict[str, list[dspy.Example]] = {}
-    for example in examples:
-        by_cluster.setdefault(_cluster(example), []).append(example)
-    return list(chain.from_iterable(by_cluster.values()))
+    return field.choice("")
 
 
 def blocks(clusters: Sequence[Any], least: int = BLOCK) -> Iterator[slice]:
@@ -210,129 +190,122 @@ def blocks(clusters: Sequence[Any], least: int = BLOCK) -> Iterator[slice]:
         start = end
 
 
-def _cluster(example: dspy.Example) -> str:
-    return str(example.get("cluster") or example.qid)
+class Field:
+    """A race of named programs by the records of their runs, which may grow as it goes on."""
 
+    def __init__(self, programs: Iterable[str], rule: Rule, metric: str) -> None:
+        self.programs = list(programs)
+        self.runs: dict[str, Evaluation] = {}
+        self.clusters: list[str] = []
+        self._measure = get_metric(metric)
+        score_range = self._measure.score_range
+        if len(self.programs) < 2:
+            raise ConfigError("a race needs at least two programs; name more with --programs")
+        if score_range is None or not self._measure.higher_is_better:
+            raise ConfigError(f"{metric} has no range, or less of it is better; race by em or f1")
+        self._low, self._high = score_range
+        self.race = Race(len(self.programs), rule)
 
-def _largest(clusters: Sequence[Any]) -> int:
-    return max(Counter(clusters).values())
+    def start(self, items: Sequence[T], clusters: Sequence[str]) -> list[T]:
+        """Returns the questions `items` in the order of the race, whose clusters are known then.
 
+        Those of a cluster are side by side, each cluster where its first question stands.
+        """
+        order = np.argsort(codes_of(clusters, len(items)), kind="stable")
+        self.clusters = [clusters[at] for at in order]
+        self.race.largest = max(Counter(clusters).values(), default=1)
+        return [items[at] for at in order]
 
-def _measure(metric: str, programs: Mapping[str, object]) -> Metric:
-    if len(programs) < 2:
-        raise ConfigError("a race needs at least two programs; name more with --programs")
-    measure = get_metric(metric)
-    if measure.score_range is None or not measure.higher_is_better:
-        raise ConfigError(f"{metric} has no range, or less of it is better; race by em or f1")
-    return measure
+    def running(self) -> list[str]:
+        """Returns the programs that are in."""
+        return [self.programs[number] for number in self.race.running]
 
+    def take_in(self, qids: Sequence[str], block: slice) -> list[Exit]:
+        """Takes in the records of the questions of `block`; returns who leaves by them."""
+        shape = (len(self.programs), len(qids))
+        scores = np.full(shape, np.nan)
+        seconds = np.full(shape, np.nan)
+        for number in self.race.running:
+            records = self.runs[self.programs[number]].records
+            for column, qid in enumerate(qids):
+                record = records[qid]
+                score = self._score(record)
+                scores[number, column] = (score - self._low) / (self._high - self._low)
+                seconds[number, column] = record.latency_s
+        return self.race.look(scores, self._costs(), seconds, self.clusters[block])
 
-def _take_in(
-    race: Race,
-    programs: Sequence[str],
-    runs: Mapping[str, Evaluation],
-    qids: Sequence[str],
-    clusters: Sequence[str],
-    measure: Metric,
-) -> None:
-    shape = (len(programs), len(qids))
-    scores = np.full(shape, np.nan)
-    seconds = np.full(shape, np.nan)
-    assert measure.score_range is not None
-    low, high = measure.score_range
-    for number in race.running:
-        records = runs[programs[number]].records
-        for column, qid in enumerate(qids):
-            record = records[qid]
-            score = measure.score(record)
-            if score is None:
-                score = measure.worst
-            scores[number, column] = (score - low) / (high - low)
-            seconds[number, column] = record.latency_s
-    race.look(Block(scores, _costs(race, programs, runs), seconds, clusters))
+    def _score(self, record: Record) -> float:
+        score = self._measure.score(record)
+        if score is None:
+            return self._measure.worst
+        return score
 
+    def _costs(self) -> NDArray[np.float64]:
+        """Returns the mean cost of a question of each program that is in, its index included.
 
-def _costs(
-    race: Race, programs: Sequence[str], runs: Mapping[str, Evaluation]
-) -> NDArray[np.float64]:
-    """Returns the mean cost of a question of each program that is in, its index included.
+        Dollars where those of all are known, else tokens, which are known of every call.
+        """
+        dollars = np.full(len(self.programs), np.nan)
+        tokens = np.full(len(self.programs), np.nan)
+        for number in self.race.running:
+            run = self.runs[self.programs[number]]
+            spent = run.summary.as_if + run.prepared
+            tokens[number] = spent.tokens / run.summary.n
+            if spent.cost_usd is not None:
+                dollars[number] = spent.cost_usd / run.summary.n
+        if np.isnan(dollars[self.race.running]).any():
+            return tokens
+        return dollars
 
-    Dollars where those of all are known, else tokens, which are known of every call.
-    """
-    dollars = np.full(len(programs), np.nan)
-    tokens = np.full(len(programs), np.nan)
-    for number in race.running:
-        run = runs[programs[number]]
-        spent = run.summary.as_if + run.prepared
-        tokens[number] = spent.tokens / run.summary.n
-        if spent.cost_usd is not None:
-            dollars[number] = spent.cost_usd / run.summary.n
-    if np.isnan(dollars[race.running]).any():
-        return tokens
-    return dollars
+    def left_line(self, exit_row: Exit) -> str:
+        """Returns who left, when and why."""
+        line = (
+            f"{self.programs[exit_row.program]} is out after {exit_row.questions} questions: "
+            f"{exit_row.reason}"
+        )
+        if exit_row.winner is None:
+            return line
+        return f"{line}, against {self.programs[exit_row.winner]}"
 
+    def choice(self, stopped: str) -> Choice:
+        """Returns how the race stands."""
+        running = [self.programs[number] for number in self.race.cheapest_first()]
+        exits = []
+        for exit_row in self.race.exits:
+            winner = "" if exit_row.winner is None else self.programs[exit_row.winner]
+            exits.append((self.programs[exit_row.program], exit_row, winner))
+        order = [*running, *(name for name, _, _ in reversed(exits))]
+        return Choice(
+            runners=[self._runner(name) for name in order if name in self.runs],
+            running=running,
+            exits=exits,
+            questions=self.race.questions,
+            stream=len(self.clusters),
+            rule=self.race.rule,
+            metric=self._measure.name,
+            stopped_by=stopped,
+        )
 
-def _choice(
-    race: Race,
-    programs: Sequence[str],
-    runs: Mapping[str, Evaluation],
-    stream: int,
-    measure: Metric,
-    stopped: str,
-) -> Choice:
-    running = [programs[number] for number in race.cheapest_first()]
-    exits = []
-    for exit_row in race.exits:
-        winner = "" if exit_row.winner is None else programs[exit_row.winner]
-        exits.append((programs[exit_row.program], exit_row, winner))
-    order = [*running, *(name for name, _, _ in reversed(exits))]
-    runners = []
-    for name in order:
-        if name in runs:
-            runners.append(_runner(name, runs[name], measure))
-    return Choice(
-        runners=runners,
-        running=running,
-        exits=exits,
-        questions=race.questions,
-        stream=stream,
-        rule=race.rule,
-        metric=measure.name,
-        stopped_by=stopped,
-    )
-
-
-def _runner(name: str, evaluation: Evaluation, measure: Metric) -> Runner:
-    scores = []
-    seconds = []
-    tokens = evaluation.prepared.all_tokens
-    usd = evaluation.prepared.cost_usd
-    for record in evaluation.records.values():
-        score = measure.score(record)
-        scores.append(measure.worst if score is None else score)
-        seconds.append(record.latency_s)
-        spent = record.ledger.as_if
-        tokens += spent.tokens
-        if usd is None or spent.cost_usd is None:
-            usd = None
-        else:
-            usd = usd + spent.cost_usd
-    count = len(scores)
-    return Runner(
-        name=name,
-        questions=count,
-        score=sum(scores) / count,
-        usd=None if usd is None else usd / count,
-        tokens=tokens / count,
-        p95_s=float(np.quantile(seconds, 0.95)),
-        folder=evaluation.folder,
-    )
-
-
-def _left_line(programs: Sequence[str], exit_row: Exit) -> str:
-    if exit_row.winner is None:
-        against = ""
-    else:
-        against = f", against {programs[exit_row.winner]}"
-    name = programs[exit_row.program]
-    return f"{name} is out after {exit_row.questions} questions: {exit_row.reason}{against}"
+    def _runner(self, name: str) -> Runner:
+        evaluation = self.runs[name]
+        scores = []
+        seconds = []
+        tokens = evaluation.prepared.all_tokens
+        usd = evaluation.prepared.cost_usd
+        for record in evaluation.records.values():
+            scores.append(self._score(record))
+            seconds.append(record.latency_s)
+            spent = record.ledger.as_if
+            tokens += spent.tokens
+            if usd is not None:
+                usd = None if spent.cost_usd is None else usd + spent.cost_usd
+        count = len(scores)
+        return Runner(
+            name=name,
+            questions=count,
+            score=sum(scores) / count,
+            usd=None if usd is None else usd / count,
+            tokens=tokens / count,
+            p95_s=float(np.quantile(seconds, 0.95)),
+            folder=evaluation.folder,
+        )
