@@ -17,7 +17,7 @@ from ragbench.experiments.report.sweep import tuned_report
 from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.runs.context import billed_under
 from ragbench.experiments.runs.runner import evaluate
-from ragbench.experiments.tune.search import Point, bounds_of, make_space
+from ragbench.experiments.tune.search import Point, make_space, objective
 from ragbench.experiments.tune.study import Tuned, best_of_all, estimate_tune, tune, without_luck
 from ragbench.metrics import corrected_best, mean_interval
 from ragbench.programs import PROGRAMS
@@ -176,7 +176,7 @@ def test_the_best_of_equals_is_told_without_the_luck_of_the_choice(name: str, si
     assert (found.seen, found.candidates) == (best.mean(), 40)  # one run counts once
     assert sign * (found.seen - 0.5) > 0.1
     assert found.corrected == pytest.approx(0.5, abs=0.06)
-    alone = mean_interval(best, bounds_of(name))
+    alone = mean_interval(best, objective(name).score_range)
     worse, better = ("low", "high")[::sign]
     assert sign * (getattr(alone, worse) - getattr(found.interval, worse)) > 0.05
     assert getattr(found.interval, better) == getattr(alone, better)

@@ -24,7 +24,14 @@ from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.store import read_records
 from ragbench.experiments.watch import Watch
-from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
+from ragbench.metrics import (
+    Interval,
+    Metric,
+    cluster_of,
+    get_metric,
+    mean_interval,
+    usable_clusters,
+)
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Record
 
@@ -58,7 +65,7 @@ class Point:
 
     def interval(self, name: str) -> Interval | None:
         """The 95 % interval of a mean, where there are two questions or more."""
-        return mean_interval(self.scores[name], bounds_of(name), self.clusters)
+        return mean_interval(self.scores[name], objective(name).score_range, self.clusters)
 
 
 @dataclass(frozen=True)
@@ -89,19 +96,18 @@ class Search:
         done = run(replace(self.made(knobs), examples=examples), watch=self.watch, title="")
         if done.stopped_by:
             raise StoppedError(f"{done.stopped_by} within a trial")
-        failures = [record.failure for record in self._records(knobs, n)]
         # A prompt too long is the knobs' doing, and a bad score; an LM that is down is neither.
         too_long = ContextWindowExceededError.__name__
-        down = []
-        for f in failures:
-            if f and f.boundary == "provider" and f.error != too_long:
-                down.append(f)
-        if down and len(down) == len(failures):
-            raise RunError(
-                f"every question failed by the LM ({down[0].message[:160]}); when it answers, "
-                "give the same command again"
-            )
-        return self.point(knobs, n)
+        failure = None
+        for record in self._records(knobs, n):
+            failure = record.failure
+            if failure is None or failure.boundary != "provider" or failure.error == too_long:
+                return self.point(knobs, n)
+        message = failure.message[:160] if failure else ""
+        raise RunError(
+            f"every question failed by the LM ({message}); when it answers, "
+            "give the same command again"
+        )
 
     def point(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
         """What the records of a combination come to."""
@@ -124,9 +130,13 @@ class Search:
         return records
 
 
+def objective(name: str) -> Metric:
+    """The metric of the objective `name`."""
+    return get_metric(COSTS.get(name, name))
+
+
 def _each(name: str, records: Sequence[Record]) -> list[float]:
-    measure = get_metric(COSTS.get(name, name)).score
-    values = [score for score in map(measure, records) if score is not None]
+    values = [score for score in map(objective(name).score, records) if score is not None]
     if len(values) < len(records):
         raise RunError(
             f"objective {name} is unknown for {len(records) - len(values)} of {len(records)} "
@@ -134,18 +144,6 @@ def _each(name: str, records: Sequence[Record]) -> list[float]:
             + ("give --price, or take tokens" if name == "cost" else "choose another --objective")
         )
     return values
-
-
-def bounds_of(name: str) -> tuple[float, float] | None:
-    """What the objective `name` can be of one question; None without bounds."""
-    if name in COSTS:
-        return None
-    return get_metric(name).score_range
-
-
-def is_rising(name: str) -> bool:
-    """Whether more of the objective `name` is better."""
-    return name not in COSTS and get_metric(name).higher_is_better
 
 
 def make_space(
@@ -211,15 +209,13 @@ def _numbers(kind: Any, low: float, high: float) -> BaseDistribution:
 def _narrowed(
     program: type[RAGProgram], fixed: Mapping[str, Any], name: str, text: str
 ) -> BaseDistribution:
-    low, colon, high = text.partition(":")
-    ends = [low, high] if colon else text.split(",")
-    allowed = []
-    for value in ends:
-        allowed.append(program.resolve_knobs({**fixed, name: value.strip()}))
-    values = [getattr(knobs, name) for knobs in allowed]
-    kind: Any = program.Knobs.model_fields[name].annotation
-    if not colon:
+    is_range = ":" in text
+    values = []
+    for value in text.split(":", 1) if is_range else text.split(","):
+        values.append(getattr(program.resolve_knobs({**fixed, name: value.strip()}), name))
+    if not is_range:
         return CategoricalDistribution(values)
+    kind: Any = program.Knobs.model_fields[name].annotation
     if kind not in (int, float) or values[0] > values[1]:
         raise ConfigError(f"{text!r} is no range of knob {name}; give --space {name}=LOW:HIGH, or "
                           f"{name}=A,B")  # fmt: skip

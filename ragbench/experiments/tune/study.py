@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import optuna
 from numpy.typing import ArrayLike
-from optuna.distributions import CategoricalDistribution, distribution_to_json
+from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
 from ragbench import errors, metrics
@@ -29,13 +29,15 @@ from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, each_of, estimate_run, in_all
 from ragbench.experiments.runs.context import build
 from ragbench.experiments.store import is_claimed, locked, read_records, write_json
-from ragbench.experiments.tune.search import COSTS, Point, Search, bounds_of, is_rising, make_space
+from ragbench.experiments.tune.search import COSTS, Point, Search, make_space, objective
 from ragbench.experiments.watch import SILENT, Watch
+from ragbench.metrics.stats.estimates import hull
 from ragbench.record import billed, total
 
 ASKED, STUDY, FRONT = "tune.json", "study.db", "front"
 #: Trials whose knobs depend on no result, and those that are not given up early.
 STARTUP, NEVER_PRUNED = 8, 4
+_DIRECTION = {1: "maximize", -1: "minimize"}
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,11 @@ def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
         raise errors.ConfigError(
             "tune starts from a program as it is; leave --compiled and controls out"
         )
+    known = [*COSTS, *metrics.metric_names()]
     for name in settings.objective:
-        if (
-            name not in COSTS
-            and "@" not in name
-            and ":" not in name
-            and name not in metrics.metric_names()
-        ):
-            raise errors.UnknownNameError("objective", name, [*COSTS, *metrics.metric_names()])
+        if name.isidentifier() and name not in known:
+            raise errors.UnknownNameError("objective", name, known)
+        objective(name)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run_context = build(config.but(out=None))
     program = type(run_context.program)
@@ -114,7 +113,7 @@ def _study(search: Search) -> optuna.Study:
         study_name="tune",
         storage=f"sqlite:///{search.folder / STUDY}",
         load_if_exists=True,
-        directions=["maximize" if is_rising(n) else "minimize" for n in search.settings.objective],
+        directions=[_DIRECTION[_sign(name)] for name in search.settings.objective],
         pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),
     )
     for trial in _in_state(study, TrialState.RUNNING):  # a kill cut it off
@@ -123,12 +122,12 @@ def _study(search: Search) -> optuna.Study:
         # The knobs as given are tried first, if the space holds them.
         defaults = type(search.run_context.program).resolve_knobs(search.run_context.config.set)
         default_values = {}
-        for name in search.space:
-            default_values[name] = getattr(defaults, name)
         with suppress(ValueError):  # a choice that the space does not have
-            distributions = search.space.items()
-            if all(d._contains(d.to_internal_repr(default_values[n])) for n, d in distributions):
-                study.enqueue_trial(default_values)
+            for name, values in search.space.items():
+                default_values[name] = getattr(defaults, name)
+                if not values._contains(values.to_internal_repr(default_values[name])):
+                    return study
+            study.enqueue_trial(default_values)
     return study
 
 
@@ -181,10 +180,13 @@ def _asked(search: Search) -> dict[str, Any]:
 
 def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
     knobs = ", ".join(f"{name}={value}" for name, value in trial.params.items())
-    if trial.state == TrialState.COMPLETE:
+    words = "not allowed"
+    if trial.state == TrialState.PRUNED:
+        words = "given up early"
+    elif trial.state == TrialState.COMPLETE:
         pairs = zip(settings.objective, trial.values, strict=True)
-        return ", ".join(f"{name} {value:.4g}" for name, value in pairs) + f" ({knobs})"
-    return f"{'given up early' if trial.state == TrialState.PRUNED else 'not allowed'} ({knobs})"
+        words = ", ".join(f"{name} {value:.4g}" for name, value in pairs)
+    return f"{words} ({knobs})"
 
 
 def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
@@ -192,18 +194,18 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
     if not points:
         raise errors.RunError("no combination of knobs was allowed; narrow them with --space")
     shutil.rmtree(search.folder / FRONT, ignore_errors=True)
-    objective = search.settings.objective[0]
+    name = search.settings.objective[0]
     # Trials that none beats, the best first; of equals the one with the fewest tokens.
     numbers: dict[tuple[float, ...], int] = {}
     for trial in sorted(study.best_trials, key=lambda t: (points[t.number].tokens, t.number)):
         numbers.setdefault(tuple(trial.values), trial.number)
-    sign = -1 if is_rising(objective) else 1
     front = []
-    for place, (_, number) in enumerate(sorted(numbers.items(), key=lambda o: (sign * o[0][0], o))):
+    ordered = sorted(numbers.items(), key=lambda trial: (-_sign(name) * trial[0][0], trial))
+    for place, (_, number) in enumerate(ordered):
         folder = search.folder / FRONT / f"{place:02d}"
         save_point(search, points[number], default, folder=folder, number=number)
         front.append(replace(points[number], folder=folder))
-    best = best_of_all(list(points.values()), objective)
+    best = best_of_all(list(points.values()), name)
     pruned = len(_in_state(study, TrialState.PRUNED))
     return Tuned(search.folder, front, default, _told(study), pruned, best)
 
@@ -211,19 +213,19 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
 def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
     """Write trial `number` to `folder` as a compiled program."""
     run_context = search.run_context
+    dataset = run_context.dataset
     settings = search.settings
     tried = search.made(point.knobs)
     name = settings.objective[0]
     split = run_context.config.split
-    questions = {"train": [], "validation": [], split: run_context.examples}
+    sides = [run_context.examples if split == side else [] for side in ("train", "validation")]
     gain = metrics.paired_interval(
-        default.scores[name], point.scores[name], bounds_of(name), point.clusters
+        default.scores[name], point.scores[name], objective(name).score_range, point.clusters
     )
     calls = []
     for trial in sorted((search.folder / "trials").iterdir()):
         for record in read_records(trial).values():
-            for call in record.ledger.calls:
-                calls.append(call)
+            calls.extend(record.ledger.calls)
     sidecar = artifacts.Sidecar(
         format=artifacts.FORMAT,
         program=tried.program.name,
@@ -231,12 +233,7 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
         knobs=tried.program.knobs.model_dump(mode="json"),
         predictors=artifacts.fields_of(tried.program),
         program_sha256=artifacts.save_program(tried.program, folder / artifacts.PROGRAM),
-        data=artifacts.data_card(
-            run_context.dataset.name,
-            run_context.dataset.digest,
-            questions["train"],
-            questions["validation"],
-        ),
+        data=artifacts.data_card(dataset.name, dataset.digest, *sides),
         optimizer={"name": "tune", "seed": settings.tune_seed, **settings.model_dump(mode="json")},
         config=tried.config.identity(),
         given=run_context.config.sources(),
@@ -262,11 +259,14 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
 
 
 def _scored(point: Point, name: str) -> dict[str, Any]:
-    if interval := point.interval(name):
-        ends = asdict(interval)
-    else:
-        ends = None
+    interval = point.interval(name)
+    ends = asdict(interval) if interval else None
     return {"mean": point.values[name], "failed": point.failed, "interval": ends}
+
+
+def _sign(name: str) -> int:
+    """1 where more of the objective `name` is better, else -1."""
+    return 1 if objective(name).higher_is_better else -1
 
 
 def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
@@ -274,7 +274,7 @@ def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
 
     Points of one run count once. None for one run, one question, or one cluster of questions.
     """
-    sign = 1 if is_rising(name) else -1
+    sign = _sign(name)
     runs = list({point.folder: point for point in points}.values())
     rows = np.array([point.scores[name] for point in runs])
     clusters = runs[0].clusters
@@ -282,7 +282,8 @@ def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
         return None
     best = metrics.corrected_best(sign * rows, clusters=clusters)
     luck = sign * (best.seen - best.corrected)
-    interval = without_luck(rows[best.index], luck, bounds_of(name), clusters)
+    bounds = objective(name).score_range
+    interval = without_luck(rows[best.index], luck, bounds, clusters)
     return replace(
         best,
         seen=sign * best.seen,
@@ -306,8 +307,8 @@ def without_luck(
     estimate = metrics.estimate_mean(scores, bounds, clusters)
     if estimate is None:
         return None
-    ends = [estimate.interval(), replace(estimate, centre=estimate.centre - luck).interval()]
-    return metrics.Interval(min(end.low for end in ends), max(end.high for end in ends))
+    without = replace(estimate, centre=estimate.centre - luck)
+    return hull([estimate.interval(), without.interval()])
 
 
 def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
@@ -326,10 +327,8 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
     for end in (0, -1):
         knobs: dict[str, Any] = {}
         for name, values in search.space.items():
-            if isinstance(values, CategoricalDistribution):
-                knobs[name] = values.choices[end]
-            else:
-                knobs[name] = (values.low, values.high)[end]
+            choices = getattr(values, "choices", None) or (values.low, values.high)
+            knobs[name] = choices[end]
         with suppress(errors.KnobError):
             sample.append(estimate_run(search.made(knobs), afresh=True))
     trials_ahead = max(0, settings.trials - done)

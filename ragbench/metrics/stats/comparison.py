@@ -22,6 +22,7 @@ from ragbench.metrics.stats.estimates import (
     cluster_means,
     difference_bounds,
     estimate_difference,
+    hull,
 )
 from ragbench.metrics.stats.power import ALPHA, PlannedTest
 
@@ -99,7 +100,7 @@ class Comparison:
         """The interval at `level` in (0, 1); that of 95 % where it bets."""
         if self.bets or self.interval is None:
             return self.interval
-        return _hull([estimate.interval(level) for estimate in self._estimates()])
+        return hull([estimate.interval(level) for estimate in self._estimates()])
 
     def reversed(self) -> "Comparison":
         """The same test with A and B exchanged: A minus B."""
@@ -257,7 +258,7 @@ def with_extremes(
 ) -> Comparison:
     """`complete`, of the scored questions, with what holds for both `extremes` of `unscored`."""
     estimates = tuple(c.estimate for c in extremes if c.estimate is not None)
-    interval = _hull([c.interval for c in extremes])
+    interval = hull([c.interval for c in extremes])
     p = 1.0
     if interval is not None and interval.excludes_zero():
         p = max(c.p for c in extremes)
@@ -270,17 +271,6 @@ def with_extremes(
         extremes=estimates,
     )
     return _judged(bounded)
-
-
-def _hull(intervals: Sequence[Interval | None]) -> Interval | None:
-    """The least interval that holds all of `intervals`; None where one of them is None."""
-    hull = intervals[0]
-    for interval in intervals:
-        if hull is None or interval is None:
-            return None
-        low = min(hull.low, interval.low)
-        hull = Interval(low, max(hull.high, interval.high), hull.level)
-    return hull
 
 
 def verdict(c: Comparison) -> str:

@@ -68,6 +68,17 @@ class Interval:
         return Interval(-self.high, -self.low, self.level)
 
 
+def hull(intervals: Sequence[Interval | None]) -> Interval | None:
+    """The least interval that holds all of `intervals`; None where one of them is None."""
+    widest = intervals[0]
+    for interval in intervals:
+        if widest is None or interval is None:
+            return None
+        low = min(widest.low, interval.low)
+        widest = Interval(low, max(widest.high, interval.high), widest.level)
+    return widest
+
+
 @dataclass(frozen=True)
 class MeanEstimate:
     """A mean with its standard error and degrees of freedom, by which t tests it.
