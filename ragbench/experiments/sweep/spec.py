@@ -7,10 +7,10 @@ list of values in place of a value: `{k: [3, 5], set: {max_steps: [2, 4]}}`.
 A *leaf* is a field, or a key of a field that holds a mapping: `retriever`, `set.max_steps`.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,11 @@ from ragbench.experiments.config import (
     make_config,
     with_k,
 )
-from ragbench.experiments.plans import folder_name
+from ragbench.experiments.plans import folder_name, make_optimizer
 from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import get_metric
-from ragbench.optimizers import OPTIMIZERS
 
 Fields = Mapping[str, Any]
 
@@ -101,11 +100,7 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     replace those that the cells share.
     """
     fields = load_config(path)
-    own = {}
-    for key in list(fields):
-        if key in SweepFields.model_fields:
-            own[key] = fields.pop(key)
-    spec = resolve(SweepFields, f"sweep {path}", own)
+    spec = resolve(SweepFields, f"sweep {path}", _taken(fields, SweepFields.model_fields))
     chosen_out = fields.pop("out", None)
     folder = Path(out or chosen_out or Path("sweeps") / Path(path).stem)
     shared = _merged(fields, over or {})
@@ -127,9 +122,7 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     data = [cell.config.data_settings() for cell in cells.values()]
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_settings()))
     named = _labelled(every)
-    axes: set[str] = set()
-    for block in blocks:
-        axes.update(leaves_of(with_k(block)))
+    axes = set(chain.from_iterable(leaves_of(with_k(block)) for block in blocks))
     return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
 
 
@@ -149,9 +142,8 @@ def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:
 
 def _check_one_run(a: Cell, b: Cell) -> None:
     """Raise ConfigError where `a` and `b`, of one run folder, differ in a field."""
-    first_config = a.config.but(set={}, retriever_set={})
-    two = b.config.but(set={}, retriever_set={})
-    if first_config != two:
+    configs = [cell.config.but(set={}, retriever_set={}) for cell in (a, b)]
+    if configs[0] != configs[1]:
         raise ConfigError(
             f"cells {a.label} and {b.label} would be one run: what differs changes no answer; "
             "give all cells the same"
@@ -178,7 +170,7 @@ def _product(block: Fields) -> Iterator[dict[str, Any]]:
         raise ConfigError(
             f"a matrix has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"
         )
-    for combination in itertools.product(*axes):
+    for combination in product(*axes):
         fields: dict[str, Any] = {}
         for patch in combination:
             fields = _merged(fields, patch)
@@ -223,10 +215,10 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
     choice_words = ", ".join(f"{leaf}={value}" for leaf, value in leaves_of(choices).items())
     try:
         _check(choices, "cell")
-        base = _of_run(shared)
-        over = _of_run(choices)
+        settings = _compile_settings(_taken(fields, _COMPILE_FIELDS))
+        base = {name: value for name, value in shared.items() if name in fields}
+        over = {name: value for name, value in choices.items() if name in fields}
         config = make_config(over, base=base)
-        settings = _compile_settings(fields)
         if config.compiled is not None:
             if settings is not None:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
@@ -246,30 +238,23 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
             config = config.but(compiled=program)
     except RagbenchError as error:
         raise ConfigError(f"cell {choice_words or 'of the file'}: {error}") from None
-    leaves = {"program": config.program, **leaves_of(fields)}
+    leaves = {"program": config.program, **leaves_of(_merged(shared, choices))}
     if settings is None:
         leaves["optimizer"] = None
     return Cell(choice_words or "of the file", config.but(out=out), settings, leaves)
 
 
-def _of_run(fields: Fields) -> dict[str, Any]:
-    run_fields = {}
-    for name, value in fields.items():
-        if name not in _COMPILE_FIELDS:
-            run_fields[name] = value
-    return run_fields
+def _taken(fields: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of `fields` that are called one of `names`, taken out of them."""
+    return {name: fields.pop(name) for name in names if name in fields}
 
 
 def _compile_settings(fields: Fields) -> CompileConfig | None:
     """The settings of the compile that `fields` ask for; None where they name no optimizer."""
     if fields.get("optimizer") in (None, "none"):
         return None
-    own = {}
-    for name in _COMPILE_FIELDS:
-        if name in fields:
-            own[name] = fields[name]
-    settings = resolve(CompileConfig, "compile", own)
-    OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+    settings = resolve(CompileConfig, "compile", fields)
+    make_optimizer(settings)
     return settings
 
 
@@ -318,27 +303,20 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
     values = leaves_of(with_k(baseline))
     if values.get("optimizer") == "none":
         values["optimizer"] = None
-    bases = []
-    for c in cells:
-        if all(c.leaves.get(leaf) == v for leaf, v in values.items()):
-            bases.append(c)
+    bases = [cell for cell in cells if _alike(cell.leaves, values, values)]
     if not bases:
         raise ConfigError(f"baseline {baseline} is no cell; the cells: {_names(cells)}")
     pairs = {}
     for cell in (cell for cell in cells if cell not in bases):
-        candidates = []
-        for base in bases:
-            if len(bases) == 1 or all(
-                cell.leaves[axis] == base.leaves[axis]
-                for axis in axes - values.keys()
-                if axis in cell.leaves and axis in base.leaves
-            ):
-                candidates.append(base)
+        candidates = bases
+        if len(bases) > 1:
+            shared = (axes - values.keys()) & cell.leaves.keys()
+            candidates = []
+            for base in bases:
+                if _alike(base.leaves, cell.leaves, shared & base.leaves.keys()):
+                    candidates.append(base)
         if len(candidates) > 1:  # values of one axis that differ in further fields alone
-            same = []
-            for b in candidates:
-                if {**b.leaves, **values} == {**cell.leaves, **values}:
-                    same.append(b)
+            same = [b for b in candidates if {**b.leaves, **values} == {**cell.leaves, **values}]
             candidates = same or candidates
         if len(candidates) > 1:
             raise ConfigError(
@@ -348,6 +326,11 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
         if candidates:
             pairs[cell.label] = candidates[0].label
     return pairs
+
+
+def _alike(a: Fields, b: Fields, leaves: Iterable[str]) -> bool:
+    """Whether `a` and `b` have the same in all of `leaves`."""
+    return all(a.get(leaf) == b.get(leaf) for leaf in leaves)
 
 
 def _names(cells: Sequence[Cell]) -> str:

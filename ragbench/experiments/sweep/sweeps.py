@@ -77,85 +77,48 @@ class Swept:
         return int(any(outcome.state != "done" for outcome in self.outcomes))
 
 
-class Benches:
-    """Builds what cells need; data, indices and caches are shared by all cells of one data set."""
+class Cells:
+    """Builds cells and runs them; data, indices and caches are shared by those of one data set.
 
-    def __init__(self) -> None:
-        self._kept: list[RunContext] = []
+    A compile that failed is remembered, so that cells that share one try it once.
+    """
+
+    def __init__(self, watch: Watch = SILENT) -> None:
+        self._watch = watch
+        self._contexts: list[RunContext] = []
+        self._broken: dict[Path | None, str] = {}
 
     def build(self, cell: Cell) -> RunContext:
         """What the cell runs on; its program is not compiled yet where the cell compiles it."""
+        config = cell.config
         if cell.settings:
-            config = cell.config.but(compiled=None)
-        else:
-            config = cell.config
-        if self._kept and self._kept[0].config.data_settings() != config.data_settings():
-            self._kept.clear()  # cells of one data set come together: let go of the last one's
-        same = next((b for b in self._kept if same_retrieval(b.config, config)), None)
-        run_context = ready(config, like=same or next(iter(self._kept), None))
-        if same is None:
-            self._kept.append(run_context)
-        return run_context
-
-
-def checked(
-    sweep: Sweep, benches: Benches | None = None
-) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
-    """Each cell, what it runs on, and its compile if it has one; no LM is asked."""
-    benches = benches or Benches()
-    for cell in sweep.cells:
-        try:
-            run_context = benches.build(cell)
-            settings = cell.settings
-            if settings:
-                plan = make_plan(_as_it_is(cell), settings, like=run_context)
-            else:
-                plan = None
-            yield cell, run_context, plan
-        except RagbenchError as error:
-            raise ConfigError(f"cell {cell.label}: {error}") from None
-
-
-def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
-    """Run every cell, or continue, and compare; nothing is asked before all cells are checked."""
-    benches = Benches()
-    for _ in checked(sweep, benches):
-        pass
-    with locked(sweep.folder):
-        outcomes = list(map(Outcome, sweep.cells))
-        runner = _Runner(watch, benches)
-        for number, cell in enumerate(sweep.cells):
-            outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
-            _write(Swept(sweep, outcomes, ()))
-        swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), limit_reached())
-        _write(swept)
-        return swept
-
-
-@dataclass
-class _Runner:
-    """Runs cells; remembers the compiles that failed, so that cells that share one try it once."""
-
-    watch: Watch
-    benches: Benches
-    broken: dict[Path | None, str] = field(default_factory=dict)
+            config = config.but(compiled=None)
+        contexts = self._contexts
+        if contexts and contexts[0].config.data_settings() != config.data_settings():
+            contexts.clear()  # cells of one data set come together: let go of the last one's
+        for same in contexts:
+            if same_retrieval(same.config, config):
+                return ready(config, like=same)
+        contexts.append(ready(config, like=next(iter(contexts), None)))
+        return contexts[-1]
 
     def run(self, cell: Cell, title: str) -> Outcome:
+        """Runs the cell, compiles it first where it asks for that, and says what came of it."""
         outcome = self._outcome(cell, title)
         words = f" ({outcome.reason})" if outcome.reason else ""
         if outcome.run and not words:
             summary = outcome.run.summary
             means = (f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in HEADLINE)
             words = f", {summary.n} questions, {', '.join(means)}, {summary.failed} failed"
-        self.watch.say(f"{title}: {outcome.state}{words}")
+        self._watch.say(f"{title}: {outcome.state}{words}")
         return outcome
 
     def _outcome(self, cell: Cell, title: str) -> Outcome:
         try:
             with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
-                run_context = self.benches.build(cell)
+                run_context = self.build(cell)
                 self._compile(cell, run_context)
-                run = evaluate(cell.config, like=run_context, watch=self.watch, title=title)
+                run = evaluate(cell.config, like=run_context, watch=self._watch, title=title)
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
@@ -171,18 +134,49 @@ class _Runner:
     def _compile(self, cell: Cell, run_context: RunContext) -> None:
         if cell.settings is None:
             return
-        if cell.program in self.broken:
-            raise RunError(self.broken[cell.program])
+        if cell.program in self._broken:
+            raise RunError(self._broken[cell.program])
         try:
             compile_program(
-                _as_it_is(cell), cell.settings, like=run_context, watch=self.watch,
-                on_message=lambda line: self.watch.say(f"  {line}"),
+                _as_it_is(cell), cell.settings, like=run_context, watch=self._watch,
+                on_message=lambda line: self._watch.say(f"  {line}"),
             )  # fmt: skip
         except StoppedError:
             raise
         except Exception as error:
-            self.broken[cell.program] = f"its compile failed: {_reason(error)}"
+            self._broken[cell.program] = f"its compile failed: {_reason(error)}"
             raise
+
+
+def checked(
+    sweep: Sweep, cells: Cells | None = None
+) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
+    """Each cell, what it runs on, and its compile if it has one; no LM is asked."""
+    cells = cells or Cells()
+    for cell in sweep.cells:
+        try:
+            run_context = cells.build(cell)
+            plan = None
+            if cell.settings:
+                plan = make_plan(_as_it_is(cell), cell.settings, like=run_context)
+            yield cell, run_context, plan
+        except RagbenchError as error:
+            raise ConfigError(f"cell {cell.label}: {error}") from None
+
+
+def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
+    """Run every cell, or continue, and compare; nothing is asked before all cells are checked."""
+    cells = Cells(watch)
+    for _ in checked(sweep, cells):
+        pass
+    with locked(sweep.folder):
+        outcomes = list(map(Outcome, sweep.cells))
+        for number, cell in enumerate(sweep.cells):
+            outcomes[number] = cells.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
+            _write(Swept(sweep, outcomes, ()))
+        swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), limit_reached())
+        _write(swept)
+        return swept
 
 
 def _as_it_is(cell: Cell) -> RunConfig:
@@ -207,26 +201,25 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
     by_label = {outcome.cell.label: outcome for outcome in outcomes}
     arms = arms_of(outcomes)
     sides: dict[tuple[str, str], tuple[list[Outcome], list[Outcome]]] = {}
-    for label, base_label in sweep.pairs.items():
-        cell = by_label[label]
-        base = by_label[base_label]
-        names = (cell.cell.arm, base.cell.arm)
-        if names[0] == names[1]:  # the baseline names a seed
-            sides[label, base_label] = ([cell], [base])
+    for pair in sweep.pairs.items():
+        cell, base = (by_label[label] for label in pair)
+        arm = cell.cell.arm
+        base_arm = base.cell.arm
+        if arm == base_arm:  # the baseline names a seed
+            sides[pair] = ([cell], [base])
         else:
-            sides[names] = (arms[names[0]], arms[names[1]])
+            sides[arm, base_arm] = (arms[arm], arms[base_arm])
     contrasts = []
-    for (name, base_name), (cells, bases) in sides.items():
+    for names, (cells, bases) in sides.items():
         scores: Mapping[str, Comparison] = {}
-        why = _why_not(bases) or _why_not(cells)
-        if not why:
-            try:
-                runs = [_runs(bases), _runs(cells)]
-                [result] = compare_all(runs, metrics=sweep.metrics, margin=sweep.margin)
-                scores = result.scores
-            except CompareError as error:
-                why = str(error)
-        contrasts.append(Contrast(name, base_name, scores, why))
+        why = ""
+        try:
+            runs = [_runs(bases), _runs(cells)]
+            [result] = compare_all(runs, metrics=sweep.metrics, margin=sweep.margin)
+            scores = result.scores
+        except CompareError as error:
+            why = str(error)
+        contrasts.append(Contrast(*names, scores, why))
     comparisons = chain.from_iterable(contrast.scores.values() for contrast in contrasts)
     family = iter(correct(list(comparisons)))
     corrected = []
@@ -236,19 +229,13 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
     return corrected
 
 
-def _why_not(outcomes: Sequence[Outcome]) -> str:
-    """Why the cells cannot be compared: the first that is not done; empty where all are."""
-    for outcome in outcomes:
-        if outcome.state != "done":
-            return f"{outcome.cell.label} is {outcome.state}"
-    return ""
-
-
 def _runs(outcomes: Sequence[Outcome]) -> list[Evaluation]:
+    """The runs of the cells; CompareError where one of them is not done."""
     runs = []
     for outcome in outcomes:
-        if outcome.run is not None:
-            runs.append(outcome.run)
+        if outcome.state != "done" or outcome.run is None:
+            raise CompareError(f"{outcome.cell.label} is {outcome.state}")
+        runs.append(outcome.run)
     return runs
 
 
@@ -266,10 +253,6 @@ def _write(swept: Swept) -> None:
                 "summary": outcome.run.summary.to_dict() if outcome.run else None,
             }
         )
-    contrasts = []
-    for c in swept.contrasts:
-        contrasts.append(
-            {**asdict(c), "scores": {metric: asdict(s) for metric, s in c.scores.items()}}
-        )
+    contrasts = list(map(asdict, swept.contrasts))
     document = {"cells": cells, "contrasts": contrasts, "stopped_by": swept.stopped_by}
     write_json(swept.sweep.folder / SWEEP, document)
