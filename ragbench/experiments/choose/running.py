@@ -126,11 +126,11 @@ def choose(
     """
     field = Field(configs, rule, metric)
     contexts: dict[str, RunContext] = {}
-    like: RunContext | None = None
+    first_context: RunContext | None = None
     for name, config in configs.items():
-        contexts[name] = ready(config, like=like)
-        like = like or contexts[name]
-    examples = like.examples if like else []
+        contexts[name] = ready(config, like=first_context)
+        first_context = first_context or contexts[name]
+    examples = first_context.examples if first_context else []
     clusters = [str(example.get("cluster") or example.qid) for example in examples]
     stream = field.start(examples, clusters)
     stopped = ""

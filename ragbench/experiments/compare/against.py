@@ -101,10 +101,10 @@ def compare_all(
     members = {at: number for number, at in enumerate(places)}
     questions: dict[int, list[str]] = {}
     for at, arm in enumerate(arms[1:], 1):
-        others = [arm]
+        rivals = [arm]
         if common and 0 in members and at in members:
-            others = [arms[place] for place in places]
-        questions[at] = shared_by_all(chain(arms[0], *others), common=common)
+            rivals = [arms[place] for place in places]
+        questions[at] = shared_by_all(chain(arms[0], *rivals), common=common)
     scores: dict[int, dict[str, Comparison]] = {at: {} for at in questions}
     for metric in metrics:
         family = None

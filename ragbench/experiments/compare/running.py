@@ -205,8 +205,8 @@ def estimate_verdict(
         notes += ["without the votes at equal cost, which take as much as one compiled arm"]
     if request.repeats > 1:
         notes += [f"every arm asks each question {request.repeats} times"]
-    asked = [zero_shot, form] * request.repeats
-    total = in_all("in all", [*asked, *[compiling, *asked] * request.seeds], notes)
+    arms = [zero_shot, form] * request.repeats
+    total = in_all("in all", [*arms, *[compiling, *arms] * request.seeds], notes)
     named = {f"arm {ZERO_SHOT}": zero_shot, f"arm {FORM}": form, "compile": compiling, "": total}
     lines: list[str] = []
     for name, estimate in named.items():

@@ -355,8 +355,8 @@ def assemble(
     CompareError where the arms are over different questions, RunError where one is missing.
     """
     arms: dict[str, list[Evaluation]] = {}
-    for arm, names in design.folders().items():
-        for name in names:
+    for arm, folders in design.folders().items():
+        for name in folders:
             repeats = repeats_in(folder / name)[: design.repeats]
             for path in repeats or [folder / name]:
                 run = reopen(path)

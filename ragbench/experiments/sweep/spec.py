@@ -244,9 +244,9 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
     return Cell(choice_words or "of the file", config.but(out=out), settings, leaves)
 
 
-def _taken(fields: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of `fields` that are called one of `names`, taken out of them."""
-    return {name: fields.pop(name) for name in names if name in fields}
+def _taken(fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Those of `fields` that are whose name is one of `keys`, taken out of them."""
+    return {key: fields.pop(key) for key in keys if key in fields}
 
 
 def _compile_settings(fields: Fields) -> CompileConfig | None:

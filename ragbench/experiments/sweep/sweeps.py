@@ -210,7 +210,7 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
         else:
             sides[arm, base_arm] = (arms[arm], arms[base_arm])
     contrasts = []
-    for names, (cells, bases) in sides.items():
+    for labels, (cells, bases) in sides.items():
         scores: Mapping[str, Comparison] = {}
         why = ""
         try:
@@ -219,7 +219,7 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
             scores = result.scores
         except CompareError as error:
             why = str(error)
-        contrasts.append(Contrast(*names, scores, why))
+        contrasts.append(Contrast(*labels, scores, why))
     comparisons = chain.from_iterable(contrast.scores.values() for contrast in contrasts)
     family = iter(correct(list(comparisons)))
     corrected = []

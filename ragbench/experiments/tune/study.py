@@ -91,10 +91,10 @@ def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
         raise errors.ConfigError(
             "tune starts from a program as it is; leave --compiled and controls out"
         )
-    known = [*COSTS, *metrics.metric_names()]
+    choices = [*COSTS, *metrics.metric_names()]
     for name in settings.objective:
-        if name.isidentifier() and name not in known:
-            raise errors.UnknownNameError("objective", name, known)
+        if name.isidentifier() and name not in choices:
+            raise errors.UnknownNameError("objective", name, choices)
         objective(name)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run_context = build(config.but(out=None))
