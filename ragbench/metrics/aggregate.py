@@ -34,9 +34,9 @@ Columns = Mapping[str, Sequence[float | None]]
 def summarize(records: Sequence[Record], columns: Columns) -> dict[str, Any]:
     """The summary of `records`, ordered by qid, JSON-ready; `columns` are of `score_columns`."""
     failures = []
-    for r in records:
-        if r.failed:
-            failures.append(r.failure.name if r.failure else "program/no answer")
+    for record in records:
+        if record.failed:
+            failures.append(record.failure.name if record.failure else "program/no answer")
     return {
         "n": len(records),
         "n_failed": len(failures),
@@ -93,9 +93,7 @@ def usable_clusters(clusters: Sequence[str]) -> list[str] | None:
 
     Where all are the same there is one cluster, of which no interval can be given.
     """
-    if "" in clusters:
-        return None
-    return list(clusters)
+    return None if "" in clusters else list(clusters)
 
 
 def _counts(labels: Iterable[str | None]) -> dict[str, int]:

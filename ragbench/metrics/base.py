@@ -25,10 +25,9 @@ def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
 
     @wraps(function)
     def cached(record: Record) -> T:
-        if function in record.memo:
-            value: T = record.memo[function]
-        else:
-            value = record.memo[function] = function(record)
+        if function not in record.memo:
+            record.memo[function] = function(record)
+        value: T = record.memo[function]
         return value
 
     return cached
@@ -54,13 +53,12 @@ class Metric:
 
     def __post_init__(self) -> None:
         score = self.score
-        name = self.name
         if is_ours(getattr(score, "func", score)):
             return
 
         @wraps(score)
         def blamed(record: Record) -> float | None:
-            with blamed_on(score, f"metric {name} on question {record.qid}"):
+            with blamed_on(score, f"metric {self.name} on question {record.qid}"):
                 return score(record)
 
         object.__setattr__(self, "score", blamed)
@@ -120,13 +118,13 @@ def get_metric(name: str) -> Metric:
 
 def metric_function(spec: str) -> Callable[..., Any]:
     """The function that `spec` names, or that was handed over under this name."""
+    function: Callable[..., Any]
     if handed_over.digest_of(spec):
-        registered: Callable[..., Any] = handed_over.find(spec)
-        return registered
-    loaded = load_object(spec, "--metric")
-    if not callable(loaded):
+        function = handed_over.find(spec)
+        return function
+    function = load_object(spec, "--metric")
+    if not callable(function):
         raise ConfigError(f"--metric {spec} is no function")
-    function: Callable[..., Any] = loaded
     return function
 
 
@@ -179,6 +177,8 @@ def own_metric(spec: str) -> Metric:
 
     @wraps(function)
     def score(record: Record) -> float | None:
+        if record.failed:
+            return scores[0]
         fields = dict(record.extra)
         outputs = fields.pop("outputs", {})
         fields |= fields.pop("own_fields", {})
@@ -188,14 +188,8 @@ def own_metric(spec: str) -> Metric:
         prediction = dspy.Prediction(**fields)
         return read_score(function(example, prediction), scores)
 
-    @wraps(function)
-    def worst_if_failed(record: Record) -> float | None:
-        if record.failed:
-            return scores[0]
-        return score(record)
-
     text = f"your own function {spec}"
-    return Metric(spec, worst_if_failed, text, worst=scores[0], score_range=scores)
+    return Metric(spec, score, text, worst=scores[0], score_range=scores)
 
 
 def metric_names() -> list[str]:

@@ -73,22 +73,16 @@ def answer_of(text: str) -> str:
     if text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
     match = _ANSWER_IS.match(text)
-    if match:
-        return match[1].removesuffix(".")
-    return text
+    return match[1].removesuffix(".") if match else text
 
 
 def _normalise(span: str) -> str:
-    words = map(_normalise_word, re.split(r"[ -]", span.lower()))
-    return " ".join(word for word in words if word)
+    return " ".join(filter(None, map(_normalise_word, re.split(r"[ -]", span.lower()))))
 
 
 def _normalise_word(word: str) -> str:
     # Punctuation stays inside what Python reads as a number ("1.50"), and goes from all else.
-    if _is_number(word):
-        bare = word
-    else:
-        bare = word.translate(_NO_PUNCTUATION)
+    bare = word if _is_number(word) else word.translate(_NO_PUNCTUATION)
     if _is_number(bare):
         bare = str(float(bare))
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -105,10 +99,7 @@ def _is_number(word: str) -> bool:
 def _span_f1(pred: str, gold: str) -> float:
     predicted = set(pred.split())
     gold_words = set(gold.split())
-    numbers = set()
-    for word in gold_words:
-        if _is_number(word):
-            numbers.add(word)
+    numbers = set(filter(_is_number, gold_words))
     if numbers and not numbers & predicted:
         return 0.0
     if not predicted or not gold_words:
@@ -117,9 +108,7 @@ def _span_f1(pred: str, gold: str) -> float:
     precision = common / len(predicted)
     recall = common / len(gold_words)
     # Not 2c/(p+g), whose last bit can differ: the result is rounded, and halves must fall alike.
-    if common:
-        return 2 * precision * recall / (precision + recall)
-    return 0.0
+    return 2 * precision * recall / (precision + recall) if common else 0.0
 
 
 @once

@@ -131,20 +131,17 @@ def _missing(record: Record) -> Cause | None:
     """The cause where a gold passage, or without gold pids the gold answer, was not retrieved."""
     seen = set(union(record)) | {passage.pid for passage in record.passages}
     gold = record.gold_pids
-    if record.shown is None:
-        shown_pids = seen
-    else:
-        shown_pids = set(record.shown)
+    texts = [f"{passage.title} {passage.text}" for passage in record.passages]
     if not gold:
-        texts = [loose_words(f"{p.title} {p.text}") for p in record.passages]
-        answers = list(map(loose_words, record.answers))
-        answerable = any(_holds(text, answer) for answer in answers for text in texts)
+        answerable = any(_is_among(loose_words(answer), texts) for answer in record.answers)
         if answerable or answer_kind(record.answers[0]) == "yes_no":
             return None
         return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
     n_seen = sum(pid in seen for pid in gold)
     if n_seen == len(gold):
-        n_shown = sum(pid in shown_pids for pid in gold)
+        n_shown = n_seen
+        if record.shown is not None:
+            n_shown = sum(pid in record.shown for pid in gold)
         if n_shown == len(gold):
             return None
         detail = f"{n_shown} of {len(gold)} gold passages shown, all found"
@@ -155,79 +152,58 @@ def _missing(record: Record) -> Cause | None:
     often = repeats >= 2 and 2 * repeats >= len(record.searches)
     if record.stop_reason == "no_progress" or often:
         return Cause("control", "loop", f"{detail}; the same searches again", hop)
-    missing_names = _missing_names(record, hop)
-    reached = []
-    for name in missing_names:
-        if _is_named(name, record):
-            reached.append(name)
-    if missing_names and not reached:
-        return Cause(
-            "retrieval", "never_in_reach", f"{detail}; nothing named {missing_names[0]!r}", hop
-        )
-    if not reached:
-        return Cause("retrieval", "not_retrieved", detail, hop)
     queries = [search.query for search in record.searches]
-    sought = []
-    for name in reached:
-        if _is_among(name, queries):
-            sought.append(name)
-    if not sought:
-        return Cause("control", "too_few_steps", f"{detail}; {reached[0]!r} was not searched", hop)
-    return Cause("retrieval", "not_retrieved", f"{detail}; {sought[0]!r} was searched", hop)
+    missing = _missing_names(record, hop)
+    reached = ""
+    for name in missing:
+        words = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
+        if _is_among(words, queries):
+            return Cause("retrieval", "not_retrieved", f"{detail}; {name!r} was searched", hop)
+        if not reached and _is_among(words, [record.question, *texts]):
+            reached = name
+    if reached:
+        return Cause("control", "too_few_steps", f"{detail}; {reached!r} was not searched", hop)
+    if missing:
+        return Cause("retrieval", "never_in_reach", f"{detail}; nothing named {missing[0]!r}", hop)
+    return Cause("retrieval", "not_retrieved", detail, hop)
 
 
 def _missing_names(record: Record, hop: int) -> list[str]:
     """Names of the missing passages: their titles, and the answer that leads to them."""
-    seen = {passage.title for passage in record.passages}
     titles = dict.fromkeys(title for title, _ in record.support)
-    candidates = []
-    for title in titles:
-        if title not in seen:
-            candidates.append(title)
+    for passage in record.passages:
+        titles.pop(passage.title, None)
     questions = record.decomposition
     if 2 <= hop <= len(questions):
-        candidates.append(str(questions[hop - 2]["answer"]))
-    return candidates
+        return [*titles, str(questions[hop - 2]["answer"])]
+    return list(titles)
 
 
-def _is_named(name: str, record: Record) -> bool:
-    texts = [record.question, *(search.query for search in record.searches)]
-    for passage in record.passages:
-        texts.append(f"{passage.title} {passage.text}")
-    return _is_among(name, texts)
-
-
-def _is_among(name: str, texts: Sequence[str]) -> bool:
-    title_words = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
-    return any(_holds(loose_words(text), title_words) for text in texts)
+def _is_among(words: tuple[str, ...], texts: Sequence[str]) -> bool:
+    return any(_holds(loose_words(text), words) for text in texts)
 
 
 def _bad_gold(record: Record) -> Cause | None:
-    gold = []
-    for p in record.passages:
-        if p.pid in set(record.gold_pids):
-            gold.append(p)
-    if len(gold) < len(record.gold_pids) or not gold:
+    gold = [passage for passage in record.passages if passage.pid in record.gold_pids]
+    if (
+        len(gold) < len(record.gold_pids)
+        or not gold
+        or "yes_no" in map(answer_kind, record.answers)
+    ):
         return None
-    if any(answer_kind(answer) == "yes_no" for answer in record.answers):
-        return None
-    gold_forms = set()
-    for answer in record.answers:
-        for word in loose_words(answer):
-            gold_forms.add(word)
-    texts = (f"{passage.title} {passage.text}" for passage in gold)
-    if any(gold_forms & set(loose_words(text)) for text in texts):
-        return None
+    gold_words = set(loose_words(" ".join(record.answers)))
+    for passage in gold:
+        if gold_words & set(loose_words(f"{passage.title} {passage.text}")):
+            return None
     return Cause("data", "answer_not_in_gold", "no word of the answer stands in the gold passages")
 
 
 def _reading(record: Record) -> Cause:
     pred = set(loose_words(record.answer_text))
     for gold in record.answers:
-        if answer_kind(gold) != "yes_no":
-            gold_words = set(loose_words(gold))
-        else:
-            gold_words = set()
+        if answer_kind(gold) == "yes_no":
+            continue
+        gold_words = set(loose_words(gold))
         if pred & gold_words and (pred <= gold_words or gold_words <= pred):
             return Cause("reading", "partial", f"part of {gold!r}, or more than it")
         if gold_words and len(pred & gold_words) >= _MOST * len(gold_words):

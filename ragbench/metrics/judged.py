@@ -100,9 +100,7 @@ def answer_correctness(factual: float | None, cosine: float) -> float | None:
 
 def share(count: float, total: int) -> float | None:
     """`part` of `whole`, for coverage and faithfulness; None where there is nothing to count."""
-    if total:
-        return count / total
-    return None
+    return count / total if total else None
 
 
 def _asked(name: str, description: str, source: str = "", *, worst: float = 0.0) -> None:
@@ -110,9 +108,7 @@ def _asked(name: str, description: str, source: str = "", *, worst: float = 0.0)
 
     def score(record: Record) -> float | None:
         value = worst if record.failed else record.scores.get(name)
-        if value is None:
-            return None
-        return float(value)
+        return None if value is None else float(value)
 
     add(Metric(name, score, description, source, worst, higher_is_better=worst == 0.0))
 

@@ -10,6 +10,7 @@ union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log
 import math
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 
 from ragbench.metrics.answer import official_f1
 from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_amount, once
@@ -59,15 +60,13 @@ def rankings(record: Record) -> list[list[str]]:
 @once
 def union(record: Record) -> list[str]:
     """Every pid found, once, in the order first seen."""
-    return list(dict.fromkeys(pid for ranking in rankings(record) for pid in ranking))
+    return list(dict.fromkeys(chain.from_iterable(rankings(record))))
 
 
 @once
 def shown(record: Record) -> list[str]:
     """Every pid whose text the model was shown; what was found, where that is not known."""
-    if record.shown is None:
-        return union(record)
-    return record.shown
+    return union(record) if record.shown is None else record.shown
 
 
 def evidence(record: Record) -> float | None:
@@ -81,13 +80,11 @@ def evidence(record: Record) -> float | None:
 
 def retrieval_efficiency(record: Record) -> float | None:
     """F1 of the answer for each retrieval; None where nothing was searched, or nothing is right."""
-    searches = len(rankings(record))
     if record.failed:
         return 0.0
     f1 = official_f1(record)
-    if f1 is None or not searches:
-        return None
-    return f1 / searches
+    searches = len(rankings(record))
+    return None if f1 is None or not searches else f1 / searches
 
 
 def retrieved_tokens(record: Record) -> float:
@@ -97,15 +94,12 @@ def retrieved_tokens(record: Record) -> float:
     new texts under `retrieved` in its notes, and such steps then count instead of whole hits.
     Tokens are estimated (`approx_tokens`).
     """
-    contents = []
-    for step in record.steps:
-        if "retrieved" in step.notes:
-            contents.append(step.notes["retrieved"])
+    contents = [step.notes["retrieved"] for step in record.steps if "retrieved" in step.notes]
     if contents:
-        return float(sum(approx_tokens("\n".join(texts)) for texts in contents))
+        return float(sum(map(approx_tokens, map("\n".join, contents))))
     sizes = {p.pid: approx_tokens(p.text) for p in record.passages}
-    hits = (pid for search in record.searches for pid, _ in search.hits)
-    return float(sum(sizes.get(pid, 0) for pid in hits))
+    hits = chain.from_iterable(search.hits for search in record.searches)
+    return float(sum(sizes.get(pid, 0) for pid, _ in hits))
 
 
 def hops_to_gold(record: Record) -> float | None:
@@ -130,9 +124,7 @@ def _metric(name: str, measure: Measure, description: str, k: int | None = None)
         if record.failed:
             return 0.0
         scores = [measure(ranking[:k], record.gold_pids) for ranking in ranked]
-        if scores:
-            return sum(scores) / len(scores)
-        return None
+        return sum(scores) / len(scores) if scores else None
 
     scope = f"first {k} passages" if k else "passages found"
     text = f"{description}, {scope} of {'each search' if by_search else 'all searches'}"
@@ -150,12 +142,8 @@ _register("mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
 _register("ndcg", ndcg, "normalised discounted gain of gold passages")
 _register("search_recall", recall, "share of gold passages")
 
-add(
-    Metric("evidence", evidence, "whether the model was shown all gold passages"),
-)
-add(
-    Metric("retrieval_efficiency", retrieval_efficiency, "F1 for each search"),
-)
+add(Metric("evidence", evidence, "whether the model was shown all gold passages"))
+add(Metric("retrieval_efficiency", retrieval_efficiency, "F1 for each search"))
 add_amount(
     "hops_to_gold",
     hops_to_gold,

@@ -30,16 +30,15 @@ def confidence(record: Record) -> float | None:
     output = record.extra.get("outputs", {}).get("confidence")
     if _is_number(output):
         return float(output)
-    last: float | None = None
-    of_answer: float | None = None
+    values: list[float] = []
+    of_answer: list[float] = []
     for step in record.steps:
         value = step.notes.get("confidence", step.notes.get("score"))
-        if not _is_number(value):
-            continue
-        last = float(value)
-        if step.observation == record.answer_text:
-            of_answer = max(last, of_answer if of_answer is not None else last)
-    return last if of_answer is None else of_answer
+        if _is_number(value):
+            values.append(float(value))
+            if step.observation == record.answer_text:
+                of_answer.append(values[-1])
+    return max(of_answer or values[-1:], default=None)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -61,29 +60,26 @@ def _right_of_answered(record: Record) -> float | None:
 
 
 def _refused_rightly(record: Record) -> float | None:
-    if is_answerable(record):
-        return None
-    return float(refused(record) and not record.failed)
+    return None if is_answerable(record) else 1 - _answered(record) - record.failed
 
 
 def _refused_wrongly(record: Record) -> float | None:
-    if not is_answerable(record):
-        return None
-    return float(refused(record) or record.failed)
+    return 1 - _answered(record) if is_answerable(record) else None
 
 
-for _metric in (
-    Metric("answered", _answered, "share of answers that are no refusal"),
+add(Metric("answered", _answered, "share of answers that are no refusal"))
+add(
     Metric(
         "right_of_answered", _right_of_answered, "exact match of the answers that are no refusal"
-    ),
-    Metric("refused_rightly", _refused_rightly, "refusals of the questions without an answer"),
+    )
+)
+add(Metric("refused_rightly", _refused_rightly, "refusals of the questions without an answer"))
+add(
     Metric(
         "refused_wrongly",
         _refused_wrongly,
         "refusals of the questions that have an answer, and their failures",
         worst=1.0,
         higher_is_better=False,
-    ),
-):
-    add(_metric)
+    )
+)

@@ -9,11 +9,12 @@ program merely saw.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from ragbench.metrics.answer import Overlap, exact_match, hotpot_overlap
+from ragbench.metrics.answer import best, exact_match, hotpot_overlap
 from ragbench.metrics.base import METRICS, Metric, once
 from ragbench.metrics.text import strip_punctuation
 from ragbench.record import Fact, Record
@@ -64,7 +65,7 @@ def evidence_score(
     pred: Collection[Sequence[str]], gold: Sequence[Collection[Sequence[str]]]
 ) -> SetScore:
     """2Wiki's score of predicted triples; each gold item is all its equal forms (by aliases)."""
-    triples = {_fold_triple(triple) for triple in pred}
+    triples = set(map(_fold_triple, pred))
     gold_forms: set[tuple[str, ...]] = set()
     for forms in gold:
         gold_forms.update(map(_fold_triple, forms))
@@ -73,11 +74,7 @@ def evidence_score(
 
 def joint(*scores: SetScore) -> SetScore:
     """The product of EMs, precisions and recalls, and the F1 of the products."""
-    em = precision = recall = 1.0
-    for score in scores:
-        em = em * score.em
-        precision = precision * score.precision
-        recall = recall * score.recall
+    em, precision, recall, _ = map(math.prod, zip(*scores, strict=True))
     return SetScore(em, precision, recall, harmonic(precision, recall))
 
 
@@ -108,16 +105,12 @@ def predicted_facts(record: Record) -> set[Fact] | None:
     A cited passage is not a claim about each of its sentences, so citations of whole passages give
     no facts.
     """
-    kind = support_kind(record)
-    if kind == "cited":
-        items = record.citations
-    else:
-        items = record.attribution
+    items = record.attribution
+    if support_kind(record) == "cited":
+        items = record.citations or []
     if items is None:
-        if kind == "cited":
-            return set()
         return None
-    return {(i[0], int(i[1])) for i in items if _is_fact(i)}
+    return {(item[0], item[1]) for item in items if _is_fact(item)}
 
 
 @once
@@ -127,23 +120,18 @@ def predicted_pids(record: Record) -> set[str] | None:
     A citation is a number (from 1, into the record's passages), a pid, or a fact. One that points
     at no passage stays in the set, so that it costs precision.
     """
-    if record.citations is None:
-        items = record.attribution
-    else:
-        items = record.citations
+    items = record.attribution if record.citations is None else record.citations
     if items is None:
-        if record.cites_sentences:
-            return set()
-        return None
+        return set() if record.cites_sentences else None
     pids: dict[Any, str] = {p.title: p.pid for p in reversed(record.passages)}
     pids |= {number: p.pid for number, p in enumerate(record.passages, start=1)}
     cited = set()
     for item in items:
-        name = item[0] if _is_fact(item) else item
-        if isinstance(item, int) or _is_fact(item):
-            cited.add(pids.get(name, f"no passage {name}"))
+        place = item[0] if _is_fact(item) else item
+        if place is item and not isinstance(item, int):
+            cited.add(str(item))
         else:
-            cited.add(str(name))
+            cited.add(pids.get(place, f"no passage {place}"))
     return cited
 
 
@@ -215,14 +203,11 @@ def triple_score(record: Record) -> SetScore | None:
         return None
     if record.failed:
         return ZERO
-    if evidence_kind(record) == "cited":
-        items = record.facts
-    else:
-        items = record.attributed_triples
+    items = record.facts if evidence_kind(record) == "cited" else record.attributed_triples
     if items is None:
         return None
     forms = [list(itertools.product(*options)) for options in gold]
-    return evidence_score([item for item in items if _is_triple(item)], forms)
+    return evidence_score(list(filter(_is_triple, items)), forms)
 
 
 def answer_score(record: Record) -> SetScore:
@@ -230,21 +215,20 @@ def answer_score(record: Record) -> SetScore:
     if record.failed:
         return ZERO
     overlaps = [hotpot_overlap(record.answer_text, gold) for gold in record.answers]
-    best = Overlap(*(max(column) for column in zip(*overlaps, strict=True)))
-    em = max(exact_match(record.answer_text, gold) for gold in record.answers)
-    return SetScore(em, best.precision, best.recall, best.f1)
+    em = best(exact_match, record.answer_text, record.answers)
+    return SetScore(em, *map(max, zip(*overlaps, strict=True)))
 
 
 @once
 def joint_score(record: Record) -> SetScore | None:
     """The joint score of answer and sentences; in 2WikiMultiHopQA of the evidence as well."""
-    scores = [fact_score(record)]
-    if gold_triples(record):
-        scores.append(triple_score(record))
-    defined = [score for score in scores if score is not None]
-    if len(defined) < len(scores):
-        return None
-    return joint(answer_score(record), *defined)
+    scores = [answer_score(record)]
+    for score in (fact_score, triple_score) if gold_triples(record) else (fact_score,):
+        of_proof = score(record)
+        if of_proof is None:
+            return None
+        scores.append(of_proof)
+    return joint(*scores)
 
 
 def _is_fact(item: Any) -> bool:
@@ -261,9 +245,7 @@ def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
 
 def _part(field: str, score: Callable[[Record], SetScore | None], record: Record) -> float | None:
     scores = score(record)
-    if scores is None:
-        return None
-    return float(getattr(scores, field))
+    return None if scores is None else float(getattr(scores, field))
 
 
 def _register(

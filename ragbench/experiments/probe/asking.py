@@ -57,8 +57,7 @@ class GoldPassages(Retriever):
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
         own = self.corpus.subset(self._places.get(question, ()))
-        everything = range(len(own))
-        return GoldPassages(own, {question: everything})
+        return GoldPassages(own, {question: range(len(own))})
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """All of them, also where that is more than `k`: what is asked is what they are worth."""
@@ -69,7 +68,6 @@ class GoldPassages(Retriever):
 class _Arm:
     """One way of asking, with what came of it by the text of the question."""
 
-    name: str
     program: RAGProgram
     scores: list[float] = field(default_factory=list)
     failed: int = 0
@@ -99,9 +97,10 @@ def probe_program(
         on_message(advice)
         return Judgement(0.0, [advice])
     gold = gold_places(plan)
-    n, most, why = how_many(plan, gold)
-    if why:
-        on_message(f"no probe: {why}")
+    try:
+        n, most = how_many(plan, gold)
+    except RunError as error:
+        on_message(f"no probe: {error}")
         return None
     on_message(f"probe: {n} training questions, at most {most:,} calls")
     if dry_run:
@@ -139,9 +138,7 @@ def gold_places(plan: Plan) -> dict[str, list[int]]:
         pids = list(map(str, example.get("gold_pids") or ()))
         if pids and all(pid in corpus.positions for pid in pids):
             places[example.question] = [corpus.positions[pid] for pid in pids]
-    if len(places) >= LEAST:
-        return places
-    return {}
+    return places if len(places) >= LEAST else {}
 
 
 def questions_of(plan: Plan, gold: Mapping[str, Sequence[int]]) -> list[dspy.Example]:
@@ -153,41 +150,38 @@ def questions_of(plan: Plan, gold: Mapping[str, Sequence[int]]) -> list[dspy.Exa
     return chosen
 
 
-def how_many(plan: Plan, gold: Mapping[str, Sequence[int]]) -> tuple[int, int, str]:
-    """Questions that are asked, the most calls they may take, and why none are ("" where some are).
+def how_many(plan: Plan, gold: Mapping[str, Sequence[int]]) -> tuple[int, int]:
+    """Questions that are asked, and the most calls they may take; asks no server.
 
-    Asks no server.
+    Raises:
+        RunError: none can be asked.
     """
     program = plan.run_context.program
     questions = [example.question for example in plan.train]
     with plan.run_context.active():
         ahead = index_ahead(program, questions)
     if any(cost.calls.high for cost in ahead):
-        return 0, 0, (
+        raise RunError(
             "the index of this program is not made yet, which takes calls of its own; ask one "
             "question with `ragbench eval --limit 1` first"
-        )  # fmt: skip
+        )
     budget = budgets.budget_of(plan)
     if budget is None:
-        return 0, 0, f"what {plan.optimizer.name} will spend is unknown, so a fifth of it is too"
-    try:
-        compiling = budgets.estimate_compile(plan, budget)
-        calls_each = estimates.rehearse_questions(plan.run_context, plan.train).likely.calls
-    except RunError as error:
-        return 0, 0, str(error)
-    arms = 4 + bool(gold)
-    most = math.floor(SHARE * compiling.likely.calls)
-    fits = math.floor(most / (arms * max(calls_each, 1)))
+        raise RunError(f"what {plan.optimizer.name} will spend is unknown, so a fifth of it is too")
+    likely = budgets.estimate_compile(plan, budget).likely.calls
+    calls = estimates.rehearse_questions(plan.run_context, plan.train).likely.calls
+    calls_each = (4 + bool(gold)) * max(calls, 1)
+    most = math.floor(SHARE * likely)
+    fits = math.floor(most / calls_each)
     if fits < LEAST:
-        return 0, 0, (
-            f"the compile is likely to take {compiling.likely.calls:,.0f} calls, and {LEAST} "
-            f"questions would take {LEAST * arms * max(calls_each, 1):,.0f}, more than a fifth; "
-            "compile at once, or with more questions"
-        )  # fmt: skip
+        raise RunError(
+            f"the compile is likely to take {likely:,.0f} calls, and {LEAST} questions would take "
+            f"{LEAST * calls_each:,.0f}, more than a fifth; compile at once, or with more questions"
+        )
     n = min(MOST, fits, len(questions_of(plan, gold)))
     if n < LEAST:
-        return 0, 0, f"there are {n} training questions, and a probe asks {LEAST} at the least"
-    return n, most, ""
+        raise RunError(f"there are {n} training questions, and a probe asks {LEAST} at the least")
+    return n, most
 
 
 def _ask(
@@ -233,10 +227,13 @@ def _ask(
 
 
 def _arms(plain: RAGProgram, corpus: Corpus, gold: Mapping[str, Sequence[int]]) -> list[_Arm]:
-    """Every way of asking; each has a copy of the program of its own."""
-    arms = [_Arm("zero-shot", plain.deepcopy()), _Arm("form", repair_form(plain.deepcopy()))]
+    """Every way of asking: zero-shot, form repaired, the second and third sample, and with gold.
+
+    Each has a copy of the program of its own.
+    """
+    programs: list[RAGProgram] = [plain.deepcopy(), repair_form(plain.deepcopy())]
     for number in (1, 2):
-        arms.append(_Arm(f"sample {number + 1}", Sampled(plain.deepcopy(), number)))
+        programs.append(Sampled(plain.deepcopy(), number))
     if gold:
         program = plain.deepcopy()
         inside = [program]
@@ -244,8 +241,8 @@ def _arms(plain: RAGProgram, corpus: Corpus, gold: Mapping[str, Sequence[int]]) 
             inner = inside.pop()
             inner.retriever = GoldPassages(corpus, gold)
             inside.extend(inner.inside())
-        arms.append(_Arm("gold", repair_form(program)))
-    return arms
+        programs.append(repair_form(program))
+    return list(map(_Arm, programs))
 
 
 def _scores(
@@ -277,8 +274,7 @@ def _scores(
 def _answers(
     plan: Plan, arms: Sequence[_Arm], done: Sequence[dspy.Example], gold: Mapping[str, Any]
 ) -> Answers:
-    by_name = {arm.name: arm for arm in arms}
-    zero_shot = by_name["zero-shot"]
+    zero_shot, form, *samples = arms[:4]
     full = {example.question: example for example in plan.train}
     exact = 0
     own_queries = False
@@ -290,20 +286,19 @@ def _answers(
         exact += is_exact(example, prediction)
         searches = prediction.get("searches") or ()
         numbers.add(len(searches))
-        for search in searches:
-            own_queries = own_queries or not example.question.startswith(search.query)
+        own_queries |= not all(example.question.startswith(search.query) for search in searches)
     gold_scores = None
     gold_found = None
     if gold:
         gold_found = _with_gold(zero_shot, done, full)
-        if _with_gold(by_name["gold"], done, full) >= _GIVEN * len(done):
-            gold_scores = by_name["gold"].scores
+        if _with_gold(arms[-1], done, full) >= _GIVEN * len(done):
+            gold_scores = arms[-1].scores
     clusters = [str(full[example.question].get("cluster") or "") for example in done]
     return Answers(
         zero_shot=zero_shot.scores,
-        form=by_name["form"].scores,
+        form=form.scores,
         gold=gold_scores,
-        samples=[by_name["sample 2"].scores, by_name["sample 3"].scores],
+        samples=[sample.scores for sample in samples],
         exact=exact,
         own_queries=own_queries or len(numbers) > 1,  # whether to search is a choice too
         failed=sum(arm.failed for arm in arms),

@@ -7,6 +7,7 @@ they were tested on simulated LMs (`benchmarks/probe_chances.py`) and are no mea
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
@@ -57,14 +58,13 @@ class Answers:
     @property
     def best(self) -> list[float]:
         """The best score of the three samples of each question."""
-        return list(map(max, zip(self.zero_shot, *self.samples, strict=True)))
+        return list(map(max, self.zero_shot, *self.samples))
 
     @property
     def varied(self) -> int:
         """Questions whose three samples have different scores."""
-        return sum(
-            len(set(scores)) > 1 for scores in zip(self.zero_shot, *self.samples, strict=True)
-        )
+        worst = map(min, self.zero_shot, *self.samples)
+        return sum(map(operator.ne, worst, self.best))
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,8 @@ def _some_exact(exact: int, n: int, n_train: int) -> float:
     """
     wrong = n - exact + 0.5
     right = exact + 0.5
-    none = (
-        math.lgamma(wrong + n_train)
-        + math.lgamma(right + wrong)
-        - math.lgamma(wrong)
-        - math.lgamma(right + wrong + n_train)
-    )
-    return 1 - math.exp(none)
+    none = math.lgamma(wrong + n_train) + math.lgamma(right + wrong) - math.lgamma(wrong)
+    return 1 - math.exp(none - math.lgamma(right + wrong + n_train))
 
 
 def chance_beyond(gains: Sequence[float], margin: float = MARGIN) -> float:
@@ -161,9 +156,7 @@ def chance_beyond(gains: Sequence[float], margin: float = MARGIN) -> float:
 
 def judge(answers: Answers, means: Means, name: str, metric: str) -> Judgement:
     """What `answers` say of a compile by the optimizer called `name`."""
-    read = answers.form
-    if answers.gold is not None:
-        read = answers.gold
+    read = answers.gold or answers.form
     form_gains = _differences(answers.zero_shot, answers.form)
     sample_means = list(map(fmean, zip(answers.zero_shot, *answers.samples, strict=True)))
     steady_gains = _differences(sample_means, answers.best)
@@ -194,7 +187,7 @@ def judge(answers: Answers, means: Means, name: str, metric: str) -> Judgement:
 
 
 def _differences(before: Sequence[float], after: Sequence[float]) -> list[float]:
-    return [b - a for a, b in zip(before, after, strict=True)]
+    return list(map(operator.sub, after, before))
 
 
 def _room_in_words(answers: Answers, metric: str) -> list[str]:
@@ -239,17 +232,13 @@ def _step(
 
 
 def _between(ends: Interval | None, sign: str = "") -> str:
-    if ends is not None:
-        return f" [{ends.low:{sign}.3f}, {ends.high:{sign}.3f}]"
-    return ""
+    return f" {ends.words(sign)}" if ends else ""
 
 
 def _reach_in_words(answers: Answers, means: Means, name: str) -> list[str]:
     lines = []
-    if means.why:
-        word = "cannot"
-        if means.demonstrations:
-            word = "may not"  # other training questions may be answered right
+    if means.why:  # with demonstrations other training questions may be answered right
+        word = "may not" if means.demonstrations else "cannot"
         lines.append(f"{name} {word} help: {means.why}")
     if not answers.own_queries:
         lines.append(
