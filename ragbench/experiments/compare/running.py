@@ -90,14 +90,14 @@ def _until_decided(arms: _Arms, start: int, most: int) -> Verdict:
     for limit in schedule(start, most):
         verdict = arms.verdict(limit)
         metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
-        votes = verdict.design.votes
         decided = verdict.decided()
+        votes = verdict.design.votes
         look = Look(verdict.questions, most, decided, votes, metric, c.difference, c.corrected_p)
         if look not in arms.looks:
             arms.looks.append(look)
         verdict = replace(verdict, looks=tuple(arms.looks))
         verdict.keep()
-        if verdict.decided() or verdict.questions < limit:
+        if decided or verdict.questions < limit:
             break
     return verdict
 
@@ -129,10 +129,7 @@ class _Arms:
             program = self._program(seed)
             compiled += self._run(f"{COMPILED}-{seed}", limit, compiled=program)
             self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
-        if request.equal_cost:
-            votes = self._vote(zero_shot, compiled, limit)
-        else:
-            votes = 0
+        votes = self._vote(zero_shot, compiled, limit) if request.equal_cost else 0
         anytime = request.max_questions is not None
         design = Design(
             seeds, votes, tuple(request.metrics), request.margin, anytime, request.repeats
@@ -179,9 +176,8 @@ def votes_for(zero_shot: Arm, compiled: Arm) -> int:
 
     Within a tenth; 0 where one answer does, and never 2, which cannot change an answer.
     """
-    measures = ("prompt_tokens", "completion_tokens")
-    before = per_question(zero_shot, *measures) or 0.0
-    after = per_question(compiled, *measures) or 0.0
+    before = per_question(zero_shot, "tokens") or 0.0
+    after = per_question(compiled, "tokens") or 0.0
     ratio = after / before if before else 0.0
     if ratio <= 1 + EQUAL:
         return 0
@@ -202,13 +198,11 @@ def estimate_verdict(
         "demonstrations that compiling may add to their prompts"
     ]
     if request.equal_cost:
-        notes += ["without the votes at equal cost, which take as much as one compiled arm"]
+        notes.append("without the votes at equal cost, which take as much as one compiled arm")
     if request.repeats > 1:
-        notes += [f"every arm asks each question {request.repeats} times"]
+        notes.append(f"every arm asks each question {request.repeats} times")
     arms = [zero_shot, form] * request.repeats
     total = in_all("in all", [*arms, *[compiling, *arms] * request.seeds], notes)
-    named = {f"arm {ZERO_SHOT}": zero_shot, f"arm {FORM}": form, "compile": compiling, "": total}
-    lines: list[str] = []
-    for name, estimate in named.items():
-        lines += filter(None, (name, *estimate.lines()))
-    return lines
+    lines = [f"arm {ZERO_SHOT}", *zero_shot.lines(), f"arm {FORM}", *form.lines()]
+    lines += ["compile", *compiling.lines(), *total.lines()]
+    return list(filter(None, lines))

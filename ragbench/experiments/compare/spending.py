@@ -22,14 +22,15 @@ from ragbench.ranges import Range
 _LOSSES = ("cut_replies", "unreadable_replies")
 
 
-def per_question(runs: Sequence[Evaluation], *fields: str) -> float | None:
-    """The mean of the sum of these totals of a summary; None where one is unknown."""
+def per_question(runs: Sequence[Evaluation], amount: str) -> float | None:
+    """The mean of this total of a summary, a question; None where it is unknown."""
     values = []
     for run in runs:
-        values.append([getattr(run.summary.as_if, name) for name in fields])
-    if not runs or any(None in row for row in values):
-        return None
-    return fmean(sum(row) / max(run.summary.n, 1) for run, row in zip(runs, values, strict=True))
+        value = getattr(run.summary.as_if, amount)
+        if value is None:
+            return None
+        values.append(value / max(run.summary.n, 1))
+    return fmean(values) if values else None
 
 
 def saved(comparison: Comparison | None) -> Interval | None:
@@ -57,9 +58,7 @@ class PayBack:
     @property
     def saved(self) -> float | None:
         """Saved per question; negative where more is taken."""
-        if self.before is None or self.after is None:
-            return None
-        return self.before - self.after
+        return None if self.before is None or self.after is None else self.before - self.after
 
     @property
     def questions(self) -> int | None:
@@ -102,29 +101,26 @@ class Spending:
 def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> Spending:
     """The spending of the arm `compiled`, of a program per sidecar, against `zero_shot`."""
     costs = [sidecar.cost["as_if"]["all"] for sidecar in sidecars]
-    qids = sorted(zero_shot[0].records)
-    clusters = clusters_of(zero_shot[0].records)
+    records = zero_shot[0].records
 
-    def pay_back(measure: str, *fields: str) -> PayBack:
-        once = []
-        for cost in costs:
-            once.append([cost[name] for name in fields])
-        difference = cost_difference(zero_shot, compiled, qids, measure, clusters)
+    def pay_back(measure: str, once: Sequence[float | None]) -> PayBack:
+        difference = cost_difference(
+            zero_shot, compiled, sorted(records), measure, clusters_of(records)
+        )
+        amounts = [amount for amount in once if amount is not None]
         return PayBack(
-            None if any(None in row for row in once) else fmean(map(sum, once)),
-            per_question(zero_shot, *fields),
-            per_question(compiled, *fields),
+            fmean(amounts) if len(amounts) == len(once) else None,
+            per_question(zero_shot, measure),
+            per_question(compiled, measure),
             saved(difference),
         )
 
-    tokens = pay_back("tokens", "prompt_tokens", "completion_tokens")
-    measured = tokens.before and tokens.after is not None
-    return Spending(
-        tokens=tokens,
-        usd=pay_back("cost_usd", "cost_usd"),
-        ratio=(tokens.after or 0.0) / (tokens.before or 1.0) if measured else None,
-        calls=fmean(cost["calls"] for cost in costs),
-    )
+    tokens = pay_back("tokens", [c["prompt_tokens"] + c["completion_tokens"] for c in costs])
+    ratio = None
+    if tokens.before and tokens.after is not None:
+        ratio = tokens.after / tokens.before
+    usd = pay_back("cost_usd", [cost["cost_usd"] for cost in costs])
+    return Spending(tokens, usd, ratio, fmean(cost["calls"] for cost in costs))
 
 
 @dataclass(frozen=True)
@@ -141,17 +137,17 @@ def index_cost(card: RunCard) -> IndexCost | None:
 
     None where there was neither.
     """
-    embeddings = []
-    for embedding in _embeddings(card.retriever):
-        if embedding["embedding_usd"] != 0:
-            embeddings.append(embedding)
     calls = card.index.get("index_calls", 0)
     tokens = card.index.get("index_tokens", 0)
-    if not calls and not embeddings:
+    prices = []
+    for embedding in _embeddings(card.retriever):
+        if embedding["embedding_usd"] != 0:
+            prices.append(embedding["embedding_usd"])
+            tokens += embedding.get("embedding_tokens", 0)
+    if calls:
+        prices.append(card.index.get("index_usd"))
+    if not prices:
         return None
-    prices = [embedding["embedding_usd"] for embedding in embeddings]
-    prices += [card.index.get("index_usd")] if calls else []
-    tokens += sum(embedding.get("embedding_tokens", 0) for embedding in embeddings)
     return IndexCost(calls, tokens, None if None in prices else sum(prices))
 
 
@@ -189,7 +185,7 @@ def index_lines(evaluation: Evaluation) -> list[str]:
         bounds = facts.get(f"expected_{unit}")
         amounts.append(f"{taken:,} {unit}" + (f" ({Range(*bounds)} expected)" if bounds else ""))
     lines = [f"index: {', '.join(amounts)}, {usd} $; the {n} questions with it: {in_all} $"]
-    losses = [(name, facts.get(name)) for name in _LOSSES]
-    if lost := ", ".join(f"{name} {count}" for name, count in losses if count):
+    lost = ", ".join(f"{name} {facts[name]}" for name in _LOSSES if facts.get(name))
+    if lost:
         lines.append(f"the index lost {lost}; the next run that makes it asks for them again")
     return lines

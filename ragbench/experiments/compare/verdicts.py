@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -280,9 +280,8 @@ class Verdict:
 
     def matched(self) -> float | None:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
-        fields = ("prompt_tokens", "completion_tokens")
-        votes = per_question(self.arms.get(VOTES, ()), *fields)
-        compiled = per_question(self.arms[COMPILED], *fields)
+        votes = per_question(self.arms.get(VOTES, ()), "tokens")
+        compiled = per_question(self.arms[COMPILED], "tokens")
         if votes is not None and compiled:
             return votes / compiled
         return None
@@ -295,7 +294,7 @@ class Verdict:
         for name, runs in self.arms.items():
             for run in runs:
                 place = run.folder.relative_to(self.folder).as_posix()
-                row = {"folder": place, "summary": run.summary.to_dict()}
+                row = {"folder": place, "summary": asdict(run.summary)}
                 arms.setdefault(name, []).append(row)
         contrasts = []
         for (a, b), by_metric in self.contrasts.items():
@@ -310,8 +309,8 @@ class Verdict:
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
             "matched": self.matched(),
             "looks": list(map(asdict, self.looks)),
-            "fixed": list(self.fixed),
-            "broken": list(self.broken),
+            "fixed": self.fixed,
+            "broken": self.broken,
             "distinct_programs": self.distinct_programs,
             "spending": asdict(self.spending),
         }
@@ -324,8 +323,9 @@ def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
         raise RunError(f"{folder} holds no finished verdict: it has no {VERDICT}")
     stored = read_object(path)
     try:
-        lists = {name: tuple(stored["design"][name]) for name in ("seeds", "metrics")}
-        design = Design(**{**stored["design"], **lists})
+        fields = stored["design"]
+        lists = {name: tuple(fields[name]) for name in ("seeds", "metrics")}
+        design = Design(**{**fields, **lists})
         looks = looks_of(stored)
     except (TypeError, KeyError):
         raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
@@ -385,18 +385,17 @@ def assemble(
 
 def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]) -> None:
     base = arms[ZERO_SHOT][0]
-    for runs in arms.values():
-        for run in runs:
-            shared_questions(base, run)
+    for run in chain.from_iterable(arms.values()):
+        shared_questions(base, run)
     questions = base.records.column(question)
     examples = [dspy.Example(qid=qid, question=text) for qid, text in questions.items()]
-    for number, sidecar in enumerate(sidecars):
+    for sidecar in sidecars:
         assert_held_out(sidecar.data, examples, dataset=base.card.data.name)
-        for name in (COMPILED, COMPILED_FORM):
-            repeats = len(arms[name]) // len(sidecars)
-            for run in arms[name][number * repeats : (number + 1) * repeats]:
-                if run.card.compiled != sidecar.program_sha256:
-                    raise RunError(f"{run.folder} is a run of another compiled program; remove it")
+    for runs in (arms[COMPILED], arms[COMPILED_FORM]):
+        for at, run in enumerate(runs):
+            sidecar = sidecars[at * len(sidecars) // len(runs)]
+            if run.card.compiled != sidecar.program_sha256:
+                raise RunError(f"{run.folder} is a run of another compiled program; remove it")
 
 
 def _contrasts(

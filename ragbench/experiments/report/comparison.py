@@ -271,7 +271,7 @@ def verdict_report(verdict: Verdict) -> Report:
     runs: list[Evaluation] = []
     for arm in verdict.arms.values():
         runs.extend(arm)
-    tokens = per_question(runs, "prompt_tokens", "completion_tokens")
+    tokens = per_question(runs, "tokens")
     n = len(runs)
     usd = per_question(runs, "cost_usd")
     looks = looks_in_words(
@@ -450,7 +450,7 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
         EVIDENCE: fmean(shares) if len(shares) == len(runs) else None,
         "failed": sum(run.summary.failed for run in runs),
         "calls": per_question(runs, "calls"),
-        "tokens": per_question(runs, "prompt_tokens", "completion_tokens"),
+        "tokens": per_question(runs, "tokens"),
         "cost_usd": per_question(runs, "cost_usd"),
         "seconds": fmean(run.summary.latency_s.get("mean", 0.0) for run in runs),
     }

@@ -84,7 +84,7 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
     row |= {
         "failed": sum(run.summary.failed for run in arm),
         "calls": per_question(arm, "calls"),
-        "tokens": per_question(arm, "prompt_tokens", "completion_tokens"),
+        "tokens": per_question(arm, "tokens"),
         "cost_usd": per_question(arm, "cost_usd"),
     }
     return row, warning
