@@ -98,19 +98,16 @@ def estimate_compile(plan: Plan, budget: optimizers.Budget | None = None) -> est
     middling = replace(run, high=estimates.each_of(sum, (run.likely, demos)))
     likely = (runs.low + runs.high) / 2
     programs = middling.times(least * runs.low, least * likely, least * runs.high)
-    middle = estimates.Spend((prompts.low + prompts.high) / 2)
-    written = estimates.Estimate(
-        "", estimates.Spend(prompts.low), middle, estimates.Spend(prompts.high)
-    )
+    ends = (prompts.low, (prompts.low + prompts.high) / 2, prompts.high)
+    low, middle, high = map(estimates.Spend, ends)
+    written = estimates.Estimate("", low, middle, high)
     return estimates.in_all(title, [programs, written], notes)
 
 
 def _demonstrations(plan: Plan, calls: float) -> estimates.Spend:
     """What the most demonstrations add to so many calls."""
     knobs = plan.optimizer.knobs
-    most = 0
-    for name in ("bootstrapped", "labeled", "demos", "k"):
-        most = max(most, int(getattr(knobs, name, 0)))
+    most = max(int(getattr(knobs, name, 0)) for name in ("bootstrapped", "labeled", "demos", "k"))
     tokens = round(calls * most * (knobs.demo_context_tokens + _DEMO_OVERHEAD))
     price = plan.run_context.lm.pricing.cost(tokens, 0)
     return estimates.Spend(tokens=tokens, cost=math.inf if price is None else price)
@@ -119,9 +116,7 @@ def _demonstrations(plan: Plan, calls: float) -> estimates.Spend:
 def _unknown(plan: Plan) -> estimates.Estimate:
     """The scores before and after, and no end of what comes between."""
     budget = room().calls
-    limit = f"limited to {budget:,.0f} calls"
-    if math.isinf(budget):
-        limit = "give --max-calls N"
+    limit = "give --max-calls N" if math.isinf(budget) else f"limited to {budget:,.0f} calls"
     title = f"{plan.optimizer.name}: what it will spend is unknown, {limit}"
     run = estimates.rehearse_questions(plan.run_context, plan.val)
     least = calls_of_reply(plan.run_context.adapter)[0] * (1 + plan.optimizer.runs_each)
@@ -131,17 +126,12 @@ def _unknown(plan: Plan) -> estimates.Estimate:
 
 def rehearsed(plan: Plan) -> optimizers.Budget | None:
     """What the optimizer asks for with made-up answers; None where it fails or takes too long."""
-    counts = []
-    for share in _RIGHT:
-        try:
-            counts.append(_rehearsal(plan, share))
-        except (Exception, _EndlessError):  # whatever a stranger's optimizer raises
-            return None
-    runs = [count[0] for count in counts]
-    calls = [count[1] for count in counts]
-    return optimizers.Budget(
-        student_runs=Range(min(runs), max(runs)), prompt_calls=Range(min(calls), max(calls))
-    )
+    try:
+        counts = [_rehearsal(plan, share) for share in _RIGHT]
+    except (Exception, _EndlessError):  # whatever a stranger's optimizer raises
+        return None
+    runs, calls = (Range(min(column), max(column)) for column in zip(*counts, strict=True))
+    return optimizers.Budget(student_runs=runs, prompt_calls=calls)
 
 
 class _EndlessError(StopSignal):
@@ -162,10 +152,7 @@ def _rehearsal(plan: Plan, right: float) -> tuple[int, int]:
             if len(runs) > _MOST_RUNS or time.monotonic() - begun > _MOST_SECONDS:
                 raise _EndlessError
             chance = random.Random(zlib.crc32(f"{question} {len(runs)}".encode())).random()
-            if chance < right:
-                answer = answers.get(question, "")
-            else:
-                answer = "made up"
+            answer = answers.get(question, "") if chance < right else "made up"
             for predictor in self.predictors():
                 inputs = dict.fromkeys(predictor.signature.input_fields, "made up")
                 outputs = dict.fromkeys(predictor.signature.output_fields, answer)

@@ -14,6 +14,7 @@ import contextlib
 import copy
 import itertools
 import math
+import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -96,12 +97,11 @@ class Estimate:
         for name, low, likely, high in zip(
             Spend._fields, self.low, self.likely, self.high, strict=True
         ):
-            formatted = usd if name == "cost" else lambda n: f"{n:,.0f}"
-            if low == high:
-                text = formatted(low)
-            else:
-                text = f"{formatted(low)} to {formatted(high)}"
-            text += f", likely about {formatted(likely)}" if likely and low < high else ""
+            formatted = usd if name == "cost" else "{:,.0f}".format
+            text = formatted(low)
+            if low < high:
+                text += f" to {formatted(high)}"
+                text += f", likely about {formatted(likely)}" if likely else ""
             if math.isinf(high):
                 text = "unknown: no price is known for an LM; give --price"
                 if math.isinf(self.high.calls) and math.isfinite(low):
@@ -113,9 +113,8 @@ class Estimate:
 
 def in_all(title: str, estimates: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:
     """The sum of what `estimates` expect to be spent."""
-    low = each_of(sum, (estimate.low for estimate in estimates))
-    likely = each_of(sum, (estimate.likely for estimate in estimates))
-    high = each_of(sum, (estimate.high for estimate in estimates))
+    ends = map(operator.attrgetter, ("low", "likely", "high"))
+    low, likely, high = (each_of(sum, map(end, estimates)) for end in ends)
     return Estimate(title, low, likely, high, notes)
 
 
@@ -133,16 +132,12 @@ def _spend(pricing: Pricing, calls: int, prompt: int, reply: int) -> Spend:
 
 
 def _longest(lm: RagbenchLM | None) -> int:
-    if lm:
-        return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
-    return 512
+    return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY) if lm else 512
 
 
 def usd(amount: float) -> str:
     """`amount` US dollars, with more digits where it is small."""
-    if amount >= 0.01 or amount == 0:
-        return f"${amount:,.2f}"
-    return f"${amount:.4f}"
+    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
 
 
 def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
@@ -150,12 +145,9 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
     finished: frozenset[str] = frozenset()
     if not afresh:
         finished = read_records(run_context.config.folder()).finished
-    todo = []
-    for example in run_context.examples:
-        if example.qid not in finished:
-            todo.append(example)
+    todo = [example for example in run_context.examples if example.qid not in finished]
     n = len(todo)
-    tries = most_tries(run_context)
+    least, tries = calls_of_reply(run_context.adapter)
     notes = []
     title = f"{run_context.title}: {n} questions"
     if n < len(run_context.examples):
@@ -174,13 +166,8 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
             f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
         )
     per_question = rehearse_questions(run_context, todo)
-    least = calls_of_reply(run_context.adapter)[0] * n
+    least *= n
     return per_question.times(least, least, n, tries=tries, title=title, notes=notes, index=index)
-
-
-def most_tries(run_context: RunContext) -> int:
-    """How often a reply is asked for at the most, servers' failures aside."""
-    return calls_of_reply(run_context.adapter)[1]
 
 
 def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Estimate:
@@ -221,19 +208,13 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
         if cost.kept:
             notes.append(f"{cost.kept:,} replies are kept from before")
         pricing = run_context.role_lms.get(cost.role, run_context.lm).pricing
-        calls = cost.calls
         prompt = cost.prompt_tokens
         reply = cost.reply_tokens
-        ends = (
-            (calls.low, int(MARGIN[0] * prompt.low), reply.low),
-            (calls.low, *cost.likely),
-            (calls.high, int(MARGIN[1] * prompt.high), reply.high),
-        )
-        low, likely, high = (_spend(pricing, *end) for end in ends)
+        low = _spend(pricing, cost.calls.low, int(MARGIN[0] * prompt.low), reply.low)
+        high = _spend(pricing, cost.calls.high, int(MARGIN[1] * prompt.high), reply.high)
+        likely = _spend(pricing, cost.calls.low, *cost.likely)
         estimates.append(Estimate("", low, likely, high))
-    if estimates:
-        return in_all("the index, in addition", estimates, notes)
-    return None
+    return in_all("the index, in addition", estimates, notes) if estimates else None
 
 
 @dataclass(frozen=True)
@@ -281,21 +262,15 @@ def rehearse(
             program(question=example.question)
         if replying.asked:
             runs.append(in_all("", replying.asked))
-            drawn += runs[-1:] if kind.seed is not None else []
+            if kind.seed is not None:
+                drawn.append(runs[-1])
     if not runs:
         return None
-    return Estimate(
-        "",
-        each_of(min, (run.low for run in runs)),
-        _in_the_middle(drawn or runs),
-        each_of(max, (run.high for run in runs)),
-    )
-
-
-def _in_the_middle(runs: Sequence[Estimate]) -> Spend:
-    """What the rehearsal of middling tokens took, its calls and its cost too."""
-    by_tokens = sorted((run.likely for run in runs), key=lambda spend: (spend.tokens, spend.calls))
-    return by_tokens[len(by_tokens) // 2]
+    low = each_of(min, (run.low for run in runs))
+    high = each_of(max, (run.high for run in runs))
+    # What the rehearsal of middling tokens took, its calls and its cost too.
+    likely = sorted((run.likely for run in drawn or runs), key=operator.itemgetter(1, 0))
+    return Estimate("", low, likely[len(likely) // 2], high)
 
 
 class _NoEngine:
@@ -367,15 +342,11 @@ class StandIn(dspy.Adapter):
         arguments = get_args(annotation)
         drawn = self._kind.seed is not None
         if origin is Literal:
-            value = arguments[-1 if self._kind.last else 0]
-            if drawn:
-                return self._chance.choice(arguments)
-            return value
+            fixed = arguments[-1 if self._kind.last else 0]
+            return self._chance.choice(arguments) if drawn else fixed
         if origin in (list, tuple, set):
             n = _MANY if self._yes(self._kind.long) else 1
-            if arguments:
-                return [self._value(arguments[0], share * n) for _ in range(n)]
-            return []
+            return [self._value(inner, share * n) for inner in n * arguments[:1]]
         if origin is dict or annotation is dict:
             return {"made_up": self.text(share)}  # such as the arguments of a tool
         if arguments:
@@ -389,14 +360,10 @@ class StandIn(dspy.Adapter):
             return self._yes(self._kind.yes)
         if annotation is float:  # in [0, 1]
             sure = 0.9 if self._kind.yes else 0.1
-            if drawn:
-                return round(self._chance.random(), 2)
-            return sure
+            return round(self._chance.random(), 2) if drawn else sure
         if annotation is int:
             return 1
         return self.text(share)
 
     def _yes(self, answer: bool) -> bool:
-        if self._kind.seed is None:
-            return answer
-        return self._chance.random() < 0.5
+        return answer if self._kind.seed is None else self._chance.random() < 0.5

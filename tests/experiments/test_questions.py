@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragbench.data import DataSettings, load_dataset
-from ragbench.experiments.questions.certificate import Draft, certify
+from ragbench.experiments.questions.certificate import Draft, certify, text_reason
 from ragbench.experiments.questions.chains import Chain, find_chains
 from ragbench.passages import Passage
 from tests.fake_server import FakeServer, Fault, Hit
@@ -168,7 +168,6 @@ GOOD = Draft("Where was the founder of Aldor born?", "Cedar Bay", (A.text, B.tex
         (Draft("Where was Ann Bo born?", "Cedar Bay", GOOD.sentences), "all", "names no link"),
         (Draft(GOOD.question, "Cedar Bay", (A.text,)), "all", "the sentences"),
         (Draft(GOOD.question, "Cedar Bay", (A.text, "Made up.")), "all", "the sentences"),
-        (Draft("Where was the founder of Bel born?", "Cedar Bay", GOOD.sentences), "like", "words"),
     ],
 )
 def test_each_check_drops_what_it_is_for(draft: Draft, knows: str, reason: str) -> None:
@@ -183,15 +182,18 @@ def test_each_check_drops_what_it_is_for(draft: Draft, knows: str, reason: str) 
             "nothing": False,
             "last": str(B) in shown,
             "memory": True,
-            "like": len(shown) == 2,
         }[knows]
         return "Cedar Bay" if right else "unknown"
 
-    others = ["Where was the founder of Bel born"] if knows == "like" else []
-    certificate = certify(draft, CHAIN, reader, questions=others)
-    assert certificate.holds == (not reason)
+    certificate = certify(draft, CHAIN, reader)
+    assert bool(certificate.reason) == bool(reason)
     assert reason in certificate.reason
     assert calls <= 5
+
+
+def test_a_question_of_the_words_of_another_is_dropped() -> None:
+    assert text_reason(GOOD, CHAIN, ["Who was born in Cedar Bay?"]) == ""
+    assert "words" in text_reason(GOOD, CHAIN, ["Was the founder of Aldor born where?"])
 
 
 def test_chains_are_linked_by_names_and_differ(docs: Path) -> None:

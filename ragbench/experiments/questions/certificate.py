@@ -41,53 +41,45 @@ class Certificate:
     checks: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
 
-    @property
-    def holds(self) -> bool:
-        """Whether every check holds."""
-        return not self.reason
 
-
-def certify(
-    draft: Draft, chain: Chain, reader: Reader, *, questions: Sequence[str] = ()
-) -> Certificate:
-    """Returns the certificate of `draft`; `questions` are those kept so far.
+def certify(draft: Draft, chain: Chain, reader: Reader) -> Certificate:
+    """Returns the certificate of `draft`.
 
     Calls are made only while every check before them holds.
     """
-    certificate = Certificate()
-    certificate.reason = text_reason(draft, chain, questions)
-    if certificate.reason:
-        return certificate
+    checks: dict[str, Any] = {}
+    reason = text_reason(draft, chain, ())
+    return Certificate(checks, reason or _reader_reason(draft, chain, reader, checks))
+
+
+def _reader_reason(draft: Draft, chain: Chain, reader: Reader, checks: dict[str, Any]) -> str:
+    """Returns the first check of the reader's answers that does not hold; blank where all do.
+
+    The answers go into `checks`.
+    """
     texts = list(map(str, chain.passages))
-    checks = certificate.checks
     checks["with_all"] = []
-    orders = [texts] if len(texts) == 1 else [texts, texts[::-1]]
-    for context in orders:
-        answer = reader(draft.question, context)
-        checks["with_all"].append(answer)
-        if not is_same(answer, draft.answer):
-            certificate.reason = "the passages do not give the answer"
-            return certificate
+    for context in [texts] if len(texts) == 1 else [texts, texts[::-1]]:
+        checks["with_all"].append(reader(draft.question, context))
+        if not is_same(checks["with_all"][-1], draft.answer):
+            return "the passages do not give the answer"
     checks["memory"] = reader(draft.question, ())
     if is_same(checks["memory"], draft.answer):
-        certificate.reason = "known from memory"
-        return certificate
+        return "known from memory"
     checks["without"] = []
     for left_out in range(len(texts)) if len(texts) > 1 else ():
         context = texts[:left_out] + texts[left_out + 1 :]
-        answer = reader(draft.question, context)
-        checks["without"].append(answer)
-        if is_same(answer, draft.answer):
-            certificate.reason = f"passage {left_out + 1} is not needed"
-            return certificate
-    return certificate
+        checks["without"].append(reader(draft.question, context))
+        if is_same(checks["without"][-1], draft.answer):
+            return f"passage {left_out + 1} is not needed"
+    return ""
 
 
 def text_reason(draft: Draft, chain: Chain, questions: Sequence[str]) -> str:
     """Returns the first check of the texts that does not hold; blank where all do."""
-    for name, holds in _text_checks(draft, chain, questions):
+    for check, holds in _text_checks(draft, chain, questions).items():
         if not holds:
-            return f"not so: {name}"
+            return f"not so: {check}"
     return ""
 
 
@@ -98,29 +90,28 @@ def is_same(answer: str, reference: str) -> bool:
     return token_f1(answer, reference) >= SAME
 
 
-def _text_checks(
-    draft: Draft, chain: Chain, questions: Sequence[str]
-) -> Sequence[tuple[str, bool]]:
+def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[str, bool]:
     """Returns each check of the texts alone, and whether it holds."""
-    answer = f" {normalise_answer(draft.answer)} "
-    question = f" {normalise_answer(draft.question)} "
-    last_passage = f" {normalise_answer(str(chain.passages[-1]))} "
+    answer = _padded(draft.answer)
+    question = _padded(draft.question)
     quoted = len(draft.sentences) == len(chain.passages)
     for sentence, passage in zip(draft.sentences, chain.passages, strict=False):
         body = " ".join(f"{passage.title} {passage.text}".split())
         quoted = quoted and bool(sentence.strip()) and " ".join(sentence.split()) in body
     question_words = set(words(draft.question))
     alike = False
-    for earlier in questions:
-        earlier_words = set(words(earlier))
-        shared = question_words & earlier_words
-        alike = alike or len(shared) >= ALIKE * len(question_words | earlier_words)
-    hidden = [f" {normalise_answer(link)} " for link in chain.links]
-    return (
-        ("a question and an answer", bool(answer.strip() and question.strip())),
-        ("the sentences stand in the passages", quoted),
-        ("the answer stands in the last passage", answer in last_passage),
-        ("the answer is not in the question", answer not in question),
-        ("the question names no link", not any(link in question for link in hidden)),
-        ("no other question has its words", not alike),
-    )
+    for earlier in map(set, map(words, questions)):
+        alike |= len(question_words & earlier) >= ALIKE * len(question_words | earlier)
+    return {
+        "a question and an answer": bool(answer.strip() and question.strip()),
+        "the sentences stand in the passages": quoted,
+        "the answer stands in the last passage": answer in _padded(str(chain.passages[-1])),
+        "the answer is not in the question": answer not in question,
+        "the question names no link": not any(_padded(link) in question for link in chain.links),
+        "no other question has its words": not alike,
+    }
+
+
+def _padded(text: str) -> str:
+    """Returns `text` normalised, with a blank at either end, so that words are found whole."""
+    return f" {normalise_answer(text)} "

@@ -8,7 +8,7 @@ LM.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ragbench.passages import Passage
@@ -39,23 +39,15 @@ def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) 
 
     The same passages and seed give the same chains. It ends where none is found any more.
     """
-    chance = random.Random(f"ragbench questions {seed}")
-    names_of_passages = list(map(_names_of, passages))
-    holders = _holders(names_of_passages)
-    titles: dict[str, int] = {}
-    for place, passage in enumerate(passages):
-        titles.setdefault(fold(passage.title), place)
+    walk = _Walk(passages, seed)
     used = set[str]()
     failures = 0
-    turn = 0
-    while failures < _TRIES * max(len(hops), 1):
-        length = hops[turn % len(hops)]
-        chain = _walk(passages, names_of_passages, holders, titles, length, chance)
+    while failures < _TRIES * len(hops):
+        chain = walk.chain(hops[len(used) % len(hops)])
         if chain is None or chain.key in used:
             failures += 1
             continue
         failures = 0
-        turn += 1
         used.add(chain.key)
         yield chain
 
@@ -68,44 +60,41 @@ def _names_of(passage: Passage) -> dict[str, str]:
     return by_fold
 
 
-def _holders(names_of_passages: Sequence[Mapping[str, str]]) -> dict[str, list[int]]:
-    holders: dict[str, list[int]] = {}
-    for place, held in enumerate(names_of_passages):
-        for name in held:
-            holders.setdefault(name, []).append(place)
-    linking = {}
-    for name, places in holders.items():
-        if 2 <= len(places) <= MOST_HOLDERS:
-            linking[name] = places
-    return linking
+class _Walk:
+    """Walks at random over `passages`, from each to one that shares a name with it."""
 
+    def __init__(self, passages: Sequence[Passage], seed: int) -> None:
+        self._passages = passages
+        self._chance = random.Random(f"ragbench questions {seed}")
+        self._names = list(map(_names_of, passages))
+        self._holders: dict[str, list[int]] = {}
+        self._titles: dict[str, int] = {}
+        for place, passage in enumerate(passages):
+            self._titles.setdefault(fold(passage.title), place)
+            for name in self._names[place]:
+                self._holders.setdefault(name, []).append(place)
 
-def _walk(
-    passages: Sequence[Passage],
-    names_of_passages: Sequence[Mapping[str, str]],
-    holders: Mapping[str, Sequence[int]],
-    titles: Mapping[str, int],
-    length: int,
-    chance: random.Random,
-) -> Chain | None:
-    """Returns a chain of `length` passages from one at random; None where the walk ends early."""
-    places = [chance.randrange(len(passages))]
-    links: list[str] = []
-    while len(places) < length:
-        here = places[-1]
-        steps: list[tuple[str, int]] = []
-        titled: list[tuple[str, int]] = []
-        for name in sorted(names_of_passages[here]):
-            if name in map(fold, links) or fold(passages[here].title) == name:
-                continue
-            for place in holders.get(name, ()):
-                if place not in places:
-                    steps.append((names_of_passages[here][name], place))
-                    if titles.get(name) == place:
-                        titled.append((names_of_passages[here][name], place))
-        if not steps:
-            return None
-        link, place = chance.choice(titled or steps)
-        links.append(link)
-        places.append(place)
-    return Chain(tuple(passages[place] for place in places), tuple(links))
+    def chain(self, length: int) -> Chain | None:
+        """Returns a chain of `length` passages; None where the walk ends early."""
+        places = [self._chance.randrange(len(self._passages))]
+        links: list[str] = []
+        while len(places) < length:
+            here = places[-1]
+            steps: list[tuple[str, int]] = []
+            titled: list[tuple[str, int]] = []
+            for name, link in sorted(self._names[here].items()):
+                holders = self._holders[name]
+                own = fold(self._passages[here].title) == name
+                if own or len(holders) > MOST_HOLDERS or name in map(fold, links):
+                    continue
+                for place in holders:
+                    if place not in places:
+                        steps.append((link, place))
+                        if self._titles.get(name) == place:
+                            titled.append((link, place))
+            if not steps:
+                return None
+            link, place = self._chance.choice(titled or steps)
+            links.append(link)
+            places.append(place)
+        return Chain(tuple(self._passages[place] for place in places), tuple(links))

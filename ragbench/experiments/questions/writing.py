@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,10 @@ class Written:
 
     def lines(self) -> list[str]:
         """What was kept and dropped, in words."""
-        summary = f"{len(self.rows)} questions kept of {self.drafts} written"
-        reasons = []
+        lines = [f"{len(self.rows)} questions kept of {self.drafts} written"]
         for reason, count in self.dropped.most_common():
-            reasons.append(f"{count} {reason}")
-        return [summary, *(f"dropped: {reason}" for reason in reasons)]
+            lines.append(f"dropped: {count} {reason}")
+        return lines
 
 
 def write_questions(
@@ -141,11 +141,7 @@ def _batches(chains: Iterator[Chain], request: Request, written: Written) -> Ite
     while remaining > 0:
         missing = request.questions - len(written.rows)
         most = min(request.workers, remaining, missing + math.ceil(missing / SPARE))
-        batch: list[Chain] = []
-        for chain in chains:
-            batch.append(chain)
-            if len(batch) == most:
-                break
+        batch = list(islice(chains, most))
         if not batch:
             return
         remaining -= len(batch)
@@ -183,10 +179,10 @@ def _certify_all(
 
 def _certified(chain: Chain, writer: _Writer) -> dict[str, Any]:
     draft = writer.draft(chain)
-    if draft is None:
-        return {"draft": None, "certificate": asdict(Certificate(reason="an unreadable reply"))}
-    certificate = certify(draft, chain, writer.answer)
-    return {"draft": asdict(draft), "certificate": asdict(certificate)}
+    certificate = Certificate(reason="an unreadable reply")
+    if draft is not None:
+        certificate = certify(draft, chain, writer.answer)
+    return {"draft": draft and asdict(draft), "certificate": asdict(certificate)}
 
 
 def _take_in(chain: Chain, row: Mapping[str, Any], most: int, written: Written) -> None:
