@@ -113,11 +113,10 @@ def load_program(
         if label not in (None, card.program):
             raise RunError(f"{folder} is a run of {card.program}, not {label}")
         _check_compiled(folder, card.compiled, settings.get("compiled"), compiled)
-        form = bool(settings.get("form")) if form is None else form
+        if form is None:
+            form = settings.get("form")
         if votes is None:
-            votes = int(settings.get("votes") or 1)
-        else:
-            votes = votes
+            votes = settings.get("votes")
     else:
         if compiled is not None:
             raise ConfigError(f"{folder} is no run; leave compiled out")

@@ -154,12 +154,10 @@ def metric_names(metrics: Sequence[str | Metric]) -> tuple[str, ...]:
         raise ConfigError(f"metrics={metrics!r} is one text; give a list: metrics=[{metrics!r}]")
     chosen: list[str] = []
     for metric in metrics:
-        if isinstance(metric, str):
-            name = metric
-        else:
-            name = keep_metric(metric)
-        allow(name)
-        chosen.append(name)
+        if not isinstance(metric, str):
+            metric = keep_metric(metric)
+        allow(metric)
+        chosen.append(metric)
     return tuple(chosen)
 
 
@@ -181,9 +179,10 @@ def compile_config_of(
     if not isinstance(optimizer, str):
         optimizer = keep_optimizer(optimizer)
     fields = {"optimizer": optimizer, **(settings or {})}
+    if metric is None:
+        metric = fields.get("metric")
+    if not isinstance(metric, str | None):
+        metric = keep_metric(metric)
     if metric is not None:
         fields["metric"] = metric
-    chosen = fields.get("metric")
-    if chosen is not None and not isinstance(chosen, str):
-        fields["metric"] = keep_metric(chosen)
     return resolve(CompileConfig, "compile", fields)

@@ -21,11 +21,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import dspy
@@ -33,7 +32,7 @@ from dspy import AdapterParseError, CodeInterpreterError, LMError
 from pydantic_core import to_jsonable_python
 
 from ragbench import stopping
-from ragbench.context import Context, current, use
+from ragbench.context import current, use
 from ragbench.data.base import as_json
 from ragbench.errors import (
     DataError,
@@ -91,19 +90,13 @@ _BY_CLASS: tuple[tuple[type[BaseException], str], ...] = (
     (CodeInterpreterError, "tool"),
     (DataError, "retriever"),
 )
-_EXAMPLE_FIELDS = frozenset(
-    {
-        "qid",
-        "question",
-        "answer",
-        "answers",
-        "qtype",
-        "hops",
-        "support",
-        "gold_pids",
-        "decomposition",
-    }
-)
+#: Fields of an example that a record has under their own names.
+_EXAMPLE_FIELDS = (
+    "qid", "question", "answer", "answers", "qtype", "hops", "support", "gold_pids",
+    "decomposition",
+)  # fmt: skip
+#: Fields of a prediction that not every program fills.
+_OPTIONAL_FIELDS = ("shown", "citations", "plan", "facts", "tree")
 
 
 class Writer(Protocol):
@@ -142,11 +135,11 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
     stopped: str | None = None
     with locked(folder):
         card = card_for(folder, run_context)
-        finished = _finished(folder, card)
-        todo = []
-        for e in run_context.examples:
-            if e.qid not in finished:
-                todo.append(e)
+        opened = RunFolder(folder)
+        if opened.reader.exists and opened.card.price != card.price:
+            put_price(folder, card)  # it holds for what was answered from now on
+        finished = opened.records.finished
+        todo = [example for example in run_context.examples if example.qid not in finished]
         if todo:
             run_context.check_lms()
         done = len(run_context.examples) - len(todo)
@@ -155,10 +148,9 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
         )
         watch.start(run_context.title if title is None else title, len(todo), done)
         if finished:
-            n = len(run_context.examples)
             watch.say(
-                f"{folder} is taken up again: {done} of {n} answers stand, {len(todo)} questions "
-                "are asked"
+                f"{folder} is taken up again: {done} of {len(run_context.examples)} answers "
+                f"stand, {len(todo)} questions are asked"
             )
         if todo:
             try:
@@ -170,19 +162,11 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
             return Evaluation.of(opened, card=card, stopped_by=stopped)
         qids = [str(example.qid) for example in run_context.examples]
         asked = Evaluation.of(opened, opened.records.only(qids), stopped_by=stopped)
-        if set(qids).issuperset(opened.records):
-            write_json(folder / SUMMARY, asked.stored())
-        else:
-            write_json(folder / SUMMARY, Evaluation.of(opened, stopped_by=stopped).stored())
+        everything = asked
+        if not set(qids).issuperset(opened.records):
+            everything = Evaluation.of(opened)
+        write_json(folder / SUMMARY, everything.stored())
         return asked
-
-
-def _finished(folder: Path, card: RunCard) -> frozenset[str]:
-    """The questions that came to their end; a price that is new holds for them from now on."""
-    run = RunFolder(folder)
-    if run.reader.exists and run.card.price != card.price:
-        put_price(folder, card)
-    return run.records.finished
 
 
 def _answer(
@@ -327,11 +311,7 @@ def ask_all(
     workers = [pool.submit(copy_context().run, work) for _ in range(threads)]
     try:
         wait(workers)
-        errors = []
-        for worker in workers:
-            error = worker.exception()
-            if error is not None:
-                errors.append(error)
+        errors = filter(None, map(Future.exception, workers))
         # A limit is the last that is told: what else went wrong would be lost.
         for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
             raise error
@@ -359,7 +339,10 @@ def ask(
     """
     prediction = None
     failure = None
-    with open_ledger(also, keep) as ledger, use(_asking(example), trace=None):
+    with (
+        open_ledger(also, keep) as ledger,
+        use(replace(current(), qid=example.qid).plus(Asked(example)), trace=None),
+    ):
         _log.info("question started")
         start = time.perf_counter()
         try:
@@ -376,29 +359,18 @@ def ask(
     if ledger.refused:  # also where the program went on without the call that was refused
         failure = Failure("limit", CUT_OFF, f"stopped by {limit_reached() or 'an LM that is down'}")
     corpus = getattr(getattr(program, "retriever", None), "corpus", None)
+    alignment = getattr(corpus, "alignment", None)
     record = make_record(
-        example,
-        prediction,
-        ledger,
-        latency_s=latency,
-        failure=failure,
-        alignment=getattr(corpus, "alignment", None),
+        example, prediction, ledger, latency_s=latency, failure=failure, alignment=alignment
     )
     spent = record.ledger.as_if
     log_fields = fields(
-        scores=record.scores,
-        stop_reason=record.stop_reason,
-        calls=spent.calls,
-        tokens=spent.tokens,
-        seconds=record.latency_s,
-    )
+        scores=record.scores, stop_reason=record.stop_reason, calls=spent.calls,
+        tokens=spent.tokens, seconds=record.latency_s,
+    )  # fmt: skip
     with use(replace(current(), qid=example.qid)):
         _log.info("question ended", extra=log_fields)
     return record
-
-
-def _asking(example: dspy.Example) -> Context:
-    return replace(current(), qid=example.qid).plus(Asked(example))
 
 
 def classify(error: BaseException) -> Failure:
@@ -425,8 +397,18 @@ def make_record(
     time; the record adds the time that the cache saved.
     """
     if prediction is None:
-        nothing: dict[str, Any] = {"steps": [], "searches": [], "passages": [], "counts": {}}
-        prediction = dspy.Prediction(answer=None, stop_reason=None, **nothing)
+        prediction = dspy.Prediction(
+            answer=None, stop_reason=None, steps=[], searches=[], passages=[], counts={}
+        )
+    passages = []
+    for p in prediction.passages:
+        holds = (alignment or {}).get(p.pid)
+        if holds is not None:
+            holds = tuple(holds)
+        passages.append(ShownPassage(p.pid, p.title, p.text, tuple(p.sentences), holds))
+    optional: dict[str, Any] = {}
+    for name in _OPTIONAL_FIELDS:
+        optional[name] = to_jsonable_python(prediction.get(name))
     record = Record(
         qid=example.qid,
         question=example.question,
@@ -445,22 +427,9 @@ def make_record(
         stop_reason=prediction.stop_reason,
         steps=list(prediction.steps),
         searches=list(prediction.searches),
-        passages=[
-            ShownPassage(
-                passage.pid,
-                passage.title,
-                passage.text,
-                tuple(passage.sentences),
-                tuple(holds) if (holds := (alignment or {}).get(passage.pid)) is not None else None,
-            )
-            for passage in prediction.passages
-        ],
-        shown=to_jsonable_python(prediction.get("shown")),
+        passages=passages,
         counts=dict(sorted(prediction.counts.items())),
-        citations=to_jsonable_python(prediction.get("citations")),
-        plan=to_jsonable_python(prediction.get("plan")),
-        facts=to_jsonable_python(prediction.get("facts")),
-        tree=to_jsonable_python(prediction.get("tree")),
+        **optional,
     )
     record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
     record.memo.clear()  # which no other process can be sent

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from ragbench.experiments.runs.clusters import clusters_of, varies_with
 from ragbench.experiments.store import RunCard, RunFolder, StoredRecords, repeats_in
 from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
 from ragbench.metrics.efficiency import as_if as as_if_of
-from ragbench.record import LM_KINDS, Failure, Record, Totals, add_up, billed
+from ragbench.record import LM_KINDS, Record, Totals, add_up, billed
 
 T = TypeVar("T")
 
@@ -66,19 +67,10 @@ class Summary:
         return asdict(self)
 
 
-def failed(record: Record) -> bool:
-    """Whether the question got no answer."""
-    return record.failed
-
-
-def failure_of(record: Record) -> Failure | None:
-    """What failed in the question; None where nothing did."""
-    return record.failure
-
-
-def stop_reason(record: Record) -> str | None:
-    """The reason why the question ended."""
-    return record.stop_reason
+#: Columns of a record: whether it got no answer, what failed in it, and why it ended.
+failed = attrgetter("failed")
+failure_of = attrgetter("failure")
+stop_reason = attrgetter("stop_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +116,7 @@ def shows_method(summary: Summary) -> bool:
 
 
 #: What a summary and a table of runs need of each record.
-COLUMNS = (
+COLUMNS: tuple[Callable[[Record], Any], ...] = (
     *(get_metric(name).score for name in (*HEADLINE, EVIDENCE, FOUND)),
     failed, failure_of, stop_reason, varies_with, spending,
 )  # fmt: skip
@@ -144,10 +136,7 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
     counts: Counter[str] = Counter()
     for spent in taken:
         counts.update(spent.counts)
-    failures = []
-    for failure in _sorted(records, failure_of):
-        if failure:
-            failures.append(failure)
+    failures = filter(None, _sorted(records, failure_of))
     scores = {}
     for name in HEADLINE if records else ():
         values = np.array(_sorted(records, get_metric(name).score), float)

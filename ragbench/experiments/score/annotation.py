@@ -67,16 +67,13 @@ class Annotation(ABC):
     def units(self, record: Record) -> Sequence[Unit]:
         """What is asked about an answered record; empty where nothing is."""
 
-    def all_units(self, records: Iterable[Record]) -> dict[str, Sequence[Unit]]:
+    def all_units(self, records: Iterable[Record]) -> list[Unit]:
         """What is asked about the answered ones of `records`, by question id."""
-        by_qid = {}
+        units: list[Unit] = []
         for record in sorted(records, key=lambda record: record.qid):
-            if record.failed:
-                continue
-            units = self.units(record)
-            if units:
-                by_qid[record.qid] = units
-        return by_qid
+            if not record.failed:
+                units += self.units(record)
+        return units
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
         """The value of a reply, JSON-ready; that of its only field unless a kind does otherwise.
@@ -129,31 +126,26 @@ class Annotated:
     @property
     def is_void(self) -> bool:
         """Whether something was asked, and no reply has a value."""
-        done = []
-        for pairs in self.units.values():
-            for _, reply in pairs:
-                if reply is not None:
-                    done.append(reply)
-        return bool(done) and all(reply.value is None for reply in done)
+        counts = self.counts()
+        return bool(0 < counts["asked"] == counts["unscored"])
 
     def counts(self) -> dict[str, Any]:
         """How many units have no value and why, were not asked or were cut, and what it took."""
-        pairs = []
-        for replied in self.units.values():
-            for pair in replied:
-                pairs.append(pair)
-        done = []
-        for _, reply in pairs:
-            if reply is not None:
-                done.append(reply)
-        why = Counter(reply.why for reply in done if reply.value is None)
+        asked = Counter[bool]()
+        why = Counter[str]()
+        cut = 0
+        for unit, reply in chain.from_iterable(self.units.values()):
+            asked[reply is not None] += 1
+            cut += unit.cut
+            if reply is not None and reply.value is None:
+                why[reply.why] += 1
         return {
             "model": self.model,
-            "asked": len(done),
+            "asked": asked[True],
             "unscored": why.total(),
             "unscored_because": dict(why.most_common(5)),
-            "not_asked": len(pairs) - len(done),
-            "cut": sum(unit.cut for unit, _ in pairs),
+            "not_asked": asked[False],
+            "cut": cut,
             "as_if": asdict(self.as_if),
             "billed": asdict(self.billed),
         }
@@ -166,64 +158,47 @@ def annotate(
 
     Replies in the journal of `run` are not asked for again.
     """
-    units = annotation.all_units(records)
     lm = asking.lm
     name = annotation.name
-    keyed: dict[str, list[tuple[Unit, str]]] = {}
-    for qid, group in units.items():
-        keyed[qid] = [(unit, key_of(name, lm.model, *unit.parts)) for unit in group]
+    keyed = []
     tasks = {}
-    for unit, key in chain.from_iterable(keyed.values()):
+    for unit in annotation.all_units(records):
+        key = key_of(name, lm.model, *unit.parts)
+        keyed.append((unit, key))
         tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, lm))
     replies = _asked(run, tasks, asking)
-    by_key = replies.by_key
-    calls = []
-    for reply in by_key.values():
-        for call in reply.calls:
-            calls.append(call)
-    replied = {}
-    for qid, pairs in keyed.items():
-        replied[qid] = [(unit, by_key.get(key)) for unit, key in pairs]
-    return Annotated(
-        lm.model,
-        replied,
-        as_if=total(calls),
-        billed=billed([*replies.earlier, *calls]),
-    )
+    calls: list[Call] = []
+    for reply in replies.by_key.values():
+        calls += reply.calls
+    replied: dict[str, list[tuple[Unit, Reply | None]]] = {}
+    for unit, key in keyed:
+        replied.setdefault(unit.qid, []).append((unit, replies.by_key.get(key)))
+    return Annotated(lm.model, replied, total(calls), billed([*replies.earlier, *calls]))
 
 
 def _asked(run: RunFolder, tasks: Mapping[str, Task], asking: Asking) -> Replies:
     """The reply to every task, from the journal of `run` where it stands there."""
-    every = run.replies()
-    rows = []
-    for row in every:
+    journal = run.replies()
+    replies = Replies(Store(run.path), {})
+    for row in journal:
         if row.get("key") in tasks:
-            rows.append((row["key"], reply_of(row)))
-    by_key = {}
-    failed_calls: list[Call] = []
-    for key, reply in rows:
-        if reply.failed:
-            failed_calls += reply.calls
-        else:
-            by_key[key] = reply
-    replies = Replies(Store(run.path), by_key, tuple(failed_calls))
-    todo = []
-    for key, task in tasks.items():
-        if key not in by_key:
-            todo.append(task)
-    if not todo:
+            reply = reply_of(row)
+            if reply.failed:
+                replies.earlier += reply.calls
+            else:
+                replies.by_key[row["key"]] = reply
+    missing = tasks.keys() - replies.by_key
+    if not missing:
         return replies
     client = client_of(asking.lm)
-    if client:
-        paid = 0
-    else:
-        paid = len(under_way(every) & {task.key for task in todo})
-    if paid:
-        raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
+    paid = under_way(journal) & missing
+    if paid and not client:
+        raise RunError(f"a batch with {len(paid)} of these questions is under way; give --batch")
     asking.check()
+    todo = [task for task in tasks.values() if task.key in missing]
     with replies.store:
         if client:
-            BatchRunner(asking, client, replies, every).run(todo)
+            BatchRunner(asking, client, replies, journal).run(todo)
         else:
             ask_directly(todo, asking, replies)
     return replies

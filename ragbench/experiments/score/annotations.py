@@ -20,6 +20,7 @@
   unscored.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,27 +60,31 @@ class Attribution(Annotation):
 
     name = "attribution"
     signature = signatures.AttributeAnswer
+    #: The field of a record that it fills.
+    field = "attribution"
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the program cites nothing and sentences are known."""
-        rows, cut = ([], False) if metrics.support_kind(record) == "cited" else sentences_of(record)
+        if metrics.support_kind(record) == "cited":
+            return ()
+        rows, cut = sentences_of(record)
         if not rows:
             return ()
         lines = numbered([f"{fact[0]} | {text}" for fact, text in rows])
         inputs = {"sentences": lines, "question": record.question, "answer": record.answer}
-        facts = tuple(fact for fact, _ in rows)
         key_values = (record.question, record.answer, lines)
-        return (Unit(record.qid, key_values, inputs, facts, cut),)
+        return (Unit(record.qid, key_values, inputs, rows, cut),)
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[Any]]:
         if not set(reply.used) <= set(range(1, len(unit.data) + 1)):
             raise UnusableError("a number that no sentence has")
-        return [list(unit.data[number - 1]) for number in dict.fromkeys(reply.used)]
+        return [list(unit.data[number - 1][0]) for number in dict.fromkeys(reply.used)]
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
         if not values or values[0] is None:
             return record
-        return replace(record, attribution=[(str(t), int(i)) for t, i in values[0]])
+        named: Any = list(map(tuple, values[0]))
+        return replace(record, **{self.field: named})
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
         counts = annotated.counts()
@@ -126,6 +131,7 @@ class Evidence(Attribution):
 
     name = "evidence"
     signature = signatures.AttributeTriples
+    field = "attributed_triples"
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the data has gold triples, the program named none and passages are there."""
@@ -141,11 +147,6 @@ class Evidence(Attribution):
             raise UnusableError(f"more than {MOST_TRIPLES} triples")
         return [[triple.subject, triple.relation, triple.object] for triple in reply.triples]
 
-    def fill(self, record: Record, values: Sequence[Any]) -> Record:
-        if not values or values[0] is None:
-            return record
-        return replace(record, attributed_triples=[(s, r, o) for s, r, o in values[0]])
-
 
 class Grounding(Annotation):
     """Fills the judged chain fidelity and hallucination rate, `labelled` known claims beside."""
@@ -156,13 +157,13 @@ class Grounding(Annotation):
     def __init__(self, labelled: int = 0) -> None:
         self.labelled = labelled
 
-    def all_units(self, records: Iterable[Record]) -> dict[str, Sequence[Unit]]:
+    def all_units(self, records: Iterable[Record]) -> list[Unit]:
         """Also those of the labelled claims, where anything is asked; their data are the kinds."""
         units = super().all_units(records)
         for n, pair in enumerate(labelled_claims(self.labelled if units else 0), start=1):
             context, cut = shown(pair.passages, max_tokens=CONTEXT_TOKENS)
             qid = f" labelled {n}"  # no question's id begins with a blank
-            units[qid] = [_unit(qid, context, pair.claims, cut, pair.kinds)]
+            units.append(_unit(qid, context, pair.claims, cut, pair.kinds))
         return units
 
     def units(self, record: Record) -> Sequence[Unit]:
@@ -191,29 +192,23 @@ class Grounding(Annotation):
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
         """Beside the counts: labels of claims, and by labelled claims the corrected metrics."""
-        answered = []
-        for r in records:
-            if not r.failed:
-                answered.append((r, annotated.values(r.qid)))
-        by_record = [_labels(record, values) for record, values in answered]
-        labels = []
-        for both in by_record:
-            for claim_labels in both:
-                for label in claim_labels:
-                    labels.append(label)
-        filled = [self.scores(record, values) for record, values in answered]
+        labels: Counter[Label] = Counter()
         scores: dict[str, list[float]] = {name: [] for name in metrics.GROUNDED}
-        for row in filled:
-            for name, values_of_name in scores.items():
-                score = row[name]
+        for record in records:
+            if record.failed:
+                continue
+            values = annotated.values(record.qid)
+            for claim_labels in _labels(record, values):
+                labels.update(claim_labels)
+            for name, score in self.scores(record, values).items():
                 if score is not None:
-                    values_of_name.append(score)
+                    scores[name].append(score)
         return {
             **annotated.counts(),
-            "claims": len(labels),
-            "supported": labels.count(True),
-            "unsupported": labels.count(False),
-            "unscored": labels.count(None),
+            "claims": labels.total(),
+            "supported": labels[True],
+            "unsupported": labels[False],
+            "unscored": labels[None],
             **corrected(annotated, scores),
         }
 
@@ -230,11 +225,9 @@ def _claims(record: Record) -> tuple[Sequence[str], Sequence[str]]:
     """The claims of a record's thoughts, and of its answer, in words."""
     answer = []
     for text in metrics.claims_of_answer(record):
-        answer.append(
-            text
-            if metrics.says_something(text)
-            else f'The answer to "{record.question}" is: {text}'
-        )
+        if not metrics.says_something(text):
+            text = f'The answer to "{record.question}" is: {text}'
+        answer.append(text)
     return metrics.claims_of_chain(record), answer
 
 
@@ -257,7 +250,11 @@ def _labels(record: Record, values: Sequence[Any]) -> list[list[Label]]:
     for claims in _claims(record):
         labels: list[Label] = []
         for batch in _parts(claims):
-            labels += _labels_of(record, batch, every)
+            if record.passages:
+                batch_labels = next(every, None)
+                labels += batch_labels or [None] * len(batch)
+            else:
+                labels += [False] * len(batch)
         rows.append(labels)
     return rows
 
@@ -266,15 +263,6 @@ def _supported_share(labels: Sequence[Label]) -> float | None:
     if None in labels:
         return None
     return metrics.share(labels.count(True), len(labels))
-
-
-def _labels_of(record: Record, batch: Sequence[str], values: Iterator[Any]) -> Sequence[Label]:
-    if not record.passages:
-        return [False] * len(batch)
-    labels: Sequence[Label] | None = next(values, None)
-    if labels is not None and len(labels) == len(batch):
-        return labels
-    return [None] * len(batch)
 
 
 class Statements(Annotation):
@@ -290,18 +278,18 @@ class Statements(Annotation):
         """One, where the question has one of the four types."""
         if record.qtype not in metrics.SCORES_OF_TYPE:
             return ()
-        faithful = "faithfulness" in metrics.SCORES_OF_TYPE[record.qtype]
-        if faithful:
+        pids: list[str] = []
+        context = None
+        cut = False
+        calls = 3
+        if "faithfulness" in metrics.SCORES_OF_TYPE[record.qtype]:
             pids = [passage.pid for passage in record.passages]
-        else:
-            pids = []
+            context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+            calls = 4
         texts = (record.question, record.answers[0], record.answer_text)
         key_values = (self.embedder.identity, *texts, pids)
         inputs = dict(zip(("question", "gold", "answer"), texts, strict=True))
-        if not faithful:
-            return (Unit(record.qid, key_values, inputs, calls=3),)
-        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
-        return (Unit(record.qid, key_values, inputs, context, cut, calls=4),)
+        return (Unit(record.qid, key_values, inputs, context, cut, calls),)
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
         question, gold_text, text = unit.inputs.values()
@@ -325,11 +313,11 @@ class Statements(Annotation):
         }
 
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
-        value = next(iter(values), None)
-        if value is None:
-            if values:
-                return dict.fromkeys(metrics.ASKED)
+        if not values:
             return {}
+        value = values[0]
+        if value is None:
+            return dict.fromkeys(metrics.ASKED)
         stated = value["answer_statements"]
         gold = value["gold_statements"]
         right = value["supported"]
@@ -370,10 +358,8 @@ def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
             raise UnusableError("a text was split into no statements")
         return statements
 
-    answer_statements: list[str] = ask_strictly(
-        signatures.SplitStatements, lm, {"question": question, "text": text}, read
-    )
-    return answer_statements
+    inputs = {"question": question, "text": text}
+    return ask_strictly(signatures.SplitStatements, lm, inputs, read)
 
 
 def _faithful(context: Sequence[str], statements: Sequence[str], lm: RagbenchLM) -> int:
@@ -381,10 +367,9 @@ def _faithful(context: Sequence[str], statements: Sequence[str], lm: RagbenchLM)
         return 0
     inputs = {"context": list(context), "statements": numbered(statements)}
     n = len(statements)
-    count: int = ask_strictly(
+    return ask_strictly(
         signatures.SupportedStatements, lm, inputs, lambda reply: _count(reply.supported, n)
     )
-    return count
 
 
 def _count(numbers: Sequence[int], n: int) -> int:

@@ -10,16 +10,15 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import dspy
 from dspy import AdapterParseError, LMError
 
-from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.experiments.store import RunFolder, Store
 from ragbench.ledger import SecondTry, open_ledger
@@ -30,6 +29,8 @@ from ragbench.lms.lm import RagbenchLM
 from ragbench.programs.core import predict
 from ragbench.record import Call, parse_call
 from ragbench.redact import redact
+
+Value = TypeVar("Value")
 
 #: Temperature of what is asked once more.
 AGAIN_TEMPERATURE = 0.7
@@ -57,13 +58,6 @@ class Asking:
         check_price(self.lm.model, priced=self.lm.pricing.known, cure=GIVE_PRICE)
         self.lm.check("the judge")
 
-    def waits(self) -> Iterator[float]:
-        """The seconds to wait between two looks at a batch, without end."""
-        wait = self.wait_s
-        while True:
-            yield wait
-            wait = min(1.5 * wait, 30 * self.wait_s)
-
     def tell(self, done: int, n: int, replies: "Replies") -> None:
         """Say that `done` of `n` replies are there, and the share that calls an answer correct."""
         if self.on_reply:
@@ -71,13 +65,6 @@ class Asking:
             right = verdicts["correct"]
             judged = verdicts["correct"] + verdicts["incorrect"]
             self.on_reply(done, n, f"judged correct {right / judged:.3f}" if judged else "")
-
-
-def sleep(seconds: float) -> None:
-    """Return after `seconds`; KeyboardInterrupt where the process is stopped meanwhile."""
-    stopping.sleep(seconds, over=lambda: False)
-    if stopping.stopped():
-        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -158,14 +145,12 @@ def ask_once(task: Task, lm: RagbenchLM) -> Reply:
         except LMError as error:
             why = redact(f"{type(error).__name__}: {error}")[:500]
             failed = True
-    if client_of(lm):
-        batch = {"batch": True, "latency_s": 0.0}
-    else:
-        batch = {}
     calls = []
     for call in ledger.calls:
         if call.kind == "lm":
-            call = replace(call, kind="judge", **batch)  # type: ignore[arg-type]
+            call = replace(call, kind="judge")
+            if client_of(lm):
+                call = replace(call, batch=True, latency_s=0.0)
         calls.append(call)
     return Reply(value, why, tuple(calls), failed, refused)
 
@@ -174,8 +159,8 @@ def ask_strictly(
     signature: type[dspy.Signature],
     lm: RagbenchLM,
     inputs: Mapping[str, Any],
-    read: Callable[[dspy.Prediction], Any],
-) -> Any:
+    read: Callable[[dspy.Prediction], Value],
+) -> Value:
     """What `read` makes of the reply to `signature`; one that it refuses is asked for once more.
 
     Nothing is mended: a label that a lenient reader would guess at counts as unreadable here.

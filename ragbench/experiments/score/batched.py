@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ragbench.experiments.score.asking import Asking, Replies, Task, ask_once, sleep
+from ragbench import stopping
+from ragbench.experiments.score.asking import Asking, Replies, Task, ask_once
 from ragbench.lms.batch import (
     BatchClient,
     BatchFailedError,
@@ -139,17 +140,21 @@ class BatchRunner:
 
     def _fetch(self, batch: Batch, reservation: Reservation | None = None) -> None:
         """Wait for the replies of `batch`, and keep them."""
-        for wait in self.asking.waits():
+        wait = self.asking.wait_s
+        replies = None
+        while replies is None:
             try:
                 done, replies = self.service.look(batch["id"])
             except BatchFailedError:
                 self._note("ended", id=batch["id"])
                 raise
             self.asking.tell(min(self._done + done, self._n), self._n, self.replies)
-            if replies is not None:
-                break
-            sleep(wait)
-        ours = {key: (replies or {}).get(key, _NO_RESULT) for key in batch["keys"]}
+            if replies is None:
+                stopping.sleep(wait, over=lambda: False)
+                if stopping.stopped():
+                    raise KeyboardInterrupt
+                wait = min(1.5 * wait, 30 * self.asking.wait_s)
+        ours = {key: replies.get(key, _NO_RESULT) for key in batch["keys"]}
         rows = {key: asdict(reply) for key, reply in ours.items()}
         self._note("ended", id=batch["id"], replies=rows)
         if reservation:

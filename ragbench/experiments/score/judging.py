@@ -7,6 +7,7 @@ reply, stripped and in lower case, is exactly "correct". What each divides by is
 The prompt is ours: theirs has the same three criteria.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -76,31 +77,27 @@ class Judging(Annotation):
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
         """Counts, and how many answers that match a gold answer exactly it rejects."""
-        answered = []
+        counts = annotated.counts()
+        verdicts: Counter[float | None] = Counter()
+        exact: Counter[float | None] = Counter()
         for record in records:
-            if not record.failed:
-                answered.append(record)
-        verdicts = {}
-        for qid, [(_, reply)] in annotated.units.items():
-            if reply:
-                verdicts[qid] = self.scores(records[0], [reply.value])[self.name]
-        exact = []
-        for record in answered:
+            if record.failed:
+                continue
+            verdict = self.scores(record, annotated.values(record.qid))[self.name]
+            verdicts[verdict] += 1
             golds = record.answers
             if not self.ours:
                 golds = golds[:1]
             if best(exact_match, record.answer_text, golds):
-                exact.append(verdicts.get(record.qid))
-        values = list(verdicts.values())
+                exact[verdict] += 1
         return {
-            **annotated.counts(),
-            "failed": len(records) - len(answered),
-            "correct": values.count(1.0),
-            "incorrect": values.count(0.0),
-            "unscored": values.count(None),
-            "not_asked": len(answered) - len(verdicts),
-            "exact": len(exact) - exact.count(None),
-            "exact_rejected": exact.count(0.0),
+            **counts,
+            "failed": len(records) - verdicts.total(),
+            "correct": verdicts[1.0],
+            "incorrect": verdicts[0.0],
+            "unscored": verdicts[None] - counts["not_asked"],
+            "exact": exact[1.0] + exact[0.0],
+            "exact_rejected": exact[0.0],
         }
 
     @staticmethod

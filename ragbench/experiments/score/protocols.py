@@ -134,22 +134,21 @@ def scores_of(protocol: Protocol, records: Sequence[Record]) -> dict[str, dict[s
 def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None:
     """The mean of a measure with both ends of its 95 % interval; None where it scores no answer."""
     metric = metrics.get_metric(measure.metric)
-    chosen = []
+    pairs = []
+    scored = 0
     for record in records:
         if measure.qtypes and record.qtype not in measure.qtypes:
             continue
         is_blank = record.failure is None and metrics.is_blank_answer(record.answer)
-        if measure.over != "not_blank" or not is_blank:
-            chosen.append(record)
-    pairs = [(record, metric.score(record)) for record in chosen]
-    numbers = []
-    for pair in pairs:
-        if pair[1] is not None and not pair[0].failed:
-            numbers.append(pair)
-    if not numbers:
+        if measure.over == "not_blank" and is_blank:
+            continue
+        score = metric.score(record)
+        is_scored = score is not None and not record.failed
+        scored += is_scored
+        if is_scored or measure.over != "scored":
+            pairs.append((record, score))
+    if not scored:
         return None  # nothing was scored: no number is made of failures alone
-    if measure.over == "scored":
-        pairs = numbers
     values = [value or 0.0 for _, value in pairs]
     clusters = metrics.usable_clusters([metrics.cluster_of(record) for record, _ in pairs])
     ends = metrics.mean_interval(values, metric.score_range, clusters)
@@ -197,11 +196,8 @@ def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Ite
 
 
 def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[str]:
-    metric_names = tuple(measure.metric for measure in protocol.measures)
-    answered = []
-    for record in records:
-        if not record.failed:
-            answered.append(record)
+    metric_names = [measure.metric for measure in protocol.measures]
+    answered = [record for record in records if not record.failed]
     if any(name.startswith(("sp_", "joint_", "support_")) for name in metric_names):
         yield from _of_kinds("support", list(map(metrics.support_kind, answered)), "")
     if any(name.startswith("evidence_") for name in metric_names):

@@ -58,6 +58,13 @@ class ScoreRequest:
     judge: JudgeRequest | None = None
     attributor: Asking | None = None
 
+    @property
+    def published(self) -> Protocol | None:
+        """The protocol itself."""
+        if self.protocol:
+            return get_protocol(self.protocol)
+        return None
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -86,10 +93,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     card = run.card
     for name in request.metrics:
         get_metric(name)
-    if request.protocol:
-        protocol = get_protocol(request.protocol)
-    else:
-        protocol = None
+    protocol = request.published
     with locked(folder):
         stored = run.records
         if not stored:
@@ -99,9 +103,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             notes = summaries_of(folder)
         else:
             notes = {}
-        records, void = _asked(
-            run, [stored[qid] for qid in sorted(stored)], request, protocol, notes
-        )
+        records, void = _asked(run, [stored[qid] for qid in sorted(stored)], request, notes)
         judged = []
         for name in _KEPT:
             if any(name in record.scores for record in records):
@@ -118,8 +120,8 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         for i, record in enumerate(records):
             scores = old.get(record.qid, {}) | {name: row[i] for name, row in columns.items()}
             rows[record.qid] = {"scores": scores, "judged": [k for k in _KEPT if k in scores]}
-            attributed = {name: getattr(record, name) for name in _ATTRIBUTED}
-            for name, value in attributed.items():
+            for name in _ATTRIBUTED:
+                value = getattr(record, name)
                 if value is not None:
                     rows[record.qid][name] = value
         with Store(folder) as store:
@@ -132,7 +134,6 @@ def _asked(
     run: RunFolder,
     records: list[Record],
     request: ScoreRequest,
-    protocol: Protocol | None,
     notes: dict[str, dict[str, Any]],
 ) -> tuple[list[Record], tuple[str, ...]]:
     """`records` with what the models of `request` say of them, and what got no usable reply.
@@ -143,7 +144,7 @@ def _asked(
     void: list[str] = []
     if judge:
         check_judge(records, judge.asking.lm, allow_self=judge.allow_self)
-    for asking, annotation in _annotations(request, protocol, records):
+    for asking, annotation in _annotations(request, records):
         annotated = annotate(run, records, annotation, asking)
         notes[annotation.name] = annotation.summarize(records, annotated)
         void += [annotation.name] * annotated.is_void
@@ -152,7 +153,7 @@ def _asked(
 
 
 def _annotations(
-    request: ScoreRequest, protocol: Protocol | None, records: list[Record]
+    request: ScoreRequest, records: list[Record]
 ) -> Iterator[tuple[Asking, Annotation]]:
     """What `request` asks models about `records`, in order, and with what."""
     if request.attributor:
@@ -162,6 +163,7 @@ def _annotations(
     judge = request.judge
     if judge is None:
         return
+    protocol = request.published
     if protocol and protocol.judged_by == "statements":
         yield judge.asking, Statements(make_embedder(judge.embedder))
     elif judge.rule != "grounding":
@@ -181,24 +183,16 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
         if not row["provider_failed"]:
             keys.add(row["key"])
     records = list(run.records.values())
-    if request.protocol:
-        protocol = get_protocol(request.protocol)
-    else:
-        protocol = None
-    units = []
-    for asking, annotation in _annotations(request, protocol, records):
-        for run_units in annotation.all_units(records).values():
-            for unit in run_units:
-                units.append((asking.lm, annotation, unit))
     calls = []
-    for lm, annotation, unit in units:
-        key = key_of(annotation.name, lm.model, *unit.parts)
-        if key in keys:
-            continue
-        keys.add(key)
-        inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
-        prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
-        calls += [one_call(prompt, lm)] * unit.calls
+    for asking, annotation in _annotations(request, records):
+        for unit in annotation.all_units(records):
+            key = key_of(annotation.name, asking.lm.model, *unit.parts)
+            if key in keys:
+                continue
+            keys.add(key)
+            inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
+            prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
+            calls += [one_call(prompt, asking.lm)] * unit.calls
     title = f"scoring {folder}: {len(calls)} questions to models"
     return in_all("", calls).times(1, 1, 1, tries=2, title=title, notes=[ASKED_TWICE])
 

@@ -72,13 +72,11 @@ def _with_scores(record: Record, row: Mapping[str, Any]) -> Record:
     for name in row["judged"]:
         if name in row["scores"]:
             scores[name] = row["scores"][name]
-    facts = row.get("attribution")
-    if facts:
-        facts = [(title, sentence) for title, sentence in facts]
-    triples = row.get("attributed_triples")
-    if triples:
-        triples = [(subject, relation, object_) for subject, relation, object_ in triples]
-    return replace(record, scores=scores, attribution=facts, attributed_triples=triples)
+    attributed: dict[str, Any] = {}
+    for name in ("attribution", "attributed_triples"):
+        if row.get(name) is not None:
+            attributed[name] = list(map(tuple, row[name]))
+    return replace(record, scores=scores, **attributed)
 
 
 class StoredRecords(Mapping[str, Record]):
@@ -118,13 +116,7 @@ class StoredRecords(Mapping[str, Record]):
 
     def column(self, function: Callable[[Record], T]) -> dict[str, T]:
         """The value of `function` for each record, by question; computed once."""
-        try:
-            return self._known(function)
-        except KeyError:
-            self.compute([function])
-        return self._known(function)
-
-    def _known(self, function: Callable[[Record], T]) -> dict[str, T]:
+        self.compute([function])
         values = self._rows.columns[function]
         return {qid: values[rows[-1]] for qid, rows in self._attempts.items()}
 
@@ -137,17 +129,14 @@ class StoredRecords(Mapping[str, Record]):
     def compute(self, functions: Iterable[Callable[[Record], Any]]) -> None:
         """Compute several columns while every record is read once."""
         columns = []
-        for function in dict.fromkeys(functions):
+        for function in functions:
             columns.append((function, self._rows.columns.setdefault(function, {})))
         for rows in self._attempts.values():
             row = rows[-1]
-            missing = []
-            for column in columns:
-                if row not in column[1]:
-                    missing.append(column)
-            if missing:
-                record = self._rows.record(row)
-                for function, values in missing:
+            record = None
+            for function, values in columns:
+                if row not in values:
+                    record = record or self._rows.record(row)
                     values[row] = function(record)
 
     def only(self, qids: Iterable[str]) -> Self:
