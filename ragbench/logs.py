@@ -96,11 +96,11 @@ def log_to(path: Path) -> Iterator[None]:
     event = "finished"
     try:
         yield
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            event = "interrupted"
-        else:
-            event = "stopped by an error"
+    except KeyboardInterrupt:
+        event = "interrupted"
+        raise
+    except BaseException:
+        event = "stopped by an error"
         raise
     finally:
         seconds = round(time.monotonic() - start, 3)
@@ -167,12 +167,11 @@ class _Terminal(logging.Handler):
 
 def as_json(record: logging.LogRecord) -> str:
     """Returns the line of `record` in a log file; no key is in it."""
-    context = current()
     row: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
         "event": record.getMessage(),
-        "qid": context.qid,
+        "qid": current().qid,
         **getattr(record, _FIELDS, {}),
         "logger": record.name,
     }
@@ -190,10 +189,11 @@ def as_json(record: logging.LogRecord) -> str:
 def as_text(record: logging.LogRecord) -> str:
     """Returns `record` as a readable line: level, message, fields; no control characters."""
     row = json.loads(as_json(record))
-    keys = []
+    text = f"{row['level']}: {row['event']}"
+    context = []
     for name in (*getattr(record, _FIELDS, {}), "qid"):
         if name in row:
-            keys.append(name)
-    context = ", ".join(f"{'question' if name == 'qid' else name} {row[name]}" for name in keys)
-    text = f"{row['level']}: {row['event']}" + (f" ({context})" if context else "")
+            context.append(f"{'question' if name == 'qid' else name} {row[name]}")
+    if context:
+        text += f" ({', '.join(context)})"
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))

@@ -161,20 +161,17 @@ def import_run(
         records.append(_record(example, row, dataset, model))
     if any(prediction.supporting_facts for prediction in all_records):
         records = [replace(record, cites_sentences=True) for record in records]
-    read = any(prediction.passages or prediction.support_idxs for prediction in all_records)
-    if not read:  # which passages were read is not known
-        records = [replace(record, gold_pids=[]) for record in records]
+    if not any(prediction.passages or prediction.support_idxs for prediction in all_records):
+        records = [replace(record, gold_pids=[]) for record in records]  # unknown what was read
     if all(record.failure for record in records):
         raise DataError(
             f"{file}: none of its {len(all_records)} predictions is of the {len(examples)} "
             f"questions asked: their ids, such as {next(iter(predictions))[:60]!r}, must be ids "
             f"of the data, such as {examples[0].qid!r}, or their questions the same"
         )
-    own = RunConfig.model_fields.keys() - QuestionSettings.model_fields.keys()
-    of_data = {}
-    for field, value in config.identity().items():
-        if field not in own:
-            of_data[field] = value
+    of_data = config.identity()
+    for field in RunConfig.model_fields.keys() - QuestionSettings.model_fields.keys():
+        of_data.pop(field, None)
     card = RunCard(
         identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},
         label=name,
@@ -222,19 +219,13 @@ def read_predictions(
     unanswered: Row | None = None
     is_answered = False
     first_row: Row | None = None
-    never_there: set[str] | None = None
+    never_there = set(fields)
     for row in _rows(file, encoding):
         row = formed(row, PREDICTIONS)
         absent = absent_fields(row, fields)
         first_row = first_row or row
-        if never_there is None:
-            never_there = absent
-        else:
-            never_there = never_there & absent
-        present = {}
-        for ours, path in fields.items():
-            if ours not in absent:
-                present[ours] = path
+        never_there &= absent
+        present = {ours: path for ours, path in fields.items() if ours not in absent}
         row = map_fields(row, present, PredictionRecord.option)
         if isinstance(row.data, dict):
             if isinstance(milliseconds := row.data.get("latency_ms"), int | float):
@@ -243,8 +234,7 @@ def read_predictions(
                 if alias in row.data:
                     row.data.setdefault("id", row.data[alias])
         record = validate(PredictionRecord, row)
-        if isinstance(row.data, dict):
-            record = record.model_copy(update={"as_written": row.data.get("answer")})
+        record = record.model_copy(update={"as_written": row.data.get("answer")})
         key = record.id or (question_key(record.question) if record.question else "")
         if not key:
             fail(row, "id", missing(PredictionRecord, row, "id"))
@@ -263,11 +253,9 @@ def read_predictions(
 
 
 def _rows(file: Path, encoding: str) -> Iterator[Row]:
-    is_json = file.suffix.lower() == ".json"
-    if is_json:
+    content = None
+    if file.suffix.lower() == ".json":
         content = records_in(read_json(file, encoding))
-    else:
-        content = None
     if isinstance(content, list) and is_records(content):
         for number, record in enumerate(content, start=1):
             yield Row(f"{file}: record {number}", record)
@@ -308,7 +296,7 @@ def _official_rows(file: Path, content: Mapping[str, Any]) -> Iterator[Row]:
 def _found(example: dspy.Example, predictions: Predictions, number: int) -> PredictionRecord:
     """The prediction of a question, the `number`th of those with its id; an empty one for none."""
     for key in (str(example.qid), example.get("twin_of"), question_key(example.question)):
-        same = predictions.get(key, ()) if key else ()
+        same = predictions.get(key or "", ())
         if len(same) == 1:
             return same[0]
         if number < len(same):
@@ -362,8 +350,10 @@ def _passages(texts: Sequence[str], corpus: Corpus) -> list[Passage]:
     passages = {}
     for number, name in enumerate(texts):
         place = corpus.positions.get(name)
-        place = corpus.titled(name) if place is None else place
-        missing = Passage(f"imported-{number}", "", name)
-        passage = missing if place is None else corpus[place]
+        if place is None:
+            place = corpus.titled(name)
+        passage = Passage(f"imported-{number}", "", name)
+        if place is not None:
+            passage = corpus[place]
         passages[passage.pid] = passage
     return list(passages.values())

@@ -59,9 +59,8 @@ def environment_of(names: Names) -> dict[str, str]:
     """The variables of the environment that code with these `names` reads, but for keys."""
     if not names.all & {"environ", "getenv"}:
         return {}
-    read = names.texts & os.environ.keys()
     variables = {}
-    for name in sorted(read):
+    for name in sorted(names.texts & os.environ.keys()):
         if not SECRET.search(name):
             variables[name] = os.environ[name]
     return variables

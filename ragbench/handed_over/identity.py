@@ -19,11 +19,12 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -71,6 +72,13 @@ _NAMED = (
     types.MemberDescriptorType,
     types.MethodWrapperType,
 )
+#: What wraps functions -> its name in a digest, and what is read of it.
+_WRAPPERS: dict[type, tuple[str, Callable[[Any], Iterable[Any]]]] = {
+    types.MethodType: ("method", attrgetter("__func__", "__self__")),
+    property: ("property", attrgetter("fget", "fset", "fdel")),
+    classmethod: ("classmethod", lambda value: (value.__func__,)),
+    staticmethod: ("staticmethod", lambda value: (value.__func__,)),
+}
 #: Of a class: made by Python and libraries out of what is read anyway.
 _DERIVED = frozenset(
     {"__module__", "__dict__", "__weakref__", "__abstractmethods__", "_abc_impl", "__slotnames__"}
@@ -156,18 +164,15 @@ class _Reader:
             state.update(self.read(value, f"{place}.{name}"))
         return state.digest()
 
-    def _unordered(self, kind: str, values: Iterable[Any], place: str) -> bytes:
-        digests = sorted(self.read(value, place) for value in values)
-        return _digest(kind, b"".join(digests))
-
     def _object(self, value: Any, place: str) -> bytes:
         kind = type(value)
         if kind is list or kind is tuple:
             return self._all(kind.__name__, value, place)
-        if kind is dict:
+        if kind is dict or kind is types.MappingProxyType:
             return self._pairs("dict", value.items(), place)
         if kind is set or kind is frozenset:
-            return self._unordered("set", value, place)
+            digests = sorted(self.read(member, place) for member in value)
+            return _digest("set", b"".join(digests))
         if issubclass(kind, type):  # isinstance takes list[int] for a class
             return self._class(value, place)
         if kind is types.FunctionType:
@@ -176,16 +181,11 @@ class _Reader:
             return self._code(value, place)
         if kind is types.ModuleType:
             return self._module(value, frozenset(vars(value)), place)
-        if kind is types.MethodType:
-            return self._all("method", (value.__func__, value.__self__), place)
-        if kind in (classmethod, staticmethod):
-            return self._all(kind.__name__, (value.__func__,), place)
-        if kind is property:
-            return self._all("property", (value.fget, value.fset, value.fdel), place)
+        if kind in _WRAPPERS:
+            name, getter = _WRAPPERS[kind]
+            return self._all(name, getter(value), place)
         if kind is types.CellType:
             return self._cell(value, place)
-        if kind is types.MappingProxyType:
-            return self._pairs("dict", value.items(), place)
         if kind is types.BuiltinFunctionType:
             return self._builtin(value, place)
         if issubclass(kind, _NAMED):
@@ -265,8 +265,9 @@ class _Reader:
 
     def _imported(self, name: str, attributes: set[str], place: str) -> bytes:
         """A module that code imports when it is called."""
-        if distribution_of_module(name) is not None:
-            return _digest("module", str(distribution_of_module(name)))
+        owner = distribution_of_module(name)
+        if owner is not None:
+            return _digest("module", owner)
         try:
             with contained(name):
                 module = importlib.import_module(name)
@@ -300,17 +301,14 @@ class _Reader:
 
     def _class(self, kind: type, place: str) -> bytes:
         """Of an installed class the name; of the user's own, or one made by a call, all it has."""
-        name = f"{kind.__module__}.{kind.__qualname__}"
         owner = distribution_of_module(kind.__module__)
         if owner is not None and _stands_there(kind):
-            return _digest("class", owner, name)
+            return _digest("class", owner, f"{kind.__module__}.{kind.__qualname__}")
         state = hashlib.sha256(kind.__qualname__.encode())
         if owner is None:
             state.update(code.source_of(kind).encode("utf-8", "surrogatepass"))
-        state.update(self.read(kind.__doc__, place))
-        for base in kind.__bases__:
-            state.update(self.read(base, place))
-        state.update(self.read(type(kind), place))
+        for component in (kind.__doc__, *kind.__bases__, type(kind)):
+            state.update(self.read(component, place))
         for attribute in sorted(vars(kind)):
             generated = attribute.startswith("__pydantic_") and attribute != "__pydantic_fields__"
             if attribute in _DERIVED or generated:
@@ -354,10 +352,8 @@ def _digest(*chunks: str | bytes) -> bytes:
     state = hashlib.sha256()
     for chunk in chunks:
         if isinstance(chunk, str):
-            content = chunk.encode("utf-8", "surrogatepass")
-        else:
-            content = chunk
-        state.update(str(len(content)).encode() + b":" + content)
+            chunk = chunk.encode("utf-8", "surrogatepass")
+        state.update(str(len(chunk)).encode() + b":" + chunk)
     return state.digest()
 
 

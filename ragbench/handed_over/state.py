@@ -58,25 +58,17 @@ def attributes_of(value: Any) -> dict[str, Any]:
         for name in [slots] if isinstance(slots, str) else slots:
             if name in ("__dict__", "__weakref__"):
                 continue
-            hidden = name.startswith("__") and not name.endswith("__")
-            if hidden:
-                slot = f"_{kind.__name__.lstrip('_')}{name}"
-            else:
-                slot = name
-            try:
-                attributes[slot] = object.__getattribute__(value, slot)
-            except AttributeError:  # it was never set
-                continue
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{kind.__name__.lstrip('_')}{name}"
+            with suppress(AttributeError):  # it was never set
+                attributes[name] = object.__getattribute__(value, name)
     return attributes
 
 
 def lm_state(lm: Any) -> dict[str, Any]:
     """What an LM is asked with, without its keys and what it only remembers."""
     own = attributes_of(lm)
-    state = {}
-    for name in sorted(own):
-        if name not in _UNREAD_OF_LMS:
-            state[name] = own[name]
+    state = {name: own[name] for name in sorted(own.keys() - _UNREAD_OF_LMS)}
     settings = own.get("kwargs") or {}
     kwargs = {}
     for name in sorted(settings):
@@ -99,12 +91,9 @@ def further_state(value: Any) -> Any:
     reducer = copyreg.dispatch_table.get(kind)
     if reducer is not None:
         return _told(reducer(value))
-    ways = [_way(kind, name) for name in ("__reduce_ex__", "__reduce__", "__getstate__")]
-    by_python = []
-    for way in ways:
-        if isinstance(way, types.FunctionType):
-            by_python.append(way)
-    if any(way is not None for way in ways) and not by_python:
+    ways = {type(_way(kind, name)) for name in ("__reduce_ex__", "__reduce__", "__getstate__")}
+    by_python = types.FunctionType in ways
+    if not by_python and ways != {type(None)}:
         return _told(value.__reduce_ex__(2))
     if isinstance(value, (*_CONTAINERS, *_VALUES, BaseException)):
         return None

@@ -67,10 +67,7 @@ def _check_stored_file(path: Path, owner: Path, parent: Any, fields: Mapping[str
 
 
 def _read(name: str, folder: Path) -> tuple[Path, str]:
-    if Path(name).is_absolute():
-        path = Path(name)
-    else:
-        path = folder / name
+    path = folder / name  # which is `name` where that is absolute
     places = (_shipped() / f"{name}.yaml", _shipped() / "sweeps" / f"{name}.yaml")
     shipped = next((place for place in places if place.is_file()), places[0])
     try:
@@ -102,10 +99,11 @@ class _Loader(yaml.SafeLoader):
         """A mapping, unless a key comes twice."""
         seen: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key.value, str) and key.value in seen:
-                problem = f"key {key.value[:40]!r} comes twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.update([key.value] if isinstance(key.value, str) else ())
+            if isinstance(key.value, str):
+                if key.value in seen:
+                    problem = f"key {key.value[:40]!r} comes twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: Any) -> int:

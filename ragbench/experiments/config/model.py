@@ -189,9 +189,9 @@ def make_config(
     if fields.get("compiled"):
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
-    given_files = map(fields.get, _QUESTION_FILES)
     paths = []
-    for file in given_files:
+    for name in _QUESTION_FILES:
+        file = fields.get(name)
         if isinstance(file, str | Path) and file:
             paths.append(Path(file))
     if "dataset" not in fields and (paths or fields.get("hub_repo")):

@@ -36,15 +36,12 @@ def check_fields(fields: Mapping[str, Any], owner: str, allowed: Collection[str]
         KnobError: one is not; the message has `owner`, and the right name where there is one.
     """
     for name, value in fields.items():
-        grouped = isinstance(value, Mapping) and name not in MAPPINGS
-        if grouped:
-            inner = next((key for key in value if key not in allowed), None)
-        else:
-            inner = None
-        if inner is not None and name in allowed:
-            raise KnobError(_regrouped(owner, name, str(inner), allowed))
         if name not in allowed:
             raise KnobError(_unknown(owner, name, value, allowed))
+        if isinstance(value, Mapping) and name not in MAPPINGS:
+            for inner in value:
+                if inner not in allowed:
+                    raise KnobError(_regrouped(owner, name, str(inner), allowed))
 
 
 def _unknown(owner: str, name: str, value: Any, allowed: Collection[str]) -> str:

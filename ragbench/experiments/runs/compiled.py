@@ -91,15 +91,11 @@ def _option(name: str, value: Any) -> list[str]:
 
 def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
     """Say where data, LM, retriever, adapter or seed are not those that it was compiled with."""
-    compared = {*SOURCES, "seed"} - CHOSEN
-    compiled_with = {}
-    for name, value in sidecar.config.items():
-        if name in compared:
-            compiled_with[name] = value
-    current = {}
-    for name, value in config.identity().items():
-        if name in compared:
-            current[name] = value
+    compiled_with = dict(sidecar.config)
+    current = config.identity()
+    for name in {*compiled_with, *current} - ({*SOURCES, "seed"} - CHOSEN):
+        compiled_with.pop(name, None)
+        current.pop(name, None)
     if compiled_with.get("retriever") != current.get("retriever"):  # whose settings say no more
         compiled_with.pop("retriever_set", None)
         current.pop("retriever_set", None)

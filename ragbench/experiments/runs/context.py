@@ -137,16 +137,13 @@ def build(
     quiet_libraries()
     program = PROGRAMS.get(config.program)
     program.resolve_knobs(config.set)
+    same = None
     if like and like.config.data_settings() == config.data_settings():
         same = like
-    else:
-        same = None
-    if same:
-        dataset = same.dataset
+        dataset = like.dataset
     else:
         dataset = load_dataset(config.data_settings())
-    chosen = config.split, config.limit
-    examples = () if no_questions else dataset.select(*chosen)
+    examples = () if no_questions else dataset.select(config.split, config.limit)
     brought = ":" in f"{config.program}{config.retriever}" or config.retriever == "http"
     if not (len(dataset.corpus) or brought or config.program == "direct"):
         raise DataError(
@@ -167,10 +164,7 @@ def build(
         retriever = same.retriever
     else:
         retriever = make_retriever(
-            config.retriever,
-            dataset.corpus,
-            setting=dataset.setting,
-            **config.retriever_set,
+            config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
         )
     for model in _models(retriever):
         check_price(model.identity, priced=model.priced)
@@ -230,8 +224,8 @@ def _services(retriever: Retriever) -> Iterator[ServerCalls]:
 
 
 def _models(retriever: Retriever) -> Iterator[Any]:
-    models = (getattr(retriever, name, None) for name in ("embedder", "reranker", "server"))
-    for model in models:
+    for name in ("embedder", "reranker", "server"):
+        model = getattr(retriever, name, None)
         if model is not None:
             yield model
     inner = retriever.parts

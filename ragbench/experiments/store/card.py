@@ -89,13 +89,13 @@ def is_run(folder: Path) -> bool:
 
 def repeats_in(folder: Path) -> list[Path]:
     """The folders `r1`, `r2`, ... of repeats in `folder`, in their order; none in a run's own."""
-    numbered = []
-    for path in folder.glob("r*"):
-        if path.name[1:].isdigit() and is_run(path):
-            numbered.append((int(path.name[1:]), path))
     if is_run(folder):
         return []
-    return [path for _, path in sorted(numbered)]
+    repeats = []
+    for path in folder.glob("r*"):
+        if path.name[1:].isdigit() and is_run(path):
+            repeats.append(path)
+    return sorted(repeats, key=lambda path: int(path.name[1:]))
 
 
 def runs_under(folder: Path) -> list[Path]:

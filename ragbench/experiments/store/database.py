@@ -164,10 +164,9 @@ class Store:
         if self.path.is_symlink():
             raise RunError(f"{self.path} is a link; remove it")
         check_files(self.path)
+        card = []
         if self._card:
-            card = [("card", self._card.model_dump_json())]
-        else:
-            card = []
+            card.append(("card", self._card.model_dump_json()))
         if not self.path.exists():
             _make(self.path, card)
         db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
@@ -244,10 +243,11 @@ class Store:
 
         A row has `scores`, the names in it that a model `judged`, and what a model attributed.
         """
-        values = {qid: dumped(row) for qid, row in rows.items()}
-        self.run(
-            *((_PUT_SCORES, (value, digest_of(qid, value), qid)) for qid, value in values.items())
-        )
+        statements: list[_Statement] = []
+        for qid, row in rows.items():
+            value = dumped(row)
+            statements.append((_PUT_SCORES, (value, digest_of(qid, value), qid)))
+        self.run(*statements)
 
     def write_costs(self, costs: Mapping[str, float | None]) -> None:
         """Keep what the answers cost in US dollars, by question, at the price of the card."""

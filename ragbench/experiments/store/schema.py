@@ -57,13 +57,14 @@ PRAGMA user_version = {FORMAT};
 
 def digest_of(*values: object) -> str:
     """A hash of a row's values, which tells that it was changed; text and its UTF-8 are equal."""
-    texts = []
+    digest = hashlib.sha256()
     for value in values:
-        texts.append(value.encode() if isinstance(value, str) else value)
-    contents = []
-    for text in texts:
-        contents.append(text if isinstance(text, bytes) else repr(text).encode())
-    return hashlib.sha256(b"".join(content + b"\x1f" for content in contents)).hexdigest()[:32]
+        if not isinstance(value, str | bytes):
+            value = repr(value)
+        if isinstance(value, str):
+            value = value.encode()
+        digest.update(value + b"\x1f")
+    return digest.hexdigest()[:32]
 
 
 def check_format(db: sqlite3.Connection, path: Path) -> None:
