@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from ragbench.context import current
 from ragbench.errors import ConfigError, needs_extra
 from ragbench.logs import get
-from ragbench.redact import is_secret, redact
+from ragbench.redact import each_text, is_secret, redact
 
 KINDS = ("otlp",)
 #: Seconds to reach the collector before anything is asked.
@@ -48,11 +48,7 @@ def start() -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
-        from opentelemetry.sdk.trace.export import (
-            BatchSpanProcessor,
-            SpanExporter,
-            SpanExportResult,
-        )
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
     _check_collector()
 
@@ -66,22 +62,17 @@ def start() -> None:
             if context.caller is not None:
                 span.set_attribute("ragbench.role", context.caller[1])
 
-    class WithoutKeys(SpanExporter):
+    class WithoutKeys(OTLPSpanExporter):
         """Sends spans from which keys were taken."""
 
-        def __init__(self) -> None:
-            self.exporter = OTLPSpanExporter()
-            self.warned = False
+        warned = False
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            result = self.exporter.export(list(map(_without_keys, spans)))
+            result = super().export(list(map(_without_keys, spans)))
             if result is not SpanExportResult.SUCCESS and not self.warned:
                 self.warned = True
                 _log.warning("spans did not arrive at the collector; the run goes on")
             return result
-
-        def shutdown(self) -> None:
-            self.exporter.shutdown()  # type: ignore[no-untyped-call]
 
     restored: list[Any] = []
 
@@ -148,7 +139,8 @@ def _without_keys(span: Any) -> Any:
 
     events = []
     for event in span.events:
-        events.append(Event(event.name, _redacted(event.attributes or {}), event.timestamp))
+        attributes = each_text(_redacted, event.attributes or {})
+        events.append(Event(event.name, attributes, event.timestamp))
     why = redact(span.status.description or "")
     status = type(span.status)(span.status.status_code, why or None)
     return ReadableSpan(
@@ -156,7 +148,7 @@ def _without_keys(span: Any) -> Any:
         context=span.context,
         parent=span.parent,
         resource=span.resource,
-        attributes=_redacted(span.attributes or {}),
+        attributes=each_text(_redacted, span.attributes or {}),
         events=events,
         links=span.links,
         kind=span.kind,
@@ -167,26 +159,15 @@ def _without_keys(span: Any) -> Any:
     )
 
 
-def _redacted(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    redacted = {}
-    for name, value in attributes.items():
-        if isinstance(value, str):
-            value = redact(_without_settings(value))
-        elif isinstance(value, list | tuple):
-            value = [redact(item) if isinstance(item, str) else item for item in value]
-        redacted[name] = value
-    return redacted
-
-
-def _without_settings(text: str) -> str:
-    """Returns JSON without values that are called as keys are, or are headers; else `text`."""
+def _redacted(text: str) -> str:
+    """Returns `text` without keys, and JSON without values that are called so, or are headers."""
     if text.startswith("{"):
         with suppress(ValueError, RecursionError):
             settings = json.loads(text)
             allowed = _allowed(settings)
             if allowed != settings:
-                return json.dumps(allowed, ensure_ascii=False)
-    return text
+                text = json.dumps(allowed, ensure_ascii=False)
+    return redact(text)
 
 
 def _allowed(value: Any) -> Any:

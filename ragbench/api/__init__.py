@@ -28,6 +28,7 @@ from ragbench.experiments.config import ask_whole, check_one_run, make_config
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.objects import (
     LM,
+    AnyMetric,
     AnyRetriever,
     Data,
     Metric,
@@ -112,7 +113,7 @@ def make_lm(spec: str = "local", **settings: Any) -> RagbenchLM:
     return _make_lm(spec, **settings)
 
 
-def metric(name: str | Metric = "f1") -> Metric:
+def metric(name: AnyMetric = "f1") -> Metric:
     """The metric `name`, or a function of one's own, for `dspy.Evaluate` and every optimizer.
 
     Called as `metric(example, prediction, trace=None)` it gives the score; with a trace, as
@@ -173,7 +174,7 @@ def evaluate(
     retriever: AnyRetriever | None = None,
     corpus: Iterable[Passage | str] | None = None,
     devset: Sequence[dspy.Example] | None = None,
-    metric: str | Metric | Sequence[str | Metric] = (),
+    metric: AnyMetric | Sequence[AnyMetric] = (),
     **options: Any,
 ) -> Run:
     """Ask every question of `data` that has no record yet, and give the run.
@@ -240,7 +241,7 @@ def compile(
     corpus: Iterable[Passage | str] | None = None,
     trainset: Sequence[dspy.Example] | None = None,
     valset: Sequence[dspy.Example] | None = None,
-    metric: str | Metric | None = None,
+    metric: AnyMetric | None = None,
     settings: Mapping[str, Any] | None = None,
     probe: bool = False,
     **options: Any,
@@ -288,7 +289,7 @@ def verdict(
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
     equal_cost: bool = True,
-    metrics: Sequence[str | Metric] = HEADLINE,
+    metrics: Sequence[AnyMetric] = HEADLINE,
     margin: float | None = None,
     max_questions: int | None = None,
     repeats: int = 1,
@@ -346,11 +347,8 @@ def load_program(
         program = keep_module(program)
     allow(program)
     if not isinstance(retriever, Retriever):
-        nothing = Corpus(())
-        if retriever is None:
-            retriever = _make_retriever("bm25", nothing, setting="pooled")
-        else:
-            retriever = _make_retriever(keep_retriever(retriever), nothing, setting="pooled")
+        name = "bm25" if retriever is None else keep_retriever(retriever)
+        retriever = _make_retriever(name, Corpus(()), setting="pooled")
     return load(
         folder.folder if isinstance(folder, Run) else Path(folder),
         retriever,

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragbench.errors import needs_extra
 from ragbench.experiments.runs.clusters import clusters_of
-from ragbench.experiments.runs.objects import Metric, label_of_metric, metric_names
+from ragbench.experiments.runs.objects import AnyMetric, label_of_metric, metric_names
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen_arm
 from ragbench.metrics import Interval, get_metric
 from ragbench.record import Record
@@ -85,23 +85,23 @@ class Run:
                 scores[label_of_metric(name)] = mean
         return scores
 
-    def mean(self, name: str | Metric) -> float | None:
+    def mean(self, name: AnyMetric) -> float | None:
         """The mean of a metric over the questions that have it; None if none has.
 
         `name` is a metric's name, FILE.py:function, or a function of one's own.
         UnknownNameError where there is no such metric.
         """
         [name] = metric_names([name])
-        scores = [get_metric(name).score(record) for record in self.records]
         values = []
-        for value in scores:
+        for record in self.records:
+            value = get_metric(name).score(record)
             if value is not None:
                 values.append(value)
         if values:
             return sum(values) / len(values)
         return None
 
-    def interval(self, name: str | Metric) -> Interval | None:
+    def interval(self, name: AnyMetric) -> Interval | None:
         """The 95 % interval of `mean`, over questions by their clusters; None if none can be given.
 
         UnknownNameError where there is no such metric.
@@ -114,18 +114,16 @@ class Run:
         found = mean_of_arm(self.arm, name, qids, clusters_of(first.only(qids)))
         return None if found is None else found[1]
 
-    def compare(self, other: Run | str | Path, **options: Any) -> RunComparison:
+    def compare(self, other: AnyRun, **options: Any) -> RunComparison:
         """This run and `other`, as `ragbench.compare` compares two."""
         return compare(self, other, **options)
 
     def toDict(self) -> dict[str, Any]:  # noqa: N802  # as DSPy's own results call it
         """Folder, scores, summary and answers, as JSON has them."""
-        records: list[dict[str, Any]] = []
+        columns = ("qid", "question", "answers", "answer", "failed", "scores")
+        records = []
         for record in self.records:
-            row: dict[str, Any] = {"qid": record.qid, "question": record.question}
-            row |= {"answers": record.answers, "answer": record.answer}
-            row |= {"failed": record.failed, "scores": record.scores}
-            records.append(row)
+            records.append({column: getattr(record, column) for column in columns})
         fields = {"folder": self.folder, "scores": self.scores, "summary": self.summary}
         text = json.dumps({**fields, "records": records}, default=str)
         document: dict[str, Any] = json.loads(text)
@@ -149,11 +147,15 @@ class Run:
         return written(table(self), "html")
 
 
+#: A run, or its folder.
+AnyRun: TypeAlias = Run | str | Path
+
+
 def compare(
-    a: Run | str | Path,
-    b: Run | str | Path,
+    a: AnyRun,
+    b: AnyRun,
     *,
-    metrics: Sequence[str | Metric] = HEADLINE,
+    metrics: Sequence[AnyMetric] = HEADLINE,
     margin: float | None = None,
     common: bool = False,
 ) -> RunComparison:
@@ -170,7 +172,7 @@ def compare(
 
 
 def recommend(
-    *runs: Run | str | Path, metric: str | Metric = "f1", common: bool = False, worth: float = 0.05
+    *runs: AnyRun, metric: AnyMetric = "f1", common: bool = False, worth: float = 0.05
 ) -> Advice:
     """Which of the programs of `runs` to use: the cheapest that is shown as good as the best mean.
 
@@ -184,7 +186,7 @@ def recommend(
     return advise(arms, name, labels=label_arms(arms), common=common, worth=worth)
 
 
-def table(*runs: Run | str | Path) -> Table:
+def table(*runs: AnyRun) -> Table:
     """The table of `runs` that `ragbench summarize` prints; `.to_pandas()` gives its numbers.
 
     Where one was asked several times, it has a row for each with its repeats pooled.
@@ -199,7 +201,7 @@ def table(*runs: Run | str | Path) -> Table:
     return run_table([run.evaluation for run in opened])
 
 
-def open_run(folder: Run | str | Path) -> Run:
+def open_run(folder: AnyRun) -> Run:
     """The run in `folder`, or that of all repeats in it; reading writes nothing.
 
     RunError where it is no run folder.

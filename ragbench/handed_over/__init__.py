@@ -8,8 +8,6 @@ import hashlib
 import inspect
 import re
 import uuid
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,8 @@ _MARK = "#"
 _DIGEST = re.compile(r"#[0-9a-f]{12}$")
 #: The objects that this process was handed, by the name that stands for each in a config.
 _objects: dict[str, Any] = {}
+#: What external code gave, held so that nothing else gets its id, and its digest.
+_digests: dict[tuple[str, str, int], tuple[Any, str]] = {}
 
 
 def keep(value: Any, label: str, *, stands_for: str = "", beside: Any = None) -> str:
@@ -71,26 +71,11 @@ def digest_of_code(spec: str, value: Any) -> str:
         source = ""
     else:
         source = source_digest(Path(file))
-    return _digest_of_code(spec, source, _ByItself(value))
-
-
-@dataclass(frozen=True)
-class _ByItself:
-    """A value that is the same only as itself: a file that is imported anew gives another."""
-
-    value: Any
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByItself) and other.value is self.value
-
-
-@lru_cache(maxsize=256)
-def _digest_of_code(spec: str, source: str, value: _ByItself) -> str:
-    text = f"{source} {identity_of(value.value).digest}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    key = (spec, source, id(value))  # a file that is imported anew gives another
+    if key not in _digests:
+        text = f"{source} {identity_of(value).digest}"
+        _digests[key] = (value, hashlib.sha256(text.encode()).hexdigest()[:16])
+    return _digests[key][1]
 
 
 def is_kept(name: str) -> bool:

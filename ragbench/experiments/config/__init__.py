@@ -31,4 +31,5 @@ from ragbench.experiments.config.model import (
     merge,
     with_k,
 )
+from ragbench.experiments.config.names import Fields
 from ragbench.experiments.config.provenance import MAY_SET, check_stored_knobs

@@ -10,7 +10,7 @@ added later changes no identity.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError, RagbenchError
+from ragbench.experiments.config.names import Fields
 from ragbench.knobs import resolve
 
 _HASHED = "sha256:"
@@ -29,7 +30,7 @@ SHIPPED = "shipped"
 SHIPPED_FOLDER = Path(__file__).with_name("shipped") / "compiled"
 
 
-def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
+def resolved(fields: Fields) -> dict[str, Any]:
     """The flat `fields` of a run with every name, knob, setting and file resolved.
 
     Files stand by a hash of their bytes, a compiled program by the hash of its state. Defaults that
@@ -83,7 +84,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     return used
 
 
-def run_name(identity: Mapping[str, Any], data: str, *also: Mapping[str, Any]) -> str:
+def run_name(identity: Fields, data: str, *also: Fields) -> str:
     """A name for the run of `identity` over `data`, or for what is made of it by `also`."""
     variant = identity.get("set", {}).get("variant", "")
     text = json.dumps([identity, *also], sort_keys=True, default=str)

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
-from ragbench.experiments.config.names import check_fields
+from ragbench.experiments.config.names import Fields, check_fields
 from ragbench.experiments.config.provenance import check_stored
 from ragbench.knobs import Knobs, resolve
 from ragbench.settings import (
@@ -134,7 +134,7 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
         """Field -> value of all that decides the records, resolved, JSON-ready."""
         return resolved(self.model_dump(mode="json", exclude=set(_INCIDENTAL)))
 
-    def name(self, *also: Mapping[str, Any]) -> str:
+    def name(self, *also: Fields) -> str:
         """A name for the run, or for what is made of it by `also`; the identity decides it."""
         from ragbench.data import title_of
 
@@ -157,10 +157,10 @@ CHOSEN = frozenset({"split", "limit", "fractions"}) | _INCIDENTAL
 
 
 def make_config(
-    given: Mapping[str, Any],
+    given: Fields,
     *,
-    base: Mapping[str, Any] | None = None,
-    stored: Mapping[str, Any] | None = None,
+    base: Fields | None = None,
+    stored: Fields | None = None,
     owner: str = "the folder",
 ) -> RunConfig:
     """The config of `given` over `base`; mappings such as `set` are merged key by key.
@@ -202,7 +202,7 @@ def make_config(
     return resolve(RunConfig, "config", fields)
 
 
-def check_names(fields: Mapping[str, Any], owner: str, also: Iterable[str] = ()) -> None:
+def check_names(fields: Fields, owner: str, also: Iterable[str] = ()) -> None:
     """Check that `fields` are fields of a run, or in `also`.
 
     Raises:
@@ -211,7 +211,7 @@ def check_names(fields: Mapping[str, Any], owner: str, also: Iterable[str] = ())
     check_fields(fields, owner, {*RunConfig.model_fields, "k", *also})
 
 
-def with_k(fields: Mapping[str, Any]) -> dict[str, Any]:
+def with_k(fields: Fields) -> dict[str, Any]:
     """`fields` with `k: 3` written as `set: {k: 3}`."""
     fields = dict(fields)
     if "k" in fields:
@@ -223,7 +223,7 @@ def with_k(fields: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def check_one_run(config: RunConfig, *layers: Mapping[str, Any]) -> None:
+def check_one_run(config: RunConfig, *layers: Fields) -> None:
     """Check that the program of a run by itself reads every knob that is given in `layers`.
 
     Raises:
@@ -236,7 +236,7 @@ def check_one_run(config: RunConfig, *layers: Mapping[str, Any]) -> None:
             PROGRAMS.get(config.program).check_idle(with_k(fields).get("set") or {})
 
 
-def ask_whole(config: RunConfig, *layers: Mapping[str, Any], is_own: bool = False) -> RunConfig:
+def ask_whole(config: RunConfig, *layers: Fields, is_own: bool = False) -> RunConfig:
     """The config for a run of all questions of a file, in its order.
 
     It is `config` where that has questions of another source, a compiled program or a policy, or
@@ -250,7 +250,7 @@ def ask_whole(config: RunConfig, *layers: Mapping[str, Any], is_own: bool = Fals
     return config.but(split="all")
 
 
-def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def differing(before: Fields, after: Fields) -> list[tuple[str, Any, Any]]:
     """Name, value `before` and value `after` of all in which two identities differ."""
     old = leaves_of(before)
     new = leaves_of(after)
@@ -261,7 +261,7 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple
     return differences
 
 
-def leaves_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+def leaves_of(fields: Fields) -> dict[str, Any]:
     """Leaf -> value: fields as they are, and keys of those that hold a mapping (`set.k`)."""
     leaves: dict[str, Any] = {}
     for name, value in fields.items():
@@ -273,7 +273,7 @@ def leaves_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return leaves
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Fields, over: Fields) -> dict[str, Any]:
     """`over` over `base`, without what it replaces; mappings such as `set` are merged."""
     base = dict(base)
     is_other_dataset = over.get("dataset", base.get("dataset")) != base.get("dataset")

@@ -2,10 +2,12 @@
 
 import difflib
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from ragbench.errors import KnobError
 
+#: Fields of a config, or part of them, by name.
+Fields: TypeAlias = Mapping[str, Any]
 #: Fields that hold a mapping -> what its keys are.
 MAPPINGS = {
     "set": "knobs of the program",
@@ -29,7 +31,7 @@ _GROUPED = {
 }
 
 
-def check_fields(fields: Mapping[str, Any], owner: str, allowed: Collection[str]) -> None:
+def check_fields(fields: Fields, owner: str, allowed: Collection[str]) -> None:
     """Check that every name in `fields` is one of `allowed`.
 
     Raises:

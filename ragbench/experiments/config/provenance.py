@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 from ragbench.errors import ConfigError
+from ragbench.experiments.config.names import Fields
 from ragbench.user_code import is_external
 
 #: What a stored folder may set -> within which bounds. Code, addresses, keys, files, limits, prices
@@ -35,7 +36,7 @@ def stored_folder(path: Path) -> Path | None:
     return None
 
 
-def check_stored(fields: Mapping[str, Any], owner: str, stated: Mapping[str, Any]) -> None:
+def check_stored(fields: Fields, owner: str, stated: Fields) -> None:
     """Check that `fields`, which the stored `owner` says, are within what a folder may set.
 
     `stated` are the fields that the person gave.
@@ -68,9 +69,9 @@ def check_stored(fields: Mapping[str, Any], owner: str, stated: Mapping[str, Any
 
 def check_stored_knobs(
     program: str,
-    knobs: Mapping[str, Any],
+    knobs: Fields,
     owner: str,
-    stated: Mapping[str, Any] = MappingProxyType({}),
+    stated: Fields = MappingProxyType({}),
     cure: str = "",
 ) -> None:
     """Check that each free text of `knobs` is a default of `program` or among `stated`.

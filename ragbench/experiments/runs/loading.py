@@ -137,12 +137,12 @@ def load_program(
 
 def _check_compiled(run: Path, digest: str, named: Any, compiled: Path | None) -> None:
     """Check that `compiled`, which the person gave, is the program that the run was of."""
-    if digest and compiled is None:
-        raise ConfigError(
-            f"{run} is a run of a compiled program, {named}; give compiled={str(named)!r} if you "
-            "trust it"
-        )
     if compiled is None:
+        if digest:
+            raise ConfigError(
+                f"{run} is a run of a compiled program, {named}; give compiled={str(named)!r} if "
+                "you trust it"
+            )
         return
     try:
         actual = compiled_digest(compiled)

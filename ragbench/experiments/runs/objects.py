@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import dspy
 from ragbench.data import Dataset, DataSettings
 from ragbench.data.own import keep_dataset, own_dataset
 from ragbench.errors import ConfigError
-from ragbench.experiments.config import CompileConfig, RunConfig, check_names, make_config
+from ragbench.experiments.config import CompileConfig, Fields, RunConfig, check_names, make_config
 from ragbench.handed_over import PREFIX
 from ragbench.knobs import resolve
 from ragbench.lms.calls import Limits
@@ -29,6 +29,8 @@ from ragbench.user_code import allow
 _log = get(__name__)
 
 Metric: TypeAlias = Callable[..., float | bool]
+#: A metric: the name of one, or a function of one's own.
+AnyMetric: TypeAlias = str | Metric
 #: What may be asked: the name of a data set, one that was loaded, or examples of one's own.
 Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
 #: What may answer: the name of a program, `package.module:Class`, or a DSPy module or its class.
@@ -44,8 +46,8 @@ def config_of(
     lm: LM | None,
     retriever: AnyRetriever | None,
     corpus: Iterable[Passage | str] | None,
-    options: Mapping[str, Any],
-    settings: Mapping[str, Any] | None = None,
+    options: Fields,
+    settings: Fields | None = None,
 ) -> RunConfig:
     """The config that these objects and options come to; `settings` are of a compile."""
     if lm is None:
@@ -76,7 +78,7 @@ def config_of(
 
 
 def _data_fields(
-    data: Data | None, corpus: Iterable[Passage | str] | None, options: Mapping[str, Any]
+    data: Data | None, corpus: Iterable[Passage | str] | None, options: Fields
 ) -> dict[str, Any]:
     """The fields of `options` with the name of the data set that `data` and `corpus` come to."""
     fields: dict[str, Any] = {}
@@ -105,7 +107,7 @@ def _data_fields(
 _READ_OF_OBJECTS = ("renamed", "unanswerable")
 
 
-def _check_lm(lm: dspy.BaseLM, fields: Mapping[str, Any], *, alone: bool) -> None:
+def _check_lm(lm: dspy.BaseLM, fields: Fields, *, alone: bool) -> None:
     """Check that `fields` set nothing of an LM that the object `lm` keeps for itself.
 
     Sampling is of other LMs too, where it is not `alone`.
@@ -138,7 +140,7 @@ _LIMITS = {
 }
 
 
-def check_options(owner: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+def check_options(owner: str, function: Callable[..., Any], options: Fields) -> None:
     """Check that `options` are fields of a run or limits.
 
     Raises:
@@ -148,7 +150,7 @@ def check_options(owner: str, function: Callable[..., Any], options: Mapping[str
     check_names(options, f"rb.{owner}", {*_LIMITS, "name", *parameters})
 
 
-def metric_names(metrics: Sequence[str | Metric]) -> tuple[str, ...]:
+def metric_names(metrics: Sequence[AnyMetric]) -> tuple[str, ...]:
     """The names of `metrics`, of which a function gets one for this process."""
     if isinstance(metrics, str):
         raise ConfigError(f"metrics={metrics!r} is one text; give a list: metrics=[{metrics!r}]")
@@ -173,7 +175,7 @@ def take_limits(options: dict[str, Any]) -> Limits:
 
 
 def compile_config_of(
-    optimizer: Any, metric: str | Metric | None, settings: Mapping[str, Any] | None
+    optimizer: Any, metric: AnyMetric | None, settings: Fields | None
 ) -> CompileConfig:
     """The settings of a compile that these objects come to."""
     if not isinstance(optimizer, str):

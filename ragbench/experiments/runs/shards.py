@@ -148,10 +148,10 @@ def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
     bounds = (processes, config.workers, len(qids), budget.calls, config.rpm or math.inf)
     count = int(max(1, min(bounds)))
     rates: dict[str, int] = {}
-    if config.rpm is not None:
-        rates["rpm"] = max(1, int(config.rpm / count))
-    if config.tpm is not None:
-        rates["tpm"] = max(1, int(config.tpm / count))
+    for name in ("rpm", "tpm"):
+        rate = getattr(config, name)
+        if rate is not None:
+            rates[name] = max(1, int(rate / count))
     surroundings = (_share(budget, count), user_code.allowed(), tuple(sys.path), get_level())
     traced = tracing.is_running()
     jobs = []

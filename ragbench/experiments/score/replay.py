@@ -65,11 +65,9 @@ class Replay(Annotation):
         seen: dict[str, ShownPassage | Passage] = {}
         for p in record.passages:
             seen[p.pid] = p
-        if record.shown is None:
-            pids = list(seen)
-        else:
-            pids = list(record.shown)
-        before = [seen[pid] for pid in pids if pid in seen]
+        before = list(seen.values())
+        if record.shown is not None:
+            before = [seen[pid] for pid in record.shown if pid in seen]
         gold: list[ShownPassage | Passage] = []
         for pid in record.gold_pids:
             passage = seen.get(pid) or self.texts.get(pid)
