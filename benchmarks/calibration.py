@@ -281,6 +281,7 @@ def best_chosen(runs: int, rng: Rng) -> Iterator[Outcome]:
         chance = rng.beta(0.5, 0.8, 25)[document]
         scores = (rng.random((16, 50)) < chance).astype(float)
         best = corrected_best(scores, clusters=document.tolist(), seed=seed, resamples=300)
+        assert best is not None
         inside += best.interval.low <= float(chance.mean()) <= best.interval.high
     yield covers("corrected mean of the best of 16", inside, few)
 

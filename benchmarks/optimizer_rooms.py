@@ -22,9 +22,9 @@ from typing import Any
 
 import dspy
 
-from benchmarks.probe_chances import Gaps, chance, config_of, simulated
+from benchmarks.probe_chances import Gaps, chance, config_of, held_out_gain, simulated
 from ragbench import optimizers
-from ragbench.experiments.artifacts import load_artefact, read_sidecar
+from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.plans import make_plan
@@ -89,17 +89,7 @@ def cell(name: str, room: str) -> tuple[str, float, float]:
         asked = CompileConfig(optimizer=name, opt_set=settings, **fields)
         compiled = compile_program(config, asked, on_message=lambda line: None)
         card = read_sidecar(compiled)
-        plan = make_plan(config, asked)
-        held_out = plan.run_context.dataset.splits["test"][:60]
-        task = optimizers.Task(
-            train=held_out, val=held_out, scorer=optimizers.make_scorer("f1"),
-            lm=plan.run_context.lm, log_folder=folder,
-        )  # fmt: skip
-        with plan.run_context.active():
-            plain = optimizers.measure(plan.run_context.program, held_out, task).mean
-            program = plan.run_context.program.deepcopy()
-            load_artefact(compiled, program)
-            gain = optimizers.measure(program, held_out, task).mean - plain
+        gain = held_out_gain(make_plan(config, asked), compiled, 60)
     return card.outcome, card.scores["difference"], gain
 
 

@@ -33,7 +33,7 @@ from ragbench import optimizers
 from ragbench.experiments.artifacts import load_artefact
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.plans import make_plan
+from ragbench.experiments.plans import Plan, make_plan
 from ragbench.experiments.probe import probe_program
 from ragbench.experiments.probe.judging import MARGIN
 from ragbench.experiments.runs import context as setup
@@ -145,6 +145,21 @@ def config_of(folder: Path, gaps: Gaps) -> RunConfig:
     return RunConfig(**fields, limit=None, workers=1, cache=False)
 
 
+def held_out_gain(plan: Plan, compiled: Path, most: int | None = None) -> float:
+    """The gain in F1 of what was compiled, over at most so many questions held out."""
+    context = plan.run_context
+    held_out = context.dataset.splits["test"][:most]
+    task = optimizers.Task(
+        train=held_out, val=held_out, scorer=optimizers.make_scorer("f1"), lm=context.lm,
+        log_folder=plan.folder,
+    )  # fmt: skip
+    with context.active():
+        plain = optimizers.measure(context.program, held_out, task).mean
+        program = context.program.deepcopy()
+        load_artefact(compiled, program)
+        return optimizers.measure(program, held_out, task).mean - plain
+
+
 def cell(number: int, seed: int) -> tuple[str, float, float]:
     """Kind and optimizer of a cell, the chance that its probe stated, and the held-out gain."""
     random_ = random.Random(f"{seed} {number}")
@@ -163,17 +178,7 @@ def cell(number: int, seed: int) -> tuple[str, float, float]:
         if found is None:
             raise SystemExit(f"cell {number}: {said}")
         compiled = compile_program(config, settings, on_message=said.append)
-        plan = make_plan(config, settings)
-        held_out = plan.run_context.dataset.splits["test"]
-        task = optimizers.Task(
-            train=held_out, val=held_out, scorer=optimizers.make_scorer("f1"),
-            lm=plan.run_context.lm, log_folder=folder,
-        )  # fmt: skip
-        with plan.run_context.active():
-            plain = optimizers.measure(plan.run_context.program, held_out, task).mean
-            program = plan.run_context.program.deepcopy()
-            load_artefact(compiled, program)
-            gain = optimizers.measure(program, held_out, task).mean - plain
+        gain = held_out_gain(make_plan(config, settings), compiled)
     return f"{kind:<9} {optimizer:<13}", found.chance, gain
 
 

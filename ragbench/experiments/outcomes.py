@@ -215,16 +215,15 @@ def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) 
 
 
 def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    n = len(plan.val)
     scores = _compared(plan, outcome.before, outcome.after)
     candidates = [outcome.before.scores]
     for candidate in outcome.result.candidates:
         if candidate.is_whole:
             candidates.append(tuple(score or 0.0 for score in candidate.scores))
-    clusters = _clusters(plan)
-    units = len(set(clusters)) if clusters else n
-    if len(candidates) > 2 and units > 1:  # the best without the luck of being chosen
-        scores["corrected"] = asdict(corrected_best(candidates, clusters=clusters))
+    if len(candidates) > 2:  # the best without the luck of being chosen
+        best = corrected_best(candidates, clusters=_clusters(plan))
+        if best:
+            scores["corrected"] = asdict(best)
     return scores
 
 

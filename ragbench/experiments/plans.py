@@ -41,19 +41,17 @@ class Plan:
 
     def asked(self) -> dict[str, Any]:
         """Everything that decides the result, JSON-ready; a folder holds one such compile."""
+        optimizer = {
+            **self.optimizer.identity,
+            "seed": self.settings.optimizer_seed,
+            "metric": self.settings.optimizer_metric,
+        }
         scorer = optimizers.make_scorer(self.settings.optimizer_metric)
+        if isinstance(scorer, optimizers.OwnMetric):
+            optimizer["metric_sha256"] = scorer.digest
         return {
             "config": self.run_context.config.identity(),
-            "optimizer": {
-                **self.optimizer.identity,
-                "seed": self.settings.optimizer_seed,
-                "metric": self.settings.optimizer_metric,
-                **(
-                    {"metric_sha256": scorer.digest}
-                    if isinstance(scorer, optimizers.OwnMetric)
-                    else {}
-                ),
-            },
+            "optimizer": optimizer,
             "lms": {
                 "student": self.run_context.lm.metered.identity,
                 "teacher": self.teacher.metered.identity if self.teacher else None,

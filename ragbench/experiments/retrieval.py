@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,7 @@ _MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = 
 
 def gold_of(examples: Sequence[dspy.Example]) -> dict[str, list[str]]:
     """Gold pids by question id, of the questions whose gold passages are known."""
-    gold = {}
-    for example in examples:
-        if example.gold_pids:
-            gold[example.qid] = list(example.gold_pids)
+    gold = {example.qid: list(example.gold_pids) for example in examples if example.gold_pids}
     if not gold:
         raise DataError("no question of this data set and view has known gold passages")
     return gold
@@ -70,15 +68,8 @@ def measure(
         times.append(time.perf_counter() - began)
         ranked[qid] = [hit.pid for hit in hits]
     card = retriever_built.card()
-    indexes = _indexes(card)
-    seconds = []
-    for index in indexes:
-        if "build_s" in index:
-            seconds.append(index["build_s"])
-    sizes = []
-    for index in indexes:
-        if "bytes" in index:
-            sizes.append(index["bytes"])
+    seconds = _facts(card, "build_s")
+    sizes = _facts(card, "bytes")
     return {
         "retriever": spec,
         "scores": _scores(ranked, gold, ks),
@@ -117,10 +108,9 @@ def measure_run(
             f"{next(iter(gold))!r}"
         )
     pids_ranked = list(chain.from_iterable(ranked.values()))
-    if not any(pid in corpus.positions for pid in pids_ranked):
-        example_pid = pids_ranked[0]
+    if corpus.positions.keys().isdisjoint(pids_ranked):
         raise DataError(
-            f"{path}: ranks no passage of the corpus; its ids, such as {example_pid[:60]!r}, "
+            f"{path}: ranks no passage of the corpus; its ids, such as {pids_ranked[0][:60]!r}, "
             f"must be the corpus's, such as {corpus[0].pid!r}"
         )
     return {
@@ -167,10 +157,9 @@ def read_run(path: Path) -> dict[str, list[str]]:
 
 
 def _score(path: Path, where: str, text: Any) -> float:
-    try:
+    score = math.nan
+    with suppress(TypeError, ValueError):
         score = float(text)
-    except (TypeError, ValueError):
-        score = math.nan
     if math.isnan(score):
         raise DataError(f"{path}: {where}: the score {str(text)[:40]!r} is no number")
     return score
@@ -181,17 +170,16 @@ def _scores(
 ) -> dict[str, float]:
     """The mean of each measure at each depth, keyed `measure@k`."""
     scores: dict[str, float] = {}
-    for name, score in _MEASURES.items():
-        for k in ks:
-            values = [score(ranked[qid], gold[qid], k) for qid in ranked]
-            scores[f"{name}@{k}"] = float(np.mean(values))
+    for (name, score), k in product(_MEASURES.items(), ks):
+        values = [score(ranked[qid], gold[qid], k) for qid in ranked]
+        scores[f"{name}@{k}"] = float(np.mean(values))
     return scores
 
 
-def _indexes(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The index entries of a card and of its parts."""
-    indexes = []
+def _facts(card: Mapping[str, Any], key: str) -> list[Any]:
+    """What the index entries of a card and of its parts say under `key`."""
+    entry = card.get("index", {})
+    facts = [entry[key]] if key in entry else []
     for component in card.get("parts", ()):
-        for entry in _indexes(component):
-            indexes.append(entry)
-    return [card.get("index", {}), *indexes]
+        facts += _facts(component, key)
+    return facts

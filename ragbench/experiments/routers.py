@@ -79,7 +79,8 @@ def learn_router(advice: Advice) -> RouterAdvice:
     rows = list(map(routing.question_features, advice.questions.values()))
     features = np.array(list(map(itemgetter(*routing.FEATURES), rows)))
     _, groups = np.unique([advice.clusters.get(qid, qid) for qid in qids], return_inverse=True)
-    alone = _leaf(scores, _alone(advice))
+    # The program for all questions: the advised one, else the best mean.
+    alone = _leaf(scores, list(advice.arms).index(advice.use or advice.best))
     if len(set(groups)) < LEAST_CLUSTERS:
         return RouterAdvice(alone, alone)
     with needs_extra("a router"):
@@ -88,17 +89,9 @@ def learn_router(advice: Advice) -> RouterAdvice:
     clusters = groups_of(advice.clusters, qids)
     gain = metrics.compare_scores(single, routed, clusters, score_range=bounds)
     depth = _depth(features, scores, groups, 0)
-    if depth:
-        learned = _node(_fit(features, scores, depth), features, scores)
-    else:
-        learned = alone
+    learned = _node(_fit(features, scores, depth), features, scores) if depth else alone
     oracle = float(scores.max(axis=1).mean())
     return RouterAdvice(learned, learned if shows_gain(gain) else alone, gain, oracle)
-
-
-def _alone(advice: Advice) -> int:
-    """The place of the program for all questions: the advised one, else the best mean."""
-    return list(advice.arms).index(advice.use or advice.best)
 
 
 def shows_gain(gain: metrics.Comparison | None) -> bool:
@@ -217,12 +210,13 @@ def _check_runnable(cards: Sequence[RunCard]) -> None:
                     f"{card.program} has {name}={card.identity[name]!r}; a router runs programs as "
                     "they are, so leave that run out"
                 )
-    shared_fields: set[str] = set()
+    differing: set[str] = set()
     for card in cards:
-        shared_fields.update(card.identity.keys() - _OWN)
-    for name in sorted(shared_fields):
-        if any(card.identity.get(name) != cards[0].identity.get(name) for card in cards):
-            raise ConfigError(
-                f"the runs differ in {name}, and a router runs its programs with one; "
-                "give runs that differ in their programs alone"
-            )
+        for name in (card.identity.keys() | cards[0].identity.keys()) - _OWN:
+            if card.identity.get(name) != cards[0].identity.get(name):
+                differing.add(name)
+    if differing:
+        raise ConfigError(
+            f"the runs differ in {min(differing)}, and a router runs its programs with one; "
+            "give runs that differ in their programs alone"
+        )

@@ -324,8 +324,7 @@ def test_the_luck_of_the_choice_is_drawn_by_clusters() -> None:
             taken_off.append(found.seen - found.corrected)
         luck.append(np.mean(taken_off))
     assert luck[1] > 2 * luck[0]
-    with pytest.raises(ValueError, match="one cluster"):
-        corrected_best(np.eye(4), clusters=["same"] * 4)
+    assert corrected_best(np.eye(4), clusters=["same"] * 4) is None
 
 
 def test_looking_again_costs_power() -> None:
@@ -353,5 +352,4 @@ def test_a_clear_best_is_kept() -> None:
     for seed in range(8):  # what was not drawn may look better by chance
         alone = corrected_best(scores[1:2], seed=seed, resamples=20)
         assert alone.corrected <= alone.seen
-    with pytest.raises(ValueError, match="candidates by two or more questions"):
-        corrected_best([[1.0]])
+    assert corrected_best([[1.0]]) is None

@@ -28,6 +28,7 @@ from ragbench.metrics import (
     get_metric,
     with_extremes,
 )
+from ragbench.metrics.stats.estimates import Clusters
 from ragbench.record import Record
 
 Floats = NDArray[np.float64]
@@ -81,7 +82,7 @@ def compare_arms(
     return with_extremes(of_scored, extremes, unscored)
 
 
-def programs_of(arm: Arm, scores: Floats, groups: Sequence[Hashable] | None) -> Floats:
+def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
     """The scores of each program of an arm `(programs, questions)`, of those of its runs.
 
     Runs in one folder of repeats are one program, and so are all of fewer than `LEAST_SEEDS`
@@ -120,11 +121,9 @@ def mean_of_arm(
     return float(scores.mean()), estimate.interval() if estimate else None
 
 
-def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> list[Hashable] | None:
+def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> Clusters:
     """The cluster of each of `qids`; None where every question stands alone."""
-    if clusters:
-        return [clusters[qid] for qid in qids]
-    return None
+    return [clusters[qid] for qid in qids] if clusters else None
 
 
 def scores_of(runs: Arm, metric: str, qids: Sequence[str]) -> Floats:

@@ -13,7 +13,7 @@ votes-V/           not compiled, V votes a question: what the compiled arm's tok
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, product
 from pathlib import Path
@@ -51,6 +51,7 @@ from ragbench.metrics import (
     p_seeds_alike,
     price_of_looking,
 )
+from ragbench.metrics.stats.estimates import Clusters
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 
 VERDICT = "verdict.json"
@@ -254,7 +255,7 @@ class Verdict:
         means: list[float] = self._scores(metric)[1].mean(axis=1).tolist()
         return means
 
-    def _scores(self, metric: str) -> tuple[Floats, Floats, list[Hashable] | None]:
+    def _scores(self, metric: str) -> tuple[Floats, Floats, Clusters]:
         """Zero-shot `(repeats, questions)`, compiled `(seeds, questions)`, and the clusters."""
         before = self.arms[ZERO_SHOT]
         records = before[0].records

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -32,6 +32,7 @@ from ragbench.metrics import (
     mean_interval,
     usable_clusters,
 )
+from ragbench.metrics.stats.estimates import Clusters
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Record
 
@@ -53,7 +54,7 @@ class Point:
     tokens: float
     failed: int
     folder: Path
-    clusters: Sequence[Hashable] | None
+    clusters: Clusters
 
     @property
     def n(self) -> int:

@@ -10,7 +10,7 @@ same knobs as one that was not. Training or validation questions alone are asked
 """
 
 import shutil
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from ragbench.experiments.runs.context import build
 from ragbench.experiments.store import is_claimed, locked, read_records, write_json
 from ragbench.experiments.tune.search import COSTS, Point, Search, make_space, objective
 from ragbench.experiments.watch import SILENT, Watch
-from ragbench.metrics.stats.estimates import hull
+from ragbench.metrics.stats.estimates import Bounds, Clusters, hull
 from ragbench.record import billed, total
 
 ASKED, STUDY, FRONT = "tune.json", "study.db", "front"
@@ -278,9 +278,9 @@ def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
     runs = list({point.folder: point for point in points}.values())
     rows = np.array([point.scores[name] for point in runs])
     clusters = runs[0].clusters
-    if len(rows) < 2 or rows.shape[1] < 2 or (clusters and len(set(clusters)) < 2):
-        return None
     best = metrics.corrected_best(sign * rows, clusters=clusters)
+    if best is None or best.candidates < 2:
+        return None
     luck = sign * (best.seen - best.corrected)
     bounds = objective(name).score_range
     interval = without_luck(rows[best.index], luck, bounds, clusters)
@@ -295,8 +295,8 @@ def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:
 def without_luck(
     scores: ArrayLike,
     luck: float,
-    bounds: tuple[float, float] | None,
-    clusters: Sequence[Hashable] | None = None,
+    bounds: Bounds,
+    clusters: Clusters = None,
 ) -> metrics.Interval | None:
     """The interval of the mean of `scores`, of which `luck` is ahead by chance.
 

@@ -6,7 +6,7 @@ test of the mean, whose interval is printed.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ragbench.metrics.stats.estimates import (
     Bounds,
+    Clusters,
     Floats,
     Interval,
     MeanEstimate,
@@ -71,7 +72,7 @@ class Comparison:
     p_equivalent_adjusted: float | None = None
     higher_is_better: bool = True
     margin: float | None = None
-    score_range: tuple[float, float] | None = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
     interval_a: Interval | None = None
     interval_b: Interval | None = None
     estimate: MeanEstimate | None = None
@@ -167,7 +168,7 @@ class Method:
 def compare_scores(
     a: ArrayLike,
     b: ArrayLike,
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Clusters = None,
     *,
     higher_is_better: bool = True,
     score_range: Bounds = (0.0, 1.0),

@@ -46,6 +46,8 @@ LEAST_SEEDS = 3
 _UNSEEN = 0.05
 #: The least and the greatest that a value can be; None where there are no bounds.
 Bounds = tuple[float, float] | None
+#: The cluster of each question, where questions vary together.
+Clusters = Sequence[Hashable] | None
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class MeanEstimate:
 
 
 def estimate_mean(
-    values: ArrayLike, bounds: Bounds, clusters: Sequence[Hashable] | None = None
+    values: ArrayLike, bounds: Bounds, clusters: Clusters = None
 ) -> MeanEstimate | None:
     """The mean of `values` `(n,)`; None for fewer than two of them or fewer than two clusters.
 
@@ -176,48 +178,42 @@ def estimate_mean(
     )
 
 
-def mean_interval(
-    values: ArrayLike, bounds: Bounds, clusters: Sequence[Hashable] | None = None
-) -> Interval | None:
+def mean_interval(values: ArrayLike, bounds: Bounds, clusters: Clusters = None) -> Interval | None:
     """The 95 % plus-two t interval of the mean of `values`; None for fewer than two."""
     estimate = estimate_mean(values, bounds, clusters)
-    if estimate:
-        return estimate.interval()
-    return None
+    return estimate.interval() if estimate else None
 
 
 def paired_interval(
     before: ArrayLike,
     after: ArrayLike,
-    score_range: tuple[float, float] | None = (0.0, 1.0),
-    clusters: Sequence[Hashable] | None = None,
+    score_range: Bounds = (0.0, 1.0),
+    clusters: Clusters = None,
 ) -> Interval | None:
     """The 95 % plus-two t interval of the mean of `after` minus `before`, question by question."""
     differences = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
     return mean_interval(differences, difference_bounds(score_range), clusters)
 
 
-def difference_bounds(score_range: tuple[float, float] | None) -> Bounds:
+def difference_bounds(score_range: Bounds) -> Bounds:
     """The lowest and highest difference of two scores that lie in `score_range`."""
     if score_range is None:
         return None
     width = score_range[1] - score_range[0]
-    return (-width, width)
+    return -width, width
 
 
-def cluster_means(values: ArrayLike, clusters: Sequence[Hashable] | None) -> Floats:
+def cluster_means(values: ArrayLike, clusters: Clusters) -> Floats:
     """The mean of `values` `(n,)` in each cluster; the values themselves without clusters."""
     x = np.asarray(values, dtype=np.float64)
     groups = codes_of(clusters, len(x))
     return np.bincount(groups, weights=x) / np.bincount(groups)
 
 
-def codes_of(clusters: Sequence[Hashable] | None, n: int) -> NDArray[np.int64]:
+def codes_of(clusters: Clusters, n: int) -> NDArray[np.int64]:
     """The number of the cluster of each of `n` values, from 0 in the order of their first one."""
     if clusters is None:
         return np.arange(n)
-    if len(clusters) != n:
-        raise ValueError(f"{n} values, but {len(clusters)} clusters")
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(cluster, len(seen)) for cluster in clusters])
 
@@ -255,7 +251,7 @@ def estimate_difference(
     a: Floats,
     b: Floats,
     bounds: Bounds,
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Clusters = None,
     *,
     random_seeds: bool = True,
 ) -> MeanEstimate | None:
@@ -289,14 +285,14 @@ def estimate_difference(
     )
 
 
-def p_seeds_alike(scores: ArrayLike, clusters: Sequence[Hashable] | None = None) -> float:
+def p_seeds_alike(scores: ArrayLike, clusters: Clusters = None) -> float:
     """The p-value of programs compiled with other seeds having one mean; 1 where it is not known.
 
     `scores` are `(seeds, questions)`. The F test of the two-way analysis of variance: whether seeds
     differ by more than their questions (or clusters of them) explain.
     """
     x = np.asarray(scores, dtype=np.float64)
-    if x.ndim != 2 or len(x) < 2:
+    if len(x) < 2:
         return 1.0
     groups = codes_of(clusters, x.shape[1])
     own = x - x.mean(axis=0)  # how far each seed is from the mean of all, question by question
@@ -327,27 +323,23 @@ class Best:
 def corrected_best(
     scores: ArrayLike,
     *,
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Clusters = None,
     seed: int = 0,
     resamples: int = 1000,
-) -> Best:
+) -> Best | None:
     """The best row of `scores` `(candidates, questions)`, higher is better; the first of equals.
 
     The best of several candidates looks better than it is. That is taken off by bootstrap bias
     correction (Tsamardinos, Greasidou and Borboudakis 2018, Machine Learning 107,
     arXiv:1708.07180): choose on resampled questions, score on those that were not drawn. Questions
-    of one cluster are drawn together.
-
-    Raises:
-        ValueError: there is no candidate, or fewer than two questions or clusters.
+    of one cluster are drawn together. None for fewer than two questions or clusters, where the luck
+    cannot be told.
     """
     x = np.asarray(scores, dtype=np.float64)
-    if x.ndim != 2 or not len(x) or x.shape[1] < 2:
-        raise ValueError(f"scores must be candidates by two or more questions, not {x.shape}")
     groups = codes_of(clusters, x.shape[1])
     n = int(groups.max()) + 1
     if n < 2:
-        raise ValueError("the questions are one cluster: the luck of the choice cannot be told")
+        return None
     rng = np.random.default_rng(seed)
     index = int(x.mean(axis=1).argmax())
     seen = float(x[index].mean())
@@ -379,8 +371,8 @@ def corrected_share(
     """
     n = len(shares)
     extra = _Z**2
-    (hits, labelled) = having
-    (rejected, negatives) = lacking
+    hits, labelled = having
+    rejected, negatives = lacking
     hit = (hits + 1) / (labelled + 2)
     rejects = (rejected + 1) / (negatives + 2)
     better = hit + rejects - 1
@@ -397,10 +389,9 @@ def corrected_share(
     )
     half = _Z * math.sqrt(variance) / better
     plain = hits / labelled + rejected / negatives - 1
+    estimate = middle
     if plain > 0:
         estimate = (sum(shares) / n + rejected / negatives - 1) / plain
-    else:
-        estimate = middle
     ends = Interval(max(0.0, middle - half), min(1.0, middle + half))
     return min(1.0, max(0.0, estimate)), ends
 

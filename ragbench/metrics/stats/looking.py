@@ -1,11 +1,11 @@
 """What it costs to look again and again: power of bets against that of one look at the end."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ragbench.metrics.stats.estimates import Floats, anytime_p, codes_of, estimate_mean
+from ragbench.metrics.stats.estimates import Clusters, Floats, anytime_p, codes_of, estimate_mean
 from ragbench.metrics.stats.power import ALPHA
 
 #: Sets that are drawn; the standard error of a share is then at most 4 points.
@@ -24,7 +24,7 @@ def price_of_looking(
     differences: Floats,
     reach: float,
     looks: Sequence[int],
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Clusters = None,
     *,
     seed: int = 0,
 ) -> PriceOfLooking | None:

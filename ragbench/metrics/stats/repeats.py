@@ -9,11 +9,11 @@ crossed with the questions instead, as seeds of a compile are.
 """
 
 import math
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS,
+    Clusters,
     Floats,
     Interval,
     MeanEstimate,
@@ -44,7 +44,7 @@ class Repeated:
     noise: float
 
 
-def repeated(scores: Floats, best: float, clusters: Sequence[Hashable] | None = None) -> Repeated:
+def repeated(scores: Floats, best: float, clusters: Clusters = None) -> Repeated:
     """What `scores` `(repeats, questions)`, of which `best` is right, say of one system."""
     right = scores == best
     shares = [right.all(axis=0), right.any(axis=0)]
@@ -61,7 +61,7 @@ def variance_of_one(scores: Floats) -> float:
     return float(within.sum()) / float(scores.shape[1]) ** 2
 
 
-def differ_as_wholes(scores: Floats, clusters: Sequence[Hashable] | None = None) -> bool:
+def differ_as_wholes(scores: Floats, clusters: Clusters = None) -> bool:
     """Whether repeats `(repeats, questions)`, three or more, differ in level, not by chance."""
     return len(scores) >= LEAST_SEEDS and p_seeds_alike(scores, clusters) <= _SELDOM
 
