@@ -8,6 +8,7 @@ with what it was compiled from. All of these tests are one family for Holm's cor
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from statistics import fmean
 
 import numpy as np
@@ -93,9 +94,8 @@ class Family:
         """The test of the arm at `b` minus that at `a`; None where the family has not both."""
         if a is None or b is None:
             return None
-        if (b, a) in self.comparisons:
-            return self.comparisons[b, a].reversed()
-        return self.comparisons.get((a, b))
+        backward = self.comparisons.get((b, a))
+        return backward.reversed() if backward else self.comparisons.get((a, b))
 
     def beside(self, extra: Sequence[Comparison]) -> list[Comparison]:
         """`extra`, tests that are asked for beside the family, corrected with all of its own.
@@ -118,9 +118,7 @@ def make_family(
             scored by different judges.
     """
     kind = get_metric(metric)
-    runs: list[Evaluation] = []
-    for arm in arms:
-        runs.extend(arm)
+    runs = list(chain.from_iterable(arms))
     qids = tuple(shared_by_all(runs, common=common))
     clusters = clusters_of(runs[0].records.only(qids))
     standings = []
@@ -146,12 +144,11 @@ def make_family(
     firsts = [arm[0] for arm in arms]
     baseline = default_baseline(firsts)
     befores = compiled_from(firsts)
-    pairs = [(best, at) for at in places if at != best]
-    if baseline is not None and baseline != best:
-        pairs += [(baseline, at) for at in places if at not in (baseline, best)]
-    for after, before in befores.items():
-        if (before, after) not in pairs and (after, before) not in pairs:
-            pairs.append((before, after))
+    pairs: list[tuple[int, int]] = []
+    rivals = product([best] if baseline is None else [best, baseline], places)
+    for a, b in chain(rivals, zip(befores.values(), befores, strict=True)):
+        if a != b and (a, b) not in pairs and (b, a) not in pairs:
+            pairs.append((a, b))
     method = Method(margin=margin)
     tests = [compare_arms(arms[a], arms[b], metric, qids, clusters, method) for a, b in pairs]
     of_pair = dict(zip(pairs, correct(tests), strict=True))
@@ -173,27 +170,24 @@ def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int]
     `unshown` asks for such arms), or is an upper bound.
     """
     runs = [arm[0] for arm in arms]
-    folders = [str(run.folder) for run in runs]
-    largest = max(range(len(runs)), key=lambda at: (len(runs[at].records), folders[at]))
-    questions = runs[largest].records
-    telling = set()
-    for at, run in enumerate(runs):
-        if shows_method(run.summary) and not is_upper_bound(run.summary):
-            telling.add(at)
+    order = sorted(range(len(runs)), key=lambda at: str(runs[at].folder))
+    largest = max((runs[at] for at in reversed(order)), key=lambda run: len(run.records))
+    bounds = [is_upper_bound(run.summary) for run in runs]
+    silent = [not shows_method(run.summary) for run in runs]
+    several = sum(not (silent[at] or bounds[at]) for at in order) >= 2
     places = []
     left_out = {}
-    for at in sorted(range(len(runs)), key=folders.__getitem__):
-        run = runs[at]
-        n = sum(qid in questions for qid in run.records)
-        other_data = run.card.data.digest != runs[largest].card.data.digest
-        if is_upper_bound(run.summary):
+    for at in order:
+        n = sum(qid in largest.records for qid in runs[at].records)
+        other_data = runs[at].card.data.digest != largest.card.data.digest
+        if bounds[at]:
             left_out[at] = "is an upper bound: it was told the gold passages"
-        elif len(telling) >= 2 and at not in telling and not unshown:
+        elif several and silent[at] and not unshown:
             left_out[at] = "reads all passages or has a bare index"
-        elif other_data or n >= _LEAST_SHARE * len(questions):
+        elif other_data or n >= _LEAST_SHARE * len(largest.records):
             places.append(at)
         else:
-            left_out[at] = f"has {n} of {len(questions)} questions"
+            left_out[at] = f"has {n} of {len(largest.records)} questions"
     return places, left_out
 
 
@@ -204,22 +198,21 @@ def default_baseline(runs: Sequence[Evaluation]) -> int | None:
     and without votes.
     """
     plain = []
+    vanilla = []
     for at, run in enumerate(runs):
         identity = run.card.identity
         if not identity.get("compiled") and identity.get("votes", 1) == 1:
             plain.append(at)
-    vanilla = [at for at in plain if runs[at].card.program == "vanilla"]
-    for places in (vanilla, plain):
-        if len(places) == 1:
-            return places[0]
-    return None
+            if run.card.program == "vanilla":
+                vanilla.append(at)
+    if len(vanilla) == 1:
+        return vanilla[0]
+    return plain[0] if len(plain) == 1 else None
 
 
 def or_infinite(amount: float | None) -> float:
     """The amount, infinite where it is not known: an unknown price is not a low one."""
-    if amount is None:
-        return math.inf
-    return amount
+    return math.inf if amount is None else amount
 
 
 def _measure_of_cost(standings: Sequence[Standing]) -> str:

@@ -155,11 +155,7 @@ def columns(runs: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Flo
     Raises:
         CompareError: the runs were scored by different judges, or none has an answer with a score.
     """
-    judges = set()
-    for run in runs:
-        judge = judge_of(run.folder, metric)
-        if judge:
-            judges.add(judge)
+    judges = set(filter(None, (judge_of(run.folder, metric) for run in runs)))
     if len(judges) > 1:
         raise CompareError(
             f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"

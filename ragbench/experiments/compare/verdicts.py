@@ -156,13 +156,11 @@ def conclusion(
     )  # fmt: skip
     good = list[str]()
     limits = list[str]()
-    for word, (more, less, unshown), ending in controls:
+    for word, (better, worse, unshown), ending in controls:
         if word.startswith("better"):
-            good.append(f"{more} {ending}")
-        elif word.startswith("worse"):
-            limits.append(f"{less} {ending}")
+            good.append(f"{better} {ending}")
         elif word:
-            limits.append(f"{unshown} {ending}")
+            limits.append(f"{worse if word.startswith('worse') else unshown} {ending}")
     sentence = f"{who} {usually.format('helps')}{overall.removeprefix('better')}"
     if good:
         sentence += f", {' and '.join(good)}"
@@ -283,9 +281,7 @@ class Verdict:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
         votes = per_question(self.arms.get(VOTES, ()), "tokens")
         compiled = per_question(self.arms[COMPILED], "tokens")
-        if votes is not None and compiled:
-            return votes / compiled
-        return None
+        return votes / compiled if votes is not None and compiled else None
 
     def keep(self) -> None:
         write_json(self.folder / VERDICT, self.to_dict())

@@ -86,9 +86,7 @@ class Comparison:
     @property
     def corrected_p(self) -> float:
         """`p`, as Holm adjusted it where it is one of a family."""
-        if self.p_adjusted is None:
-            return self.p
-        return self.p_adjusted
+        return self.p if self.p_adjusted is None else self.p_adjusted
 
     @property
     def gain(self) -> str:
@@ -278,19 +276,12 @@ def verdict(c: Comparison) -> str:
     """What the comparison shows of B: better, worse, equivalent, or no difference shown."""
     close = is_equivalent(c)
     if c.interval and c.corrected_p <= ALPHA and c.interval.excludes_zero():
-        if (c.interval.low > 0) == c.higher_is_better:
-            word = "better"
-        else:
-            word = "worse"
-        if close:
-            return f"{word}, by less than the margin of {c.margin:g}"
-        return word
+        word = "better" if (c.interval.low > 0) == c.higher_is_better else "worse"
+        return f"{word}, by less than the margin of {c.margin:g}" if close else word
     if close:
         return f"equivalent within ±{c.margin:g}"
     why = _why_nothing_is_shown(c)
-    if why:
-        return f"no difference shown ({why})"
-    return "no difference shown"
+    return f"no difference shown ({why})" if why else "no difference shown"
 
 
 def _why_nothing_is_shown(c: Comparison) -> str:
@@ -311,23 +302,21 @@ def _why_nothing_is_shown(c: Comparison) -> str:
             "questions of these"
         )
     if c.seeds_needed is not None:
-        questions = c.n_needed or c.n
-        if questions > c.n:
-            of_questions = f", of about {_rounded(questions):,} questions"
-        else:
-            of_questions = ""
-        return f"it needs more seeds: about {_rounded(c.seeds_needed):,}{of_questions}"
+        advice = f"it needs more seeds: about {_rounded(c.seeds_needed):,}"
+        if c.n_needed and c.n_needed > c.n:
+            advice += f", of about {_rounded(c.n_needed):,} questions"
+        return advice
     if c.n_needed is None:
         return ""
     needed = _rounded(max(c.n_needed, c.n + 1))
-    documents = ""
+    advice = f"a new run of about {needed:,} questions"
     if c.clusters is not None and c.clusters < c.n:
-        documents = f" about {_rounded(math.ceil(needed * c.clusters / c.n)):,} documents"
-    advice = f"a new run of about {needed:,} questions{documents} would be needed to show one "
-    advice += "this size"
-    if c.n_least is None or _rounded(c.n_least) >= needed:
-        return advice
-    return f"{advice}, and of {_rounded(c.n_least):,} to show the largest that the interval holds"
+        advice += f" about {_rounded(math.ceil(needed * c.clusters / c.n)):,} documents"
+    advice += " would be needed to show one this size"
+    if c.n_least is not None and _rounded(c.n_least) < needed:
+        least = f"{_rounded(c.n_least):,}"
+        advice += f", and of {least} to show the largest that the interval holds"
+    return advice
 
 
 def is_equivalent(c: Comparison) -> bool:
@@ -337,9 +326,7 @@ def is_equivalent(c: Comparison) -> bool:
     """
     if c.margin is None or c.interval is None or c.score_range is None:
         return False
-    p = c.p_equivalent
-    if c.p_equivalent_adjusted is not None:
-        p = c.p_equivalent_adjusted
+    p = c.p_equivalent if c.p_equivalent_adjusted is None else c.p_equivalent_adjusted
     return p <= ALPHA and -c.margin < c.interval.low and c.interval.high < c.margin
 
 
@@ -380,10 +367,8 @@ def _with_needed(c: Comparison, test: PlannedTest, interval: Interval) -> Compar
     """`c` with the questions that would show the difference seen and the largest, or else seeds."""
     if abs(c.difference) < 1e-9:
         return c
-    if c.difference > 0:
-        largest = max(interval.high, c.difference)
-    else:
-        largest = min(interval.low, c.difference)
+    ends = (interval.low, interval.high, c.difference)
+    largest = max(ends) if c.difference > 0 else min(ends)
     needed = test.questions(c.difference, c.sd**2)
     if needed is not None and (not test.seed_variance or needed <= _FAR_MORE * c.n):
         return replace(c, n_needed=needed, n_least=test.questions(largest, c.sd**2))
@@ -403,6 +388,4 @@ def _sd(d: Floats) -> float:
     if len(d) < 2:
         return 0.0
     spread = float(d.std(ddof=1))
-    if spread <= 1e-12:
-        return 0.0
-    return spread
+    return spread if spread > 1e-12 else 0.0

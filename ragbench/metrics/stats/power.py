@@ -53,9 +53,8 @@ def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
     critical = t_quantile(1 - alpha / 2, df)
     below = float(nctdtr(df, shift, critical))
     wrong_way = float(nctdtr(df, shift, -critical))
-    if math.isnan(wrong_way):  # too small a chance to be worked out
-        wrong_way = 0.0
-    return min(1.0, max(0.0, 1 - below + wrong_way))
+    # Where it is NaN, the chance is too small to be worked out.
+    return min(1.0, max(0.0, 1 - below + (0.0 if math.isnan(wrong_way) else wrong_way)))
 
 
 @dataclass(frozen=True)
