@@ -85,23 +85,18 @@ def add_metric(
 
     `score` sees only records that have an answer.
     """
-    metric = Metric(name, _zero_if_failed(score), description, source, 0.0, higher_is_better)
+
+    @wraps(score)  # whose it is decides who is blamed for its errors
+    def scored(record: Record) -> float | None:
+        return 0.0 if record.failed else score(record)
+
+    metric = Metric(name, scored, description, source, 0.0, higher_is_better)
     return METRICS.register(name)(metric)
 
 
 def add_amount(name: str, score: Score, description: str, *, source: str = "") -> None:
     """Register an amount without bounds, of which less is better; a failed record has its own."""
     add(Metric(name, score, description, source, higher_is_better=False, score_range=None))
-
-
-def _zero_if_failed(score: Score) -> Score:
-    @wraps(score)  # whose it is decides who is blamed for its errors
-    def scored(record: Record) -> float | None:
-        if record.failed:
-            return 0.0
-        return score(record)
-
-    return scored
 
 
 @lru_cache(maxsize=256)

@@ -147,7 +147,11 @@ def choose(
                 break
             qids = [str(example.qid) for example in stream[block]]
             for exit_row in field.take_in(qids, block):
-                watch.say(field.left_line(exit_row))
+                name = field.programs[exit_row.program]
+                line = f"{name} is out after {exit_row.questions} questions: {exit_row.reason}"
+                if exit_row.winner is not None:
+                    line += f", against {field.programs[exit_row.winner]}"
+                watch.say(line)
             if field.race.over:
                 break
         choice = field.choice(stopped)
@@ -256,16 +260,6 @@ class Field:
         if np.isnan(dollars[self.race.running]).any():
             return tokens
         return dollars
-
-    def left_line(self, exit_row: Exit) -> str:
-        """Returns who left, when and why."""
-        line = (
-            f"{self.programs[exit_row.program]} is out after {exit_row.questions} questions: "
-            f"{exit_row.reason}"
-        )
-        if exit_row.winner is None:
-            return line
-        return f"{line}, against {self.programs[exit_row.winner]}"
 
     def choice(self, stopped: str) -> Choice:
         """Returns how the race stands."""

@@ -6,6 +6,7 @@ question can take at the most it is not.
 """
 
 import re
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,34 +22,22 @@ _FIXED = re.compile(r"(\d+)( \(index.*\))?")
 _TIMES = 2
 
 
-def most_calls(card: RunCard) -> int | None:
-    """How many LM calls one question of the run may take; None for a system without such a limit.
-
-    Programs of a fixed number of calls say so; for others it is their knob `max_calls`.
-    """
-    try:
-        fixed = _FIXED.fullmatch(PROGRAMS.get(card.program).calls)
-    except RagbenchError:
-        fixed = None
-    votes = card.identity.get("votes") or 1
-    if not isinstance(votes, int):
-        votes = 1
-    if fixed:
-        return int(fixed[1]) * _TIMES * votes
-    limit = card.knobs.get("max_calls")
-    if isinstance(limit, int):
-        return limit * votes
-    return None
-
-
 def most_of_question(card: RunCard, calls: Floats, amounts: Floats) -> float | None:
     """The most that one question may take of what `amounts` are of; None where nothing limits it.
 
-    That is `most_calls` times the most that a call took on average in one of the questions, and no
-    less than what one of them took. `calls` are NaN where they are not known.
+    That is the most LM calls that it may make, times the most that a call took on average in one of
+    the questions, and no less than what one of them took. Programs of a fixed number of calls say
+    so; for others it is their knob `max_calls`. `calls` are NaN where they are not known.
     """
-    limit = most_calls(card)
-    if limit is None:
+    limit = card.knobs.get("max_calls")
+    with suppress(RagbenchError):
+        fixed = _FIXED.fullmatch(PROGRAMS.get(card.program).calls)
+        if fixed:
+            limit = int(fixed[1]) * _TIMES
+    if not isinstance(limit, int):
         return None
+    votes = card.identity.get("votes")
+    if isinstance(votes, int):
+        limit *= max(votes, 1)
     dearest = (amounts / np.fmax(1.0, calls)).max()
     return float(max(limit * dearest, amounts.max()))

@@ -110,14 +110,22 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     blocks = list(spec.include)
     if spec.matrix or not spec.include:
         blocks.insert(0, spec.matrix)
-    shared = _with_one_split(shared, blocks)
+    for block in blocks:
+        seeds = block.get("seed")
+        if isinstance(seeds, list) and len(seeds) > 1:  # all ask the questions of the first seed
+            shared.setdefault("split_seed", seeds[0])
     cells: dict[Path, Cell] = {}
     for block in blocks:
         _check(block, path)
         for choices in _product(block):
             cell = _cell(shared, choices, folder)
             earlier = cells.setdefault(cell.folder, cell)  # cells that come to the same are one
-            _check_one_run(earlier, cell)
+            configs = [c.config.but(set={}, retriever_set={}) for c in (earlier, cell)]
+            if configs[0] != configs[1]:
+                raise ConfigError(
+                    f"cells {earlier.label} and {cell.label} would be one run: what differs "
+                    "changes no answer; give all cells the same"
+                )
     # Cells of one data set stand next to each other, so that it is loaded once.
     data = [cell.config.data_settings() for cell in cells.values()]
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_settings()))
@@ -126,28 +134,9 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
 
 
-def _with_one_split(shared: dict[str, Any], blocks: Sequence[Fields]) -> dict[str, Any]:
-    """`shared` with the split of the first seed, where seeds are listed: all ask its questions."""
-    for block in blocks:
-        seeds = block.get("seed")
-        if "split_seed" not in shared and isinstance(seeds, list) and len(seeds) > 1:
-            return {**shared, "split_seed": seeds[0]}
-    return shared
-
-
 def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:
     """Raise KnobError for a name that is no field of a run or of a compile, nor one of `own`."""
     check_names(fields, f"sweep {path}", also=(*_COMPILE_FIELDS, *own))
-
-
-def _check_one_run(a: Cell, b: Cell) -> None:
-    """Raise ConfigError where `a` and `b`, of one run folder, differ in a field."""
-    configs = [cell.config.but(set={}, retriever_set={}) for cell in (a, b)]
-    if configs[0] != configs[1]:
-        raise ConfigError(
-            f"cells {a.label} and {b.label} would be one run: what differs changes no answer; "
-            "give all cells the same"
-        )
 
 
 def _merged(base: Fields, over: Fields) -> dict[str, Any]:
@@ -215,7 +204,11 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
     choice_words = ", ".join(f"{leaf}={value}" for leaf, value in leaves_of(choices).items())
     try:
         _check(choices, "cell")
-        settings = _compile_settings(_taken(fields, _COMPILE_FIELDS))
+        own = _taken(fields, _COMPILE_FIELDS)
+        settings = None
+        if own.get("optimizer") not in (None, "none"):
+            settings = resolve(CompileConfig, "compile", own)
+            make_optimizer(settings)
         base = {name: value for name, value in shared.items() if name in fields}
         over = {name: value for name, value in choices.items() if name in fields}
         config = make_config(over, base=base)
@@ -247,15 +240,6 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
 def _taken(fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Those of `fields` that are whose name is one of `keys`, taken out of them."""
     return {key: fields.pop(key) for key in keys if key in fields}
-
-
-def _compile_settings(fields: Fields) -> CompileConfig | None:
-    """The settings of the compile that `fields` ask for; None where they name no optimizer."""
-    if fields.get("optimizer") in (None, "none"):
-        return None
-    settings = resolve(CompileConfig, "compile", fields)
-    make_optimizer(settings)
-    return settings
 
 
 def _labelled(cells: Sequence[Cell]) -> list[Cell]:

@@ -189,11 +189,24 @@ def compare_scores(
     for arm in (before, after):
         of_arm = estimate_difference(nothing, arm, score_range, clusters, random_seeds=seeds)
         intervals.append(of_arm.interval() if of_arm else None)
-    bets = bounds is not None and method.anytime
-    if bounds is not None and bets:
-        interval, p, p_equivalent = _bet(cluster_means(d, clusters), bounds[1], method.margin)
-    else:
-        interval, p, p_equivalent = _tested(estimate, method.margin)
+    margin = method.margin
+    interval = None
+    p = 1.0
+    p_equivalent = 1.0  # of a mean beyond the margin
+    if bounds and method.anytime:
+        units = cluster_means(d, clusters)
+        if len(units) > 1:
+            reach = bounds[1]
+            interval = anytime_interval(units, reach)
+            p = anytime_p(units, reach)
+            if margin is not None and abs(units.mean()) < margin < reach:
+                ends = (anytime_p(units, reach, null=null) for null in (margin, -margin))
+                p_equivalent = max(ends)
+    elif estimate:
+        interval = estimate.interval()
+        p = estimate.p_value()
+        if margin is not None:
+            p_equivalent = estimate.p_beyond(margin)
     comparison = Comparison(
         n=len(d),
         mean_a=float(before.mean()),
@@ -204,12 +217,12 @@ def compare_scores(
         p_equivalent=p_equivalent,
         sd=_sd(d),
         higher_is_better=higher_is_better,
-        margin=method.margin,
+        margin=margin,
         score_range=score_range,
         interval_a=intervals[0],
         interval_b=intervals[1],
         estimate=estimate,
-        bets=bets,
+        bets=bounds is not None and method.anytime,
         seeds=max(len(before), len(after)),
         clusters=len(set(clusters)) if clusters else None,
     )
@@ -328,28 +341,6 @@ def is_equivalent(c: Comparison) -> bool:
         return False
     p = c.p_equivalent if c.p_equivalent_adjusted is None else c.p_equivalent_adjusted
     return p <= ALPHA and -c.margin < c.interval.low and c.interval.high < c.margin
-
-
-def _tested(
-    estimate: MeanEstimate | None, margin: float | None
-) -> tuple[Interval | None, float, float]:
-    """The interval, the p-value of a mean of 0, and that of one beyond the margin."""
-    if estimate is None:
-        return None, 1.0, 1.0
-    beyond = 1.0 if margin is None else estimate.p_beyond(margin)
-    return estimate.interval(), estimate.p_value(), beyond
-
-
-def _bet(units: Floats, reach: float, margin: float | None) -> tuple[Interval | None, float, float]:
-    """As `_tested`, by betting on the mean of `units`, each within ±`reach`."""
-    if len(units) < 2:
-        return None, 1.0, 1.0
-    beyond = 1.0
-    if margin is not None and abs(units.mean()) < margin < reach:
-        above = anytime_p(units, reach, null=margin)
-        below = anytime_p(units, reach, null=-margin)
-        beyond = max(above, below)
-    return anytime_interval(units, reach), anytime_p(units, reach), beyond
 
 
 def _judged(c: Comparison, family: int = 1) -> Comparison:
