@@ -78,9 +78,7 @@ def add(metric: Metric) -> None:
     METRICS.register(metric.name)(metric)
 
 
-def add_metric(
-    name: str, score: Score, description: str, *, source: str = "", higher_is_better: bool = True
-) -> Metric:
+def add_metric(name: str, score: Score, description: str, *, source: str = "") -> Metric:
     """Register `score` as a metric in [0, 1] whose failed records score 0, and return it.
 
     `score` sees only records that have an answer.
@@ -90,8 +88,7 @@ def add_metric(
     def scored(record: Record) -> float | None:
         return 0.0 if record.failed else score(record)
 
-    metric = Metric(name, scored, description, source, 0.0, higher_is_better)
-    return METRICS.register(name)(metric)
+    return METRICS.register(name)(Metric(name, scored, description, source))
 
 
 def add_amount(name: str, score: Score, description: str, *, source: str = "") -> None:

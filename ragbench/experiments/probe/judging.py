@@ -147,11 +147,11 @@ def _some_exact(exact: int, n: int, n_train: int) -> float:
     return 1 - math.exp(none - math.lgamma(right + wrong + n_train))
 
 
-def chance_beyond(gains: Sequence[float], margin: float = MARGIN) -> float:
-    """The chance that the mean of all questions' gains is above `margin`; roughly, by a normal."""
+def chance_beyond(gains: Sequence[float]) -> float:
+    """The chance that the mean of all questions' gains is above `MARGIN`; roughly, by a normal."""
     values = [*gains, _PSEUDO, -_PSEUDO]
     error = stdev(values) / math.sqrt(len(values))
-    return 1 - NormalDist(fmean(values), error).cdf(margin)
+    return 1 - NormalDist(fmean(values), error).cdf(MARGIN)
 
 
 def judge(answers: Answers, means: Means, name: str, metric: str) -> Judgement:

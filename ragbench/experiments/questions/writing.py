@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -86,19 +87,24 @@ def write_questions(
     """
     work = out.with_name(f"{out.name}.work")
     work.mkdir(parents=True, exist_ok=True)
-    written = Written()
     with locked(work), use(current(), lm=lm, adapter=make_adapter(request.adapter, lm)):
-        earlier = _earlier(work / DRAFTS)
+        writer = _Writer(request, work / DRAFTS)
+        written = writer.written
         chains = find_chains(passages, request.hops, seed=request.seed)
-        writer = _Writer()
+        remaining = MOST_DRAFTS * request.questions
         with CallJournal(work / CALLS).open():
-            for batch in _batches(chains, request, written):
-                _certify_all(batch, earlier, writer, request, work / DRAFTS)
-                for chain in batch:
-                    _take_in(chain, earlier[chain.key], request.questions, written)
-                watch.count("questions", len(written.rows), request.questions)
-                if len(written.rows) == request.questions:
+            while remaining > 0 and len(written.rows) < request.questions:
+                # At once those that are missing, and a few to spare.
+                missing = request.questions - len(written.rows)
+                most = min(request.workers, remaining, missing + math.ceil(missing / SPARE))
+                batch = list(islice(chains, most))
+                if not batch:
                     break
+                remaining -= len(batch)
+                writer.certify_all(batch)
+                for chain in batch:
+                    writer.take_in(chain)
+                watch.count("questions", len(written.rows), request.questions)
     if not written.drafts:
         raise DataError("no passages share a name, so that no chain of hops can be drawn")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in written.rows)
@@ -107,128 +113,99 @@ def write_questions(
 
 
 class _Writer:
-    """Calls of the model: the writer, and the reader with passages and without."""
+    """Writes questions by calls of the model, and remembers the drafts of earlier attempts.
 
-    def __init__(self) -> None:
-        self.write = predict(WriteQuestion)
-        self.read = predict(AnswerIfStated)
-        self.recall = predict(DirectAnswer)
+    It asks the model as the writer, and as the reader with passages and without.
+    """
 
-    def draft(self, chain: Chain) -> Draft | None:
-        """Returns what the model writes for `chain`; None where its reply cannot be read."""
+    def __init__(self, request: Request, drafts: Path) -> None:
+        self.written = Written()
+        self._request = request
+        self._drafts = drafts
+        self._write = predict(WriteQuestion)
+        self._read = predict(AnswerIfStated)
+        self._recall = predict(DirectAnswer)
+        self._rows: dict[str, dict[str, Any]] = {}
+        if drafts.is_file():
+            for line in drafts.read_text("utf-8").splitlines():
+                # A line that was cut off is written anew.
+                with suppress(ValueError, KeyError, AttributeError):
+                    row = json.loads(line)
+                    self._rows[row.pop("chain")] = row
+
+    def certify_all(self, batch: Sequence[Chain]) -> None:
+        """Writes and certifies the chains of `batch` that have no draft yet, at once."""
+        todo = [chain for chain in batch if chain.key not in self._rows]
+        with ThreadPoolExecutor(self._request.workers) as pool:
+            begun = [pool.submit(copy_context().run, self._certified, chain) for chain in todo]
+            for chain, future in zip(todo, begun, strict=True):
+                try:
+                    row = future.result()
+                except LimitReachedError:
+                    check_limits()
+                    raise
+                except LMError as error:
+                    raise LMUnavailableError(
+                        f"the LM failed: {redact(str(error))}; what is finished is kept, and the "
+                        "same command continues"
+                    ) from error
+                self._rows[chain.key] = row
+                with self._drafts.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"chain": chain.key, **row}, ensure_ascii=False) + "\n")
+
+    def _certified(self, chain: Chain) -> dict[str, Any]:
         try:
-            reply = self.write(passages=list(map(str, chain.passages)), links=list(chain.links))
+            reply = self._write(passages=list(map(str, chain.passages)), links=list(chain.links))
         except AdapterParseError:
-            return None
+            certificate = Certificate(reason="an unreadable reply")
+            return {"draft": None, "certificate": asdict(certificate)}
         sentences = tuple(map(str, reply.sentences or ()))
-        return Draft(str(reply.question).strip(), str(reply.answer).strip(), sentences)
+        draft = Draft(str(reply.question).strip(), str(reply.answer).strip(), sentences)
+        return {
+            "draft": asdict(draft),
+            "certificate": asdict(certify(draft, chain, self._answer)),
+        }
 
-    def answer(self, question: str, passages: Sequence[str]) -> str:
+    def _answer(self, question: str, passages: Sequence[str]) -> str:
         """Returns the reader's answer; blank where its reply cannot be read."""
         try:
             if passages:
-                reply = self.read(context=list(passages), question=question)
+                reply = self._read(context=list(passages), question=question)
             else:
-                reply = self.recall(question=question)
+                reply = self._recall(question=question)
         except AdapterParseError:
             return ""
         return str(reply.answer or "").strip()
 
-
-def _batches(chains: Iterator[Chain], request: Request, written: Written) -> Iterator[list[Chain]]:
-    """Yields chains that are certified at once: those missing, and a few to spare."""
-    remaining = MOST_DRAFTS * request.questions
-    while remaining > 0:
-        missing = request.questions - len(written.rows)
-        most = min(request.workers, remaining, missing + math.ceil(missing / SPARE))
-        batch = list(islice(chains, most))
-        if not batch:
+    def take_in(self, chain: Chain) -> None:
+        """Adds the draft of `chain` to what is kept or dropped."""
+        written = self.written
+        written.drafts += 1
+        row = self._rows[chain.key]
+        certificate = row["certificate"]
+        reason = certificate["reason"]
+        if not reason:
+            draft = Draft(**{**row["draft"], "sentences": tuple(row["draft"]["sentences"])})
+            reason = text_reason(draft, chain, [str(row["question"]) for row in written.rows])
+        if not reason and len(written.rows) == self._request.questions:
+            reason = "more than was asked for"
+        if reason:
+            written.dropped[reason] += 1
             return
-        remaining -= len(batch)
-        yield batch
-
-
-def _certify_all(
-    batch: Sequence[Chain],
-    earlier: dict[str, dict[str, Any]],
-    writer: _Writer,
-    request: Request,
-    drafts: Path,
-) -> None:
-    """Writes and certifies the chains of `batch` that have no draft yet, at once."""
-    todo = [chain for chain in batch if chain.key not in earlier]
-    if not todo:
-        return
-    with ThreadPoolExecutor(request.workers) as pool:
-        begun = [pool.submit(copy_context().run, _certified, chain, writer) for chain in todo]
-        for chain, future in zip(todo, begun, strict=True):
-            try:
-                row = future.result()
-            except LimitReachedError:
-                check_limits()
-                raise
-            except LMError as error:
-                raise LMUnavailableError(
-                    f"the LM failed: {redact(str(error))}; what is finished is kept, and the same "
-                    "command continues"
-                ) from error
-            earlier[chain.key] = row
-            with drafts.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"chain": chain.key, **row}, ensure_ascii=False) + "\n")
-
-
-def _certified(chain: Chain, writer: _Writer) -> dict[str, Any]:
-    draft = writer.draft(chain)
-    certificate = Certificate(reason="an unreadable reply")
-    if draft is not None:
-        certificate = certify(draft, chain, writer.answer)
-    return {"draft": draft and asdict(draft), "certificate": asdict(certificate)}
-
-
-def _take_in(chain: Chain, row: Mapping[str, Any], most: int, written: Written) -> None:
-    """Adds the draft of `chain` to what is kept, `most` questions, or dropped."""
-    written.drafts += 1
-    certificate = row["certificate"]
-    if certificate["reason"]:
-        written.dropped[certificate["reason"]] += 1
-        return
-    draft = Draft(**{**row["draft"], "sentences": tuple(row["draft"]["sentences"])})
-    questions = [str(question["question"]) for question in written.rows]
-    alike = text_reason(draft, chain, questions)
-    if alike:
-        written.dropped[alike] += 1
-        return
-    if len(written.rows) == most:
-        written.dropped["more than was asked for"] += 1
-        return
-    hops = len(chain.passages)
-    digest = hashlib.sha256(chain.key.encode()).hexdigest()[:10]
-    written.rows.append(
-        {
-            "id": f"q{digest}",
-            "question": draft.question,
-            "answer": draft.answer,
-            "type": TYPES.get(hops, "compositional"),
-            "hops": hops,
-            "gold": [passage.pid for passage in chain.passages],
-            "metadata": {
-                "sentences": list(draft.sentences),
-                "links": list(chain.links),
-                "certificate": certificate["checks"],
-            },
-        }
-    )
-
-
-def _earlier(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns the drafts of earlier attempts by chain; a line that was cut off is written anew."""
-    rows: dict[str, dict[str, Any]] = {}
-    if not path.is_file():
-        return rows
-    for line in path.read_text("utf-8").splitlines():
-        try:
-            row = json.loads(line)
-            rows[row.pop("chain")] = row
-        except (ValueError, KeyError, AttributeError):
-            continue
-    return rows
+        hops = len(chain.passages)
+        digest = hashlib.sha256(chain.key.encode()).hexdigest()[:10]
+        written.rows.append(
+            {
+                "id": f"q{digest}",
+                "question": draft.question,
+                "answer": draft.answer,
+                "type": TYPES.get(hops, "compositional"),
+                "hops": hops,
+                "gold": [passage.pid for passage in chain.passages],
+                "metadata": {
+                    "sentences": list(draft.sentences),
+                    "links": list(chain.links),
+                    "certificate": certificate["checks"],
+                },
+            }
+        )

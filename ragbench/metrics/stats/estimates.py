@@ -407,12 +407,10 @@ def anytime_p(values: ArrayLike, reach: float, *, null: float = 0.0) -> float:
     return math.exp(min(0.0, max(-700.0, math.log(2) - best)))
 
 
-def anytime_interval(values: ArrayLike, reach: float, *, level: float = 0.95) -> Interval:
-    """The interval of the mean of `values`, each within ±`reach`, that holds at every look."""
+def anytime_interval(values: ArrayLike, reach: float) -> Interval:
+    """The 95 % interval of the mean of `values`, within ±`reach`, that holds at every look."""
     x = np.asarray(values, dtype=np.float64) / reach
-    low = reach * _refused_below(x, 1 - level)
-    high = -reach * _refused_below(-x, 1 - level)
-    return Interval(low, high, level)
+    return Interval(reach * _refused_below(x), -reach * _refused_below(-x))
 
 
 def _capital(x: Floats, mean: float) -> float:
@@ -422,9 +420,9 @@ def _capital(x: Floats, mean: float) -> float:
     return float(np.logaddexp.reduce(logs) - math.log(len(_BETS)))
 
 
-def _refused_below(x: Floats, alpha: float) -> float:
+def _refused_below(x: Floats) -> float:
     """The greatest mean such that it and all below it are refused; -1 where none is."""
-    limit = math.log(2 / alpha)
+    limit = math.log(2 / (1 - 0.95))
     low = -1 + 1e-9
     high = float(x.mean()) if len(x) else 0.0
     if high <= low or _capital(x, low) < limit:
