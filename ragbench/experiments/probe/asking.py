@@ -96,164 +96,157 @@ def probe_program(
         advice = f"advice: do not compile; {useless}"
         on_message(advice)
         return Judgement(0.0, [advice])
-    gold = gold_places(plan)
+    probe = _Probe(plan)
     try:
-        n, most = how_many(plan, gold)
+        most = probe.limit()
     except RunError as error:
         on_message(f"no probe: {error}")
         return None
-    on_message(f"probe: {n} training questions, at most {most:,} calls")
+    on_message(f"probe: {len(probe.chosen)} training questions, at most {most:,} calls")
     if dry_run:
         return None
     folder = plan.folder / "probe"
     with store.locked(folder):
         plan.run_context.check_lms()
-        answers, calls = _ask(plan, gold, n, most, folder, watch)
-        if answers is None:
+        calls = probe.ask(most, folder, watch)
+        if len(probe.done) < LEAST:
             on_message(f"no probe: its {most:,} calls were spent before {LEAST} questions")
             return None
+        answers = probe.answers()
         means = means_of(
             plan.optimizer, plan.run_context.program, answers, len(plan.train),
             teacher=plan.teacher is not None,
         )  # fmt: skip
-        probe = judge(answers, means, plan.optimizer.name, settings.optimizer_metric)
-        facts = {"format": FORMAT, "calls": calls, **asdict(answers), **asdict(probe)}
+        judgement = judge(answers, means, plan.optimizer.name, settings.optimizer_metric)
+        facts = {"format": FORMAT, "calls": calls, **asdict(answers), **asdict(judgement)}
         store.write_json(folder / PROBE, facts)
-    for line in probe.sentences:
+    for line in judgement.sentences:
         on_message(line)
-    return probe
+    return judgement
 
 
-def gold_places(plan: Plan) -> dict[str, list[int]]:
-    """Positions of the gold passages of training questions, by text; empty where few are known.
+class _Probe:
+    """The ways of asking the training questions of a plan, and what came of each.
 
-    Where there are any, only questions that have them are asked. A program with an index of its
-    own would need another index, so it is given none.
+    `chosen` are the questions that may be asked, in the order of the seed, `done` those that were.
+    Where enough of them have gold passages in the corpus, only these are asked. A program with an
+    index of its own would need another index, so it is given none.
     """
-    places: dict[str, list[int]] = {}
-    corpus = plan.run_context.dataset.corpus
-    if isinstance(plan.run_context.program, IndexProgram):
-        return places
-    for example in plan.train:
-        pids = list(map(str, example.get("gold_pids") or ()))
-        if pids and all(pid in corpus.positions for pid in pids):
-            places[example.question] = [corpus.positions[pid] for pid in pids]
-    return places if len(places) >= LEAST else {}
 
+    def __init__(self, plan: Plan) -> None:
+        self.done: list[dspy.Example] = []
+        self._plan = plan
+        self._examples = {example.question: example for example in plan.train}
+        self._gold: dict[str, list[int]] = {}
+        places = plan.run_context.dataset.corpus.positions
+        if not isinstance(plan.run_context.program, IndexProgram):
+            for example in plan.train:
+                pids = _gold_pids(example)
+                if pids and places.keys() >= set(pids):
+                    self._gold[example.question] = [places[pid] for pid in pids]
+        self.chosen = for_optimizer(plan.train)
+        if len(self._gold) < LEAST:
+            self._gold = {}
+        else:
+            self.chosen = [e for e in self.chosen if e.question in self._gold]
+        random.Random(plan.settings.optimizer_seed).shuffle(self.chosen)
+        self._arms = self._ways()
 
-def questions_of(plan: Plan, gold: Mapping[str, Sequence[int]]) -> list[dspy.Example]:
-    """The training questions that may be asked, in the order of the seed."""
-    chosen = for_optimizer(plan.train)
-    if gold:
-        chosen = [example for example in chosen if example.question in gold]
-    random.Random(plan.settings.optimizer_seed).shuffle(chosen)
-    return chosen
+    def _ways(self) -> list[_Arm]:
+        """Every way: zero-shot, form repaired, the second and third sample, and with gold.
 
+        Each has a copy of the program of its own.
+        """
+        plain = self._plan.run_context.program
+        programs: list[RAGProgram] = [plain.deepcopy(), repair_form(plain.deepcopy())]
+        for number in (1, 2):
+            programs.append(Sampled(plain.deepcopy(), number))
+        if self._gold:
+            program = plain.deepcopy()
+            inside = [program]
+            while inside:
+                inner = inside.pop()
+                inner.retriever = GoldPassages(self._plan.run_context.dataset.corpus, self._gold)
+                inside.extend(inner.inside())
+            programs.append(repair_form(program))
+        return list(map(_Arm, programs))
 
-def how_many(plan: Plan, gold: Mapping[str, Sequence[int]]) -> tuple[int, int]:
-    """Questions that are asked, and the most calls they may take; asks no server.
+    def limit(self) -> int:
+        """The most calls that may be made, by which so many questions are left; asks no server.
 
-    Raises:
-        RunError: none can be asked.
-    """
-    program = plan.run_context.program
-    questions = [example.question for example in plan.train]
-    with plan.run_context.active():
-        ahead = index_ahead(program, questions)
-    if any(cost.calls.high for cost in ahead):
-        raise RunError(
-            "the index of this program is not made yet, which takes calls of its own; ask one "
-            "question with `ragbench eval --limit 1` first"
-        )
-    budget = budgets.budget_of(plan)
-    if budget is None:
-        raise RunError(f"what {plan.optimizer.name} will spend is unknown, so a fifth of it is too")
-    likely = budgets.estimate_compile(plan, budget).likely.calls
-    calls = estimates.rehearse_questions(plan.run_context, plan.train).likely.calls
-    calls_each = (4 + bool(gold)) * max(calls, 1)
-    most = math.floor(SHARE * likely)
-    fits = math.floor(most / calls_each)
-    if fits < LEAST:
-        raise RunError(
-            f"the compile is likely to take {likely:,.0f} calls, and {LEAST} questions would take "
-            f"{LEAST * calls_each:,.0f}, more than a fifth; compile at once, or with more questions"
-        )
-    n = min(MOST, fits, len(questions_of(plan, gold)))
-    if n < LEAST:
-        raise RunError(f"there are {n} training questions, and a probe asks {LEAST} at the least")
-    return n, most
+        Raises:
+            RunError: no question can be asked.
+        """
+        plan = self._plan
+        with plan.run_context.active():
+            ahead = index_ahead(plan.run_context.program, list(self._examples))
+        if any(cost.calls.high for cost in ahead):
+            raise RunError(
+                "the index of this program is not made yet, which takes calls of its own; ask one "
+                "question with `ragbench eval --limit 1` first"
+            )
+        budget = budgets.budget_of(plan)
+        if budget is None:
+            raise RunError(
+                f"what {plan.optimizer.name} will spend is unknown, so a fifth of it is too"
+            )
+        likely = budgets.estimate_compile(plan, budget).likely.calls
+        calls = estimates.rehearse_questions(plan.run_context, plan.train).likely.calls
+        calls_each = len(self._arms) * max(calls, 1)
+        most = math.floor(SHARE * likely)
+        fits = math.floor(most / calls_each)
+        if fits < LEAST:
+            raise RunError(
+                f"the compile is likely to take {likely:,.0f} calls, and {LEAST} questions would "
+                f"take {LEAST * calls_each:,.0f}, more than a fifth; compile at once, or with more "
+                "questions"
+            )
+        del self.chosen[min(MOST, fits) :]
+        n = len(self.chosen)
+        if n < LEAST:
+            raise RunError(
+                f"there are {n} training questions, and a probe asks {LEAST} at the least"
+            )
+        return most
 
-
-def _ask(
-    plan: Plan, gold: Mapping[str, Sequence[int]], n: int, most: int, folder: Path, watch: Watch
-) -> tuple[Answers | None, int]:
-    """The answers, None where calls ran out before `LEAST` questions, and the calls it took."""
-    run_context = plan.run_context
-    chosen = questions_of(plan, gold)[:n]
-    arms = _arms(run_context.program, run_context.dataset.corpus, gold)
-    done: list[dspy.Example] = []
-    journal = store.CallJournal(folder / store.CALLS)
-    with journal.open() as ledger, run_context.active():
-        with use(current().plus(Side(store.PREPARATION_SIDE))):  # a compile takes it as well
-            run_context.retriever.build(IndexStore(), watch.prepare)
-            run_context.program.prepare([example.question for example in chosen], watch.prepare)
-        with spending(Limits(calls=most)) as spent:
-            for start in range(0, len(chosen), _BATCH):
-                batch = chosen[start : start + _BATCH]
-                needed = spent.total.calls * len(batch) / max(1, len(done))
-                if spent.total.calls + needed > most:
-                    break
-                try:
-                    scores = _scores(plan, arms, batch, folder)
-                except (RunError, LMError) as error:
-                    # The probe's own calls are spent, and not those of the command.
-                    if spent.error is None and spent.stopped_by == spent.limits.option("calls"):
+    def ask(self, most: int, folder: Path, watch: Watch) -> int:
+        """Asks the questions, unless `most` calls run out before; returns the calls it took."""
+        run_context = self._plan.run_context
+        n = len(self.chosen)
+        journal = store.CallJournal(folder / store.CALLS)
+        with journal.open() as ledger, run_context.active():
+            with use(current().plus(Side(store.PREPARATION_SIDE))):  # a compile takes it as well
+                run_context.retriever.build(IndexStore(), watch.prepare)
+                questions = [example.question for example in self.chosen]
+                run_context.program.prepare(questions, watch.prepare)
+            with spending(Limits(calls=most)) as spent:
+                for start in range(0, n, _BATCH):
+                    batch = self.chosen[start : start + _BATCH]
+                    needed = spent.total.calls * len(batch) / max(1, len(self.done))
+                    if spent.total.calls + needed > most:
                         break
-                    stop_if_refused(ledger, failed=True)
-                    raise RunError(redact(str(error))) from None
-                for arm, row in zip(arms, scores, strict=True):
-                    arm.scores.extend(row.scores)
-                    arm.failed += row.failed
-                done.extend(batch)
-                watch.count("training questions", len(done), len(chosen))
-    if len(done) < LEAST:
-        return None, spent.total.calls
-    if arms[0].failed == len(done):
-        raise RunError(
-            "every question failed, so nothing can be said; run the same program with `ragbench "
-            "eval` to see why"
-        )
-    return _answers(plan, arms, done, gold), spent.total.calls
+                    try:
+                        scores = [self._measured(arm, batch, folder) for arm in self._arms]
+                    except (RunError, LMError) as error:
+                        # The probe's own calls are spent, and not those of the command.
+                        if spent.error is None and spent.stopped_by == spent.limits.option("calls"):
+                            break
+                        stop_if_refused(ledger, failed=True)
+                        raise RunError(redact(str(error))) from None
+                    for arm, row in zip(self._arms, scores, strict=True):
+                        arm.scores.extend(row.scores)
+                        arm.failed += row.failed
+                    self.done.extend(batch)
+                    watch.count("training questions", len(self.done), n)
+        return spent.total.calls
 
+    def _measured(
+        self, arm: _Arm, batch: Sequence[dspy.Example], folder: Path
+    ) -> optimizers.Scores:
+        plan = self._plan
+        scorer = optimizers.make_scorer(plan.settings.optimizer_metric)
 
-def _arms(plain: RAGProgram, corpus: Corpus, gold: Mapping[str, Sequence[int]]) -> list[_Arm]:
-    """Every way of asking: zero-shot, form repaired, the second and third sample, and with gold.
-
-    Each has a copy of the program of its own.
-    """
-    programs: list[RAGProgram] = [plain.deepcopy(), repair_form(plain.deepcopy())]
-    for number in (1, 2):
-        programs.append(Sampled(plain.deepcopy(), number))
-    if gold:
-        program = plain.deepcopy()
-        inside = [program]
-        while inside:
-            inner = inside.pop()
-            inner.retriever = GoldPassages(corpus, gold)
-            inside.extend(inner.inside())
-        programs.append(repair_form(program))
-    return list(map(_Arm, programs))
-
-
-def _scores(
-    plan: Plan, arms: Sequence[_Arm], batch: Sequence[dspy.Example], folder: Path
-) -> list[optimizers.Scores]:
-    """The scores of each arm over `batch`."""
-    scorer = optimizers.make_scorer(plan.settings.optimizer_metric)
-    rows = []
-    for arm in arms:
-
-        def noted(example: dspy.Example, prediction: Any, arm: _Arm = arm) -> float:
+        def noted(example: dspy.Example, prediction: Any) -> float:
             arm.predictions[example.question] = prediction
             return scorer(example, prediction)
 
@@ -267,52 +260,59 @@ def _scores(
             workers=plan.run_context.config.workers,
         )
         with use(current().plus(Side("probe"))):
-            rows.append(optimizers.measure(arm.program, batch, task))
-    return rows
+            return optimizers.measure(arm.program, batch, task)
+
+    def answers(self) -> Answers:
+        """What came of the questions that were asked.
+
+        Raises:
+            RunError: every one of them failed.
+        """
+        zero_shot, form, *samples = self._arms[:4]
+        if zero_shot.failed == len(self.done):
+            raise RunError(
+                "every question failed, so nothing can be said; run the same program with "
+                "`ragbench eval` to see why"
+            )
+        exact = 0
+        own_queries = False
+        numbers = set()
+        for example in self.done:
+            prediction = zero_shot.predictions.get(example.question)
+            if prediction is None or not prediction.keys():  # it failed
+                continue
+            exact += is_exact(example, prediction)
+            searches = prediction.get("searches") or ()
+            numbers.add(len(searches))
+            own_queries |= not all(example.question.startswith(search.query) for search in searches)
+        gold_scores = None
+        gold_found = None
+        if self._gold:
+            gold_found = self._with_gold(zero_shot)
+            if self._with_gold(self._arms[-1]) >= _GIVEN * len(self.done):
+                gold_scores = self._arms[-1].scores
+        examples = [self._examples[example.question] for example in self.done]
+        return Answers(
+            zero_shot=zero_shot.scores,
+            form=form.scores,
+            gold=gold_scores,
+            samples=[sample.scores for sample in samples],
+            exact=exact,
+            own_queries=own_queries or len(numbers) > 1,  # whether to search is a choice too
+            failed=sum(arm.failed for arm in self._arms),
+            found=gold_found,
+            clusters=usable_clusters([str(e.get("cluster") or "") for e in examples]),
+        )
+
+    def _with_gold(self, arm: _Arm) -> int:
+        """The questions to whose prediction all their gold passages got."""
+        number = 0
+        for example in self.done:
+            passages = getattr(arm.predictions.get(example.question), "passages", None) or ()
+            pids = _gold_pids(self._examples[example.question])
+            number += bool(pids) and {str(passage.pid) for passage in passages} >= set(pids)
+        return number
 
 
-def _answers(
-    plan: Plan, arms: Sequence[_Arm], done: Sequence[dspy.Example], gold: Mapping[str, Any]
-) -> Answers:
-    zero_shot, form, *samples = arms[:4]
-    full = {example.question: example for example in plan.train}
-    exact = 0
-    own_queries = False
-    numbers = set()
-    for example in done:
-        prediction = zero_shot.predictions.get(example.question)
-        if prediction is None or not prediction.keys():  # it failed
-            continue
-        exact += is_exact(example, prediction)
-        searches = prediction.get("searches") or ()
-        numbers.add(len(searches))
-        own_queries |= not all(example.question.startswith(search.query) for search in searches)
-    gold_scores = None
-    gold_found = None
-    if gold:
-        gold_found = _with_gold(zero_shot, done, full)
-        if _with_gold(arms[-1], done, full) >= _GIVEN * len(done):
-            gold_scores = arms[-1].scores
-    clusters = [str(full[example.question].get("cluster") or "") for example in done]
-    return Answers(
-        zero_shot=zero_shot.scores,
-        form=form.scores,
-        gold=gold_scores,
-        samples=[sample.scores for sample in samples],
-        exact=exact,
-        own_queries=own_queries or len(numbers) > 1,  # whether to search is a choice too
-        failed=sum(arm.failed for arm in arms),
-        found=gold_found,
-        clusters=usable_clusters(clusters),
-    )
-
-
-def _with_gold(arm: _Arm, done: Sequence[dspy.Example], full: Mapping[str, dspy.Example]) -> int:
-    """Questions of `done` to whose prediction all their gold passages got."""
-    number = 0
-    for example in done:
-        passages = getattr(arm.predictions.get(example.question), "passages", None) or ()
-        got = {str(passage.pid) for passage in passages}
-        pids = set(map(str, full[example.question].get("gold_pids") or ()))
-        number += bool(pids) and pids <= got
-    return number
+def _gold_pids(example: dspy.Example) -> list[str]:
+    return list(map(str, example.get("gold_pids") or ()))
