@@ -29,7 +29,7 @@ def names() -> dict[str, list[str]]:
 
 def test_there_are_few_and_each_is_used_in_one_file() -> None:
     found = names()
-    assert len(found) < 14, sorted(found)
+    assert len(found) < 12, sorted(found)
     assert {name: files for name, files in found.items() if len(set(files)) > 1} == {}
 
 

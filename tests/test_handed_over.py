@@ -379,8 +379,6 @@ def test_an_object_with_an_unreadable_part_is_another_each_time_but_by_name(
 
 
 SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
 import helper_of_mine
 from ragbench.handed_over import identity_of
 print(identity_of(helper_of_mine.Own()).digest, identity_of(helper_of_mine.late).digest)
@@ -408,12 +406,9 @@ def test_another_process_gives_the_same_identity_until_code_changes(tmp_path: Pa
     (tmp_path / "helper_of_mine.py").write_text(HELPER)
 
     def read(seed: str) -> list[str]:
-        text = SCRIPT.format(folder=str(tmp_path))
-        command = [sys.executable, "-c", text]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, env=_environment(seed)
-        )
-        return done.stdout.split()
+        command = [sys.executable, "-c", SCRIPT]  # which finds modules where it is started
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        return subprocess.check_output(command, text=True, cwd=tmp_path, env=env).split()
 
     (tmp_path / "part_of_mine.py").write_text("def tail(q):\n    return q\n")
     first = read("1")
@@ -423,10 +418,6 @@ def test_another_process_gives_the_same_identity_until_code_changes(tmp_path: Pa
     assert (now[0], now[1] != first[1]) == (first[0], True)
     (tmp_path / "helper_of_mine.py").write_text(HELPER.replace('"a", ', ""))
     assert read("1")[0] != first[0]
-
-
-def _environment(seed: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONHASHSEED": seed}
 
 
 def test_an_attribute_that_changed_is_another_run(

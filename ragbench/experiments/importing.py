@@ -172,6 +172,10 @@ def import_run(
     of_data = config.identity()
     for field in RunConfig.model_fields.keys() - QuestionSettings.model_fields.keys():
         of_data.pop(field, None)
+    unknown = list(_NEVER_SHOWN)
+    for amount, columns in _COLUMNS_OF.items():
+        if any(amount in record.unknown for record in records):
+            unknown += columns
     card = RunCard(
         identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},
         label=name,
@@ -181,7 +185,7 @@ def import_run(
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         data_card=dict(dataset.card),
         versions={"ragbench": ragbench.__version__},
-        unknown=_unknown_columns(records),
+        unknown=unknown,
     )
     with locked(folder):
         if is_run(folder):
@@ -192,15 +196,6 @@ def import_run(
     evaluation = reopen(folder)
     write_json(folder / SUMMARY, evaluation.stored())  # which `ragbench runs` lists
     return evaluation
-
-
-def _unknown_columns(records: Sequence[Record]) -> list[str]:
-    """The columns of a table of runs that are not known of every question."""
-    columns = list(_NEVER_SHOWN)
-    for amount, group in _COLUMNS_OF.items():
-        if any(amount in record.unknown for record in records):
-            columns += group
-    return columns
 
 
 Predictions = Mapping[str, Sequence[PredictionRecord]]

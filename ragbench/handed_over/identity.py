@@ -225,8 +225,9 @@ class _Reader:
 
     def _function(self, function: types.FunctionType, place: str) -> bytes:
         """Of installed code the name and what is bound to it; of the user's own all it names."""
-        bound = [function.__closure__, function.__defaults__, function.__kwdefaults__]
-        bound.append(vars(function))
+        bound = (
+            function.__closure__, function.__defaults__, function.__kwdefaults__, vars(function)
+        )  # fmt: skip
         owner = distribution_of(function.__code__.co_filename)
         if owner is not None:
             name = f"{owner}: {function.__code__.co_qualname}"

@@ -54,16 +54,15 @@ def _without_resubmission() -> Iterator[None]:
     They resubmit one that takes 120 s when few are left, which spends twice and can outlive the
     run, and offer no setting for it.
     """
-    original = private("dspy.utils.parallelizer.ParallelExecutor", "compile")
 
-    @functools.wraps(original)
-    def without_timeout(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **{**kwargs, "timeout": 0})
+    def without_timeout(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        return executor(*args, **{**kwargs, "timeout": 0})
 
     with contextlib.ExitStack() as replaced:
-        for module in ("dspy.evaluate.evaluate", "dspy.predict.parallel"):
-            patch = _replaced(private(module, "compile"), "ParallelExecutor", without_timeout)
-            replaced.enter_context(patch)
+        for path in ("dspy.evaluate.evaluate", "dspy.predict.parallel"):
+            module = private(path, "compile")
+            executor = functools.partial(without_timeout, module.ParallelExecutor)
+            replaced.enter_context(_replaced(module, "ParallelExecutor", executor))
         yield
 
 

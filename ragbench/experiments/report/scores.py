@@ -122,7 +122,7 @@ def errors_of(
     model that answered, unless `allow_self`.
     """
     opened = RunFolder(folder)
-    run = Evaluation.of(opened)
+    run = Evaluation(opened)
     records = list(run.records.values())
     score = get_metric(metric).score
     rejected = Cause("data", "metrics_disagree", f"{metric} alone calls it wrong")

@@ -159,12 +159,12 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
                 stopped = stop.by
         opened = RunFolder(folder)
         if not is_run(folder):  # a limit may have let nothing begin
-            return Evaluation.of(opened, card=card, stopped_by=stopped)
+            return Evaluation(opened, card=card, stopped_by=stopped)
         qids = [str(example.qid) for example in run_context.examples]
-        asked = Evaluation.of(opened, opened.records.only(qids), stopped_by=stopped)
+        asked = Evaluation(opened, opened.records.only(qids), stopped_by=stopped)
         everything = asked
         if not set(qids).issuperset(opened.records):
-            everything = Evaluation.of(opened)
+            everything = Evaluation(opened)
         write_json(folder / SUMMARY, everything.stored())
         return asked
 

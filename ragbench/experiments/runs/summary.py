@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -221,35 +221,30 @@ class Progress:
         return ", ".join([f"{self.answered} of {self.questions} answered", *counted])
 
 
-@dataclass(frozen=True)
 class Evaluation:
-    """A run as it is on disk, or some of its questions; totals are computed when asked for."""
+    """A run as it is on disk, or some of its questions; totals are computed when asked for.
 
-    run: RunFolder
-    records: StoredRecords
-    #: The limit of spending that ended it just now, where one did.
-    stopped_by: str | None = None
-    #: Its card; that of the run to be, where a limit let nothing begin.
-    card: RunCard = field(kw_only=True)
+    Attributes:
+        run: The run.
+        records: Its records, or some of them.
+        card: Its card; that of the run to be, where a limit let nothing begin.
+        stopped_by: The limit of spending that ended it just now, where one did.
+        folder: Where it is.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         run: RunFolder,
         records: StoredRecords | None = None,
         *,
         card: RunCard | None = None,
         stopped_by: str | None = None,
-    ) -> Evaluation:
-        """The run in `run`: by default all its records, and the card that it has."""
-        if records is None:
-            records = run.records
-        return cls(run, records, stopped_by, card=card or run.card)
-
-    @property
-    def folder(self) -> Path:
-        """Where the run is."""
-        return self.run.path
+    ) -> None:
+        self.run = run
+        self.records = run.records if records is None else records
+        self.card = card or run.card
+        self.stopped_by = stopped_by
+        self.folder = run.path
 
     def read(self, columns: Iterable[Callable[[Record], Any]]) -> None:
         """Parse every record once, for the summary and for these `columns`."""
@@ -305,7 +300,7 @@ def reopen(folder: Path) -> Evaluation:
     Raises:
         RunError: it is not a run folder.
     """
-    return Evaluation.of(RunFolder(folder))
+    return Evaluation(RunFolder(folder))
 
 
 def reopen_arm(folder: Path) -> list[Evaluation]:

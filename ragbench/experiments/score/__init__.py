@@ -1,18 +1,21 @@
 """Scores of finished runs, and what `scores.json` holds beside means: what models said."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ragbench.experiments.store import read_object
 from ragbench.metrics import ASKED, GROUNDED, JUDGED
 
 SUMMARY = "scores.json"
+#: What `scores.json` has of an annotation: counts, and what its kind adds to them.
+AnnotationSummary: TypeAlias = Mapping[str, Any]
 
 
-def summaries_of(folder: Path) -> dict[str, dict[str, Any]]:
+def summaries_of(folder: Path) -> dict[str, AnnotationSummary]:
     """The summaries of annotations, by name, of the run in `folder`; empty if it was not scored."""
     path = folder / SUMMARY
-    summaries: dict[str, dict[str, Any]] = read_object(path)["judges"] if path.is_file() else {}
+    summaries: dict[str, AnnotationSummary] = read_object(path)["judges"] if path.is_file() else {}
     return summaries
 
 

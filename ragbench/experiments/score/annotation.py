@@ -15,11 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import dspy
 
 from ragbench.errors import RunError
+from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.score.asking import (
     Asking,
     Replies,
@@ -37,6 +38,9 @@ from ragbench.lms.lm import RagbenchLM
 from ragbench.passages import Passage
 from ragbench.programs.core import render
 from ragbench.record import Call, Record, ShownPassage, Totals, billed, total
+
+#: Metric -> score; None for unscored.
+Scores: TypeAlias = Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -92,16 +96,16 @@ class Annotation(ABC):
         """An answered record with what came of its units; a value is None where there is none."""
         return replace(record, scores={**record.scores, **self.scores(record, values)})
 
-    def scores(self, record: Record, values: Sequence[Any]) -> Mapping[str, float | None]:
+    def scores(self, record: Record, values: Sequence[Any]) -> Scores:
         """The metrics that the values of a record fill."""
         return {}
 
-    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
         """The counts of all records, JSON-ready, for `describe` and `scores.json`."""
         return annotated.counts()
 
     @staticmethod
-    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+    def describe(name: str, summary: AnnotationSummary) -> list[str]:
         """The lines that a person reads of a summary called `name`."""
         raise NotImplementedError
 
@@ -222,7 +226,7 @@ def _usd(cost: float | None) -> str:
     return f"{cost:.4f}"
 
 
-def spending(summary: Mapping[str, Any]) -> str:
+def spending(summary: AnnotationSummary) -> str:
     """What is missing of an annotation, and what its calls took and cost."""
     because = "; ".join(f"{why} ({n})" for why, n in summary["unscored_because"].items())
     as_if = summary["as_if"]

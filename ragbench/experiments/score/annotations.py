@@ -21,16 +21,18 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dspy
 
 from ragbench import metrics, signatures
+from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.score.annotation import (
     Annotated,
     Annotation,
+    Scores,
     Unit,
     numbered,
     shown,
@@ -86,12 +88,12 @@ class Attribution(Annotation):
         named: Any = list(map(tuple, values[0]))
         return replace(record, **{self.field: named})
 
-    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
         counts = annotated.counts()
         return {**counts, "attributed": counts["asked"] - counts["unscored"]}
 
     @staticmethod
-    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+    def describe(name: str, summary: AnnotationSummary) -> list[str]:
         noun = "sentences" if name == "attribution" else "triples"
         return [
             f"{noun} by {summary['model']}: {summary['attributed']} answers; {spending(summary)}"
@@ -182,7 +184,7 @@ class Grounding(Annotation):
             raise UnusableError("another number of verdicts than of claims")
         return [label == "supported" for label in reply.verdicts]
 
-    def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
+    def scores(self, record: Record, values: Sequence[Any]) -> Scores:
         """Both metrics; None where a claim has no label, or there is no claim."""
         chain, answer = map(_supported_share, _labels(record, values))
         return {
@@ -190,7 +192,7 @@ class Grounding(Annotation):
             "hallucination_rate_judged": None if answer is None else 1 - answer,
         }
 
-    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
         """Beside the counts: labels of claims, and by labelled claims the corrected metrics."""
         labels: Counter[Label] = Counter()
         scores: dict[str, list[float]] = {name: [] for name in metrics.GROUNDED}
@@ -213,7 +215,7 @@ class Grounding(Annotation):
         }
 
     @staticmethod
-    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+    def describe(name: str, summary: AnnotationSummary) -> list[str]:
         return [
             f"{summary['claims']} claims judged by {summary['model']}: {summary['supported']} "
             f"supported, {summary['unsupported']} not; {spending(summary)}",
@@ -312,7 +314,7 @@ class Statements(Annotation):
             "cosine": round(float(vectors[0] @ vectors[1]), 6),
         }
 
-    def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
+    def scores(self, record: Record, values: Sequence[Any]) -> Scores:
         if not values:
             return {}
         value = values[0]
@@ -329,7 +331,7 @@ class Statements(Annotation):
             "faithfulness": None if faithful is None else metrics.share(faithful, stated),
         }
 
-    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
         """Beside the counts: the embedder, and the answers of other question types."""
         counts = annotated.counts()
         return {
@@ -340,7 +342,7 @@ class Statements(Annotation):
         }
 
     @staticmethod
-    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+    def describe(name: str, summary: AnnotationSummary) -> list[str]:
         return [
             f"statements matched by {summary['model']}, similarity by {summary['embedder']}: "
             f"{summary['scored']} scored, {summary['other_types']} of other question types, "

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.score.annotation import Annotated, Annotation, Unit, shown, spending
+from ragbench.experiments.score import AnnotationSummary
+from ragbench.experiments.score.annotation import (
+    Annotated,
+    Annotation,
+    Scores,
+    Unit,
+    shown,
+    spending,
+)
 from ragbench.ledger import calling
 from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics import UNDECIDED, Cause, best, exact_match, union
@@ -72,10 +80,10 @@ class Judging(Annotation):
         text = reply["text"] if isinstance(reply, dict) else reply
         return str(text or "").strip().lower()[:200]
 
-    def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
+    def scores(self, record: Record, values: Sequence[Any]) -> Scores:
         return {self.name: {"correct": 1.0, "incorrect": 0.0}.get(str(values[0]))}
 
-    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
         """Counts, and how many answers that match a gold answer exactly it rejects."""
         counts = annotated.counts()
         verdicts: Counter[float | None] = Counter()
@@ -101,7 +109,7 @@ class Judging(Annotation):
         }
 
     @staticmethod
-    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+    def describe(name: str, summary: AnnotationSummary) -> list[str]:
         """What a judge said, and how far it can be believed."""
         lines = [
             f"{name} by {summary['model']}: {summary['correct']} correct, "

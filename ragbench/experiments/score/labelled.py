@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ragbench.data import DataSettings, load_dataset
+from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.score.annotation import Annotated
 from ragbench.metrics import corrected_share
 from ragbench.passages import Passage
@@ -49,15 +50,12 @@ def labelled_claims(n: int) -> list[Pair]:
         for hop in example.decomposition:
             text = hop["question"]
             answer = hop["answer"]
-            subjects = []
-            for title, _ in example.support:
-                if title in text:
-                    subjects.append(title)
-            stated = len(subjects) == 1 and answer in passages[subjects[0]].text
-            if stated and text not in facts:
-                question = text.replace(subjects[0], "{}")
-                facts[text] = (question, subjects[0], answer)
-                siblings[question].append(answer)
+            subjects = [title for title, _ in example.support if title in text]
+            if len(subjects) != 1 or text in facts or answer not in passages[subjects[0]].text:
+                continue
+            question = text.replace(subjects[0], "{}")
+            facts[text] = (question, subjects[0], answer)
+            siblings[question].append(answer)
     every = list(passages.values())
     pairs = list[Pair]()
     used = Counter[str]()
@@ -84,17 +82,16 @@ def _claim(question: str, subject: str, answer: str, verb: str = "is") -> str:
     return f'The answer to "{question.format(subject)}" {verb}: {answer}'
 
 
-def corrected(annotated: Annotated, scores: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def corrected(annotated: Annotated, scores: Mapping[str, Sequence[float]]) -> AnnotationSummary:
     """The judge's errors, and the metrics of claims corrected for them, JSON-ready.
 
     `scores` are the judged ones, by question. Empty where nothing labelled was to be asked.
     """
     labelled = Counter[tuple[str, bool | None]]()  # how often claims of a kind got a label
     for unit, reply in chain.from_iterable(annotated.units.values()):
-        if reply and reply.value:
-            labels = reply.value
-        else:
-            labels = [None] * len(unit.data)
+        labels = [None] * len(unit.data)
+        if reply:
+            labels = reply.value or labels
         labelled.update(zip(unit.data, labels, strict=False))  # a record's claims have no kinds
     if not labelled:
         return {}
@@ -108,20 +105,19 @@ def corrected(annotated: Annotated, scores: Mapping[str, Sequence[float]]) -> di
     unscored = sum(times for (_, label), times in labelled.items() if label is None)
     rows: dict[str, Any] = {}
     for name, judged in scores.items():
+        errors = (false, true)
         if name == "chain_fidelity_judged":
-            errors_known = (true, false)
-        else:
-            errors_known = (false, true)
+            errors = (true, false)
         if judged:
             row = {"judged": sum(judged) / len(judged), "n": len(judged), "mean": None}
-            if share := corrected_share(judged, *errors_known):
+            if share := corrected_share(judged, *errors):
                 row |= {"mean": share[0], "low": share[1].low, "high": share[1].high}
             rows[name] = row
-    errors = {"true": true, "false": false, "false_by_kind": kinds, "unscored": unscored}
-    return {"labelled": errors, "corrected": rows}
+    counts = {"true": true, "false": false, "false_by_kind": kinds, "unscored": unscored}
+    return {"labelled": counts, "corrected": rows}
 
 
-def lines(summary: Mapping[str, Any]) -> list[str]:
+def lines(summary: AnnotationSummary) -> list[str]:
     """What a person reads of what `corrected` gives."""
     labelled = summary["labelled"]
     by_kind = labelled["false_by_kind"].items()

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from ragbench import metrics
 from ragbench.data import default_view
 from ragbench.errors import UnknownNameError
+from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.store import RunCard
 from ragbench.programs.core.departures import sources
 from ragbench.record import Record
@@ -100,7 +101,7 @@ def apply(
     protocol: Protocol,
     card: RunCard,
     records: Sequence[Record],
-    judges: Mapping[str, Mapping[str, Any]],
+    judges: Mapping[str, AnnotationSummary],
 ) -> dict[str, Any]:
     """The protocol's scores of `records`, JSON-ready, with every deviation that can be seen.
 
@@ -217,7 +218,7 @@ def _of_kinds(noun: str, kinds: Sequence[str | None], reason: str) -> Iterable[s
 
 
 def _of_judge(
-    protocol: Protocol, card: RunCard, judges: Mapping[str, Mapping[str, Any]]
+    protocol: Protocol, card: RunCard, judges: Mapping[str, AnnotationSummary]
 ) -> Iterable[str]:
     statements = protocol.judged_by == "statements"
     judging = judges.get("statements" if statements else "judge_arag")

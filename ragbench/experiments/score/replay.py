@@ -121,7 +121,7 @@ def replay(
     is asked twice.
     """
     opened = RunFolder(folder)
-    run = Evaluation.of(opened)
+    run = Evaluation(opened)
     measure = get_metric(metric)
     records = {}
     wrong = []

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ragbench.errors import RunError
 from ragbench.experiments.estimates import ASKED_TWICE, Estimate, in_all, one_call
-from ragbench.experiments.score import SUMMARY, summaries_of
+from ragbench.experiments.score import SUMMARY, AnnotationSummary, summaries_of
 from ragbench.experiments.score.annotation import Annotation, annotate
 from ragbench.experiments.score.annotations import Attribution, Evidence, Grounding, Statements
 from ragbench.experiments.score.asking import Asking, key_of, read_journal
@@ -104,14 +104,13 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         else:
             notes = {}
         records, void = _asked(run, [stored[qid] for qid in sorted(stored)], request, notes)
-        judged = []
+        metric_names = [*(request.metrics or DEFAULT_METRICS)]
         for name in _KEPT:
             if any(name in record.scores for record in records):
-                judged.append(name)
-        metric_names = dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *judged])
+                metric_names.append(name)
         if protocol:
-            metric_names |= dict.fromkeys(measure.metric for measure in protocol.measures)
-        columns = score_columns(records, list(metric_names))
+            metric_names += [measure.metric for measure in protocol.measures]
+        columns = score_columns(records, list(dict.fromkeys(metric_names)))
         summary = summarize(records, columns)
         if protocol:
             summary["protocol"] = apply(protocol, card, records, notes)
@@ -134,7 +133,7 @@ def _asked(
     run: RunFolder,
     records: list[Record],
     request: ScoreRequest,
-    notes: dict[str, dict[str, Any]],
+    notes: dict[str, AnnotationSummary],
 ) -> tuple[list[Record], tuple[str, ...]]:
     """`records` with what the models of `request` say of them, and what got no usable reply.
 
@@ -203,6 +202,6 @@ _KINDS: Mapping[str, type[Annotation]] = {
 }
 
 
-def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+def describe(name: str, summary: AnnotationSummary) -> list[str]:
     """The lines that a person reads of the summary called `name` in a scored run."""
     return _KINDS[name].describe(name, summary)

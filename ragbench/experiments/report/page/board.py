@@ -138,7 +138,7 @@ def _opened(
     if folder in opened and opened[folder][0] == state:
         unchanged: Evaluation = opened[folder][1]
         return unchanged
-    run = Evaluation.of(store.RunFolder(folder))
+    run = Evaluation(store.RunFolder(folder))
     run.read(columns)
     opened[folder] = (state, run)
     return run
