@@ -47,7 +47,7 @@ def allowed() -> tuple[str, ...]:
 def allow_typed(words: Iterable[str]) -> None:
     """Let every external name that stands in the words of a command be imported."""
     for word in words:
-        allow(word, *(name.strip() for name in re.split(r"[,()=]", word)))
+        allow(word, *map(str.strip, re.split(r"[,()=]", word)))
 
 
 def load_object(spec: str, option: str) -> Any:
@@ -133,10 +133,9 @@ _PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
 
 @cache
 def _site_folders() -> tuple[Path, ...]:
-    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    folders += site.getsitepackages()
-    folders.append(site.getusersitepackages())
-    return tuple(dict.fromkeys(Path(folder).resolve() for folder in folders))
+    paths = map(sysconfig.get_path, ("purelib", "platlib"))
+    folders = [*paths, *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(Path(folder).resolve() for folder in folders)
 
 
 @cache
@@ -220,13 +219,11 @@ def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
         base = root
         modules: list[str] = []
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                modules.append(alias.name)
+            modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = path.parents[node.level - 1] if node.level else root
             module = node.module or ""
-            modules.append(module)
-            modules += [f"{module}.{alias.name}" for alias in node.names]
+            modules = [module, *(f"{module}.{alias.name}" for alias in node.names)]
         for name in filter(None, modules):
             place = base.joinpath(*name.split("."))
             places += [place.with_suffix(".py"), place / "__init__.py"]

@@ -44,7 +44,7 @@ class CompileConfig(Knobs):
     @field_validator("optimizer_metric", "optimizer")
     @classmethod
     def _named_by_the_user(cls, name: str) -> str:
-        allow(*(name_half.strip() for name_half in name.split("->")))
+        allow(*map(str.strip, name.split("->")))
         return name
 
     @field_validator("opt_set")

@@ -60,7 +60,7 @@ from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import calls_of
 from ragbench.programs.external import adapter_of
 from ragbench.programs.routing import Policy, Router
-from ragbench.record import Call, billed, was_sent
+from ragbench.record import Call, billed
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 from ragbench.user_code import blamed_on
 
@@ -354,8 +354,7 @@ def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:
     with spending(limits) as spent:
         for folder in folders if limits else ():
             calls = list(billed_under(folder))
-            unpriced = (was_sent(call) and billed([call]).cost_usd is None for call in calls)
-            if limits.cost is not None and any(unpriced):
+            if limits.cost is not None and billed(calls).cost_usd is None:
                 raise ConfigError(
                     f"{folder} holds calls without a known price, so {limits.option('cost')} "
                     "cannot be kept; give --max-total-tokens or --max-calls instead"

@@ -181,9 +181,7 @@ def ask_strictly(
                 if not counts["label_repair"]:
                     return read(reply)
                 why = "the reply had to be mended"
-            except AdapterParseError as error:
-                why = str(error.message if hasattr(error, "message") else error)
-            except UnusableError as error:
+            except (AdapterParseError, UnusableError) as error:
                 why = str(error)
     raise UnusableError(why.strip().partition("\n")[0][:200] or "unreadable")
 

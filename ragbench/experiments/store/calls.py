@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +77,12 @@ class CallJournal:
     def to_dict(self) -> dict[str, Any]:
         """The totals of each side and of all, JSON-ready."""
         query = "SELECT side FROM calls WHERE session = ? GROUP BY side ORDER BY min(id)"
-        sides = []
-        for (side,) in Reader(self.path).rows(query, self.attempt):
-            sides.append(side)
-        return {
-            "attempts": self.attempt,
-            "as_if": {side or "all": asdict(self.as_if(side)) for side in (*sides, "")},
-            "billed": {side or "all": asdict(self.billed(side)) for side in (*sides, "")},
-        }
+        as_if = {}
+        billed = {}
+        for side in (*chain.from_iterable(Reader(self.path).rows(query, self.attempt)), ""):
+            as_if[side or "all"] = asdict(self.as_if(side))
+            billed[side or "all"] = asdict(self.billed(side))
+        return {"attempts": self.attempt, "as_if": as_if, "billed": billed}
 
     def _add(self, call: Call, store: Store) -> None:
         context = current()
