@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from ragbench.context import current, use
 from ragbench.ledger import SecondTry, count
-from ragbench.lms.replies import escaped, escaped_values
+from ragbench.lms.replies import escaped
 from ragbench.lms.reply_cache import forget_reply
 from ragbench.lms.values import UnreadableError, read_value, repaired_json
 from ragbench.redact import encodable
@@ -69,7 +69,7 @@ class LenientParsing(dspy.Adapter):
     ) -> str:
         """The message, whose values hold no mark of the protocol: they would count in the reply."""
         parent: Any = super()
-        values = escaped_values(inputs)
+        values = {name: escaped(value) for name, value in inputs.items()}
         return str(parent.format_user_message_content(signature, values, *args, **kwargs))
 
     def format_assistant_message_content(
@@ -77,7 +77,7 @@ class LenientParsing(dspy.Adapter):
     ) -> str:
         """As of `format_user_message_content`, of a demonstration or of the history."""
         parent: Any = super()
-        values = escaped_values(outputs)
+        values = {name: escaped(value) for name, value in outputs.items()}
         return str(parent.format_assistant_message_content(signature, values, *args, **kwargs))
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
@@ -175,15 +175,11 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         value = repaired_json(completion)
         if not isinstance(value, dict) and "{" in completion:
             value = repaired_json(completion[completion.find("{") : completion.rfind("}") + 1])
-        if isinstance(value, list):  # several objects: of each field the last one counts
-            fields: dict[str, Any] = {}
-            for item in value:
-                if isinstance(item, dict):
-                    fields.update(item)
-            return fields
-        if isinstance(value, dict):
-            return value
-        return {}
+        fields: dict[str, Any] = {}  # of several objects, of each field the last one counts
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict):
+                fields.update(item)
+        return fields
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
         """The last line of a prompt. The types stand in the system's message, as JSON has them."""
@@ -357,9 +353,7 @@ def adapter_name(name: str, lm: dspy.LM | None) -> str:
     """Returns the adapter name for `lm`: `auto` is json if `lm` enforces schemas, else chat."""
     if name != "auto":
         return name
-    if lm is not None and lm.supports_response_schema:
-        return "json"
-    return "chat"
+    return "json" if lm is not None and lm.supports_response_schema else "chat"
 
 
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:

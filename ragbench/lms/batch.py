@@ -115,9 +115,7 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
 def client_of(lm: RagbenchLM) -> BatchClient | None:
     """Returns the client of an LM that `batched` made; None for any other."""
     client = lm.metered.client
-    if isinstance(client, BatchClient):
-        return client
-    return None
+    return client if isinstance(client, BatchClient) else None
 
 
 def most(lm: RagbenchLM, item: Item) -> Amount:
@@ -199,14 +197,9 @@ class OpenAIBatches:
             counts = batch.request_counts
             if batch.status not in ("completed", "expired", "cancelled"):
                 return counts.completed + counts.failed if counts else 0, None
-            files = []
-            for name in (batch.output_file_id, batch.error_file_id):
-                if name:
-                    files.append(name)
-            texts = [self._client.files.content(name).text for name in files]
             rows = []
-            for text in texts:
-                for line in text.splitlines():
+            for name in filter(None, (batch.output_file_id, batch.error_file_id)):
+                for line in self._client.files.content(name).text.splitlines():
                     if line:
                         rows.append(json.loads(line))
         return len(rows), {row["custom_id"]: _openai_reply(row) for row in rows}
@@ -218,10 +211,7 @@ class OpenAIBatches:
             yield
         except (self._package.APIError, OSError, ValueError, KeyError) as error:
             status = getattr(error, "status_code", None)
-            if status:
-                text = f"HTTP {status}: {error}"
-            else:
-                text = f"{type(error).__name__}: {error}"
+            text = f"HTTP {status}: {error}" if status else f"{type(error).__name__}: {error}"
             if status in (401, 403):
                 raise LMSetupError(f"the provider refuses the key ({text[:200]})") from None
             if beside and not (status and 400 <= status < 500 and status != 408):
@@ -241,14 +231,11 @@ class AnthropicBatches(OpenAIBatches):
 
     def submit(self, items: Sequence[Item]) -> str:
         requests = []
-        for i in items:
-            requests.append(
-                {"custom_id": i.key, "params": {k: v for k, v in i.body.items() if k != "stream"}}
-            )
-        headers = {}
+        headers: dict[str, str] = {}
         for item in items:
-            for name, value in item.headers:
-                headers[name] = value
+            params = {name: value for name, value in item.body.items() if name != "stream"}
+            requests.append({"custom_id": item.key, "params": params})
+            headers.update(item.headers)
         with self.errors("a batch may have been made all the same, see your account there"):
             batch = self._once.messages.batches.create(requests=requests, extra_headers=headers)
         return str(batch.id)

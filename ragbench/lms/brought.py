@@ -89,9 +89,8 @@ def meter_brought_lms() -> None:
 
 
 def _is_brought(lm: dspy.BaseLM) -> bool:
-    if isinstance(lm, RagbenchLM) or dspy.settings.get(INNER) is not None:
-        return False
-    return current_ledger() is not None or bool(active())
+    own = isinstance(lm, RagbenchLM) or dspy.settings.get(INNER) is not None
+    return not own and (current_ledger() is not None or bool(active()))
 
 
 @dataclass(frozen=True)
@@ -112,32 +111,28 @@ def _pricing(lm: dspy.BaseLM) -> Pricing:
     return Pricing({} if own_server else map_entry(provider, model))
 
 
-class _Meter:
-    """What one attempt took."""
-
-    def __init__(self) -> None:
-        self.sent: int | None = None
-        self.got: int | None = None
-
-    def read(self, result: Any) -> None:
-        """Take the counts of a `CallResult` of DSPy's."""
-        self.sent = result.usage.get("prompt_tokens")
-        self.got = result.usage.get("completion_tokens")
-        if self.got is None:
-            self.got = estimate_tokens(str(result.outputs))
-
-
 @contextmanager
-def _metered(lm: dspy.BaseLM, prompt: int, reply: int) -> Iterator[_Meter]:
-    """Hold an attempt made inside the block to the limits, and file what it took."""
+def _metered(lm: dspy.BaseLM, asked: Any) -> Iterator[list[Any]]:
+    """Hold an attempt made inside the block to the limits, file what it took, and keep its texts.
+
+    `asked` is a request, or the body of a call that is not in DSPy's own form. The block adds what
+    came of it to the list: the reply, or the events of a stream that state what it took.
+    """
+    if isinstance(asked, Request):
+        prompt = prompt_tokens(asked)
+        reply = asked.config.max_tokens or UNBOUNDED_REPLY
+    else:
+        prompt = estimate_tokens(json.dumps(asked.get("messages"), default=str))
+        most = asked.get("max_tokens") or asked.get("max_completion_tokens") or UNBOUNDED_REPLY
+        reply = int(most) * int(asked.get("n") or 1)
     pricing = _pricing(lm)
     cost = pricing.cost(prompt, reply)
-    meter = _Meter()
-    most = Amount(1, prompt + reply, math.inf if cost is None else cost)
-    with Scope.current().reserved(most) as reservation:
+    bound = Amount(1, prompt + reply, math.inf if cost is None else cost)
+    results: list[Any] = []
+    with Scope.current().reserved(bound) as reservation:
         start = time.perf_counter()
         try:
-            yield meter
+            yield results
         except CallRefusedError:
             raise
         except Exception as error:
@@ -146,19 +141,43 @@ def _metered(lm: dspy.BaseLM, prompt: int, reply: int) -> Iterator[_Meter]:
                 name = f"LM{name}"
             file_lm_call(lm.model, error=name, latency_s=time.perf_counter() - start, attempts=1)
             raise
-        sent = prompt if meter.sent is None else meter.sent
-        got = reply if meter.got is None else meter.got
-        cost = pricing.cost(sent, got)
-        reservation.take(tokens=sent + got, cost=cost)
-        seconds = round(time.perf_counter() - start, 6)
+        for sent, got in map(_stated, results):
+            prompt = prompt if sent is None else sent
+            reply = reply if got is None else got
+        cost = pricing.cost(prompt, reply)
+        reservation.take(tokens=prompt + reply, cost=cost)
         file_lm_call(
             lm.model,
-            prompt_tokens=sent,
-            completion_tokens=got,
+            prompt_tokens=prompt,
+            completion_tokens=reply,
             cost_usd=cost,
-            latency_s=seconds,
+            latency_s=round(time.perf_counter() - start, 6),
             attempts=1,
         )
+    for result in results:
+        if isinstance(result, Response):
+            _keep(_messages(asked), [result.text])
+        elif hasattr(result, "outputs"):
+            _keep(asked.get("messages") or [], result.outputs)
+
+
+def _stated(result: Any) -> tuple[int | None, int | None]:
+    """Returns the tokens of prompt and reply that `result` took; None for what it does not say.
+
+    Those of a reply, which is more than an event of a stream, are estimated then.
+    """
+    usage = result.usage
+    if isinstance(usage, Mapping):
+        sent = usage.get("prompt_tokens")
+        got = usage.get("completion_tokens")
+        text: str | None = str(result.outputs)
+    else:
+        sent = usage.input_tokens
+        got = usage.output_tokens
+        text = result.text or "" if isinstance(result, Response) else None
+    if got is None and text is not None:
+        got = estimate_tokens(text)
+    return sent, got
 
 
 class _Backend:
@@ -171,89 +190,60 @@ class _Backend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def complete(self, request: Request) -> Response:
+    def complete(self, request: Request) -> Any:
         """Returns the engine's answer to `request`."""
-        with _metered(self._lm, *_bounds(request)) as meter:
-            response: Response = self._backend.complete(request)
-            _read_response(meter, response)
-        _keep_request(request, response)
-        return response
+        with _metered(self._lm, request) as results:
+            results.append(self._backend.complete(request))
+        return results[0]
 
     def complete_legacy(self, lm: dspy.BaseLM, body: Mapping[str, Any], **options: Any) -> Any:
         """As the engine's: a call that is not in DSPy's own form."""
-        with _metered(self._lm, *_bounds_of(body)) as meter:
-            result = self._backend.complete_legacy(lm, body, **options)
-            meter.read(result)
-        _keep(body.get("messages") or [], result.outputs)
-        return result
+        with _metered(self._lm, body) as results:
+            results.append(self._backend.complete_legacy(lm, body, **options))
+        return results[0]
 
-    def stream(self, request: Request) -> Iterator[Any]:
+    def stream(self, request: Request) -> Any:
         """Yields the engine's events; what a stream took is known when it ends."""
-        with _metered(self._lm, *_bounds(request)) as meter:
+        with _metered(self._lm, request) as results:
             for event in self._backend.stream(request):
-                _read_event(meter, event)
+                if getattr(event, "usage", None) is not None:
+                    results.append(event)
                 yield event
 
 
 class _AsyncBackend(_Backend):
     """The same for `acall`."""
 
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: Request) -> Any:
         """As `_Backend.complete`."""
-        with _metered(self._lm, *_bounds(request)) as meter:
-            response: Response = await self._backend.complete(request)
-            _read_response(meter, response)
-        _keep_request(request, response)
-        return response
+        with _metered(self._lm, request) as results:
+            results.append(await self._backend.complete(request))
+        return results[0]
 
     async def complete_legacy(
         self, lm: dspy.BaseLM, body: Mapping[str, Any], **options: Any
     ) -> Any:
         """As `_Backend.complete_legacy`."""
-        with _metered(self._lm, *_bounds_of(body)) as meter:
-            result = await self._backend.complete_legacy(lm, body, **options)
-            meter.read(result)
-        _keep(body.get("messages") or [], result.outputs)
-        return result
+        with _metered(self._lm, body) as results:
+            results.append(await self._backend.complete_legacy(lm, body, **options))
+        return results[0]
 
     async def stream(self, request: Request) -> Any:
         """As `_Backend.stream`."""
-        with _metered(self._lm, *_bounds(request)) as meter:
+        with _metered(self._lm, request) as results:
             async for event in self._backend.stream(request):
-                _read_event(meter, event)
+                if getattr(event, "usage", None) is not None:
+                    results.append(event)
                 yield event
 
 
-def _bounds(request: Request) -> tuple[int, int]:
-    """Returns the most tokens that prompt and reply may take."""
-    return prompt_tokens(request), request.config.max_tokens or UNBOUNDED_REPLY
-
-
-def _bounds_of(body: Mapping[str, Any]) -> tuple[int, int]:
-    sent = json.dumps(body.get("messages"), default=str)
-    most = body.get("max_tokens") or body.get("max_completion_tokens") or UNBOUNDED_REPLY
-    return estimate_tokens(sent), int(most) * int(body.get("n") or 1)
-
-
-def _read_response(meter: _Meter, response: Response) -> None:
-    meter.sent, meter.got = response.usage.input_tokens, response.usage.output_tokens
-    if meter.got is None:
-        meter.got = estimate_tokens(response.text or "")
-
-
-def _read_event(meter: _Meter, event: Any) -> None:
-    usage = getattr(event, "usage", None)
-    if usage is not None:
-        meter.sent, meter.got = usage.input_tokens, usage.output_tokens
-
-
-def _keep_request(request: Request, response: Response) -> None:
-    messages: list[dict[str, Any]] = []
+def _messages(request: Request) -> list[dict[str, Any]]:
+    messages = []
     if request.system:
         messages.append({"role": "system", "content": str(request.system)})
     for message in request.messages:
         messages.append({"role": str(message.role), "content": message.text or ""})
-    _keep(messages, [response.text])
+    return messages
 
 
 def _keep(messages: list[dict[str, Any]], outputs: list[Any]) -> None:

@@ -72,18 +72,22 @@ class MeteredEngine:
     def __init__(
         self, client: Client, caller: Caller, *, pricing: Pricing, capabilities: Capabilities
     ) -> None:
-        self.client, self.caller, self.identity = client, caller, caller.model
-        self.pricing, self.capabilities = pricing, (can := capabilities)
-        self.supports_response_schema = can.response_schema
-        self.supports_function_calling = can.function_calling
-        self.supports_reasoning = can.reasoning
-        self.supported_params, self.max_items = can.params, can.max_items
+        self.client = client
+        self.caller = caller
+        self.identity = caller.model
+        self.pricing = pricing
+        self.capabilities = capabilities
+        self.supports_response_schema = capabilities.response_schema
+        self.supports_function_calling = capabilities.function_calling
+        self.supports_reasoning = capabilities.reasoning
+        self.supported_params = capabilities.params
+        self.max_items = capabilities.max_items
         #: What its server takes of a request, as far as it has said so.
         self.terms = Terms(caller.model, client.rename)
         #: Whether every request states how long its reply may be.
         self.sends_limit = True
-        #: Tokens that the server counted for a byte, at the most; None while it has told none.
-        self._density: float | None = None
+        #: Tokens that the server counted for a byte, at the most; 0 while it has told none.
+        self._density = 0.0
 
     def complete(self, request: Request) -> Response:
         """Returns the answer to `request`, filed in the ledger; so is the failure.
@@ -97,13 +101,13 @@ class MeteredEngine:
         except RagbenchError as error:
             # Of DSPy's tree, or DSPy would hide it in an error of its own.
             raise LMConfigurationError(str(error), model=self.identity) from error
-        if not request.config.max_tokens and self.sends_limit:  # or what is reserved is none
-            request = replace(request, config=replace(request.config, max_tokens=UNBOUNDED_REPLY))
-        density = 1.0  # a token a byte, until a reply has told better
-        if self._density is not None:
-            density = self._density
-        prompt = math.ceil(prompt_bytes(request) * density)
-        reply = request.config.max_tokens or UNBOUNDED_REPLY
+        config = request.config
+        if not config.max_tokens and self.sends_limit:  # or what is reserved is none
+            config = replace(config, max_tokens=UNBOUNDED_REPLY)
+            request = replace(request, config=config)
+        # A token a byte, until a reply has told better.
+        prompt = math.ceil(prompt_bytes(request) * (self._density or 1.0))
+        reply = config.max_tokens or UNBOUNDED_REPLY
         cost = self.pricing.cost(prompt, reply)
         blank: list[Response] = []
         answered = self.caller.call(
@@ -149,11 +153,10 @@ class MeteredEngine:
                 raise empty_reply(response.finish_reason, response.usage)
         except LM15Error as error:
             error.negotiated = self.terms.learn(error, request)
-            usage = getattr(error, "usage", None)
-            if usage and (usage.input_tokens is not None or usage.output_tokens is not None):
+            usage = getattr(error, "usage", None) or Usage()
+            if usage.input_tokens is not None or usage.output_tokens is not None:
                 sent = usage.input_tokens or 0
-                got = usage.output_tokens or 0
-                error.billed = FailedAttempts(sent, got, self._paid(usage))
+                error.billed = FailedAttempts(sent, usage.output_tokens or 0, self._paid(usage))
             raise
         return self._counted(request, response)
 
@@ -161,23 +164,25 @@ class MeteredEngine:
         """Returns `response` with what it took, estimated where the server does not say."""
         stated = response.usage
         size = prompt_bytes(request)
-        sent = stated.input_tokens
+        text = response.text or ""
+        sent = stated.input_tokens or 0
         got = stated.output_tokens
-        if sent is not None and sent > size + HIDDEN_TOKENS:
-            sent = None
-        if got is not None and got > _most_tokens(request, response):
-            got = None
-        if got == 0 and response.text:
+        if sent > size + HIDDEN_TOKENS:
+            sent = 0
+        most = request.config.max_tokens or MOST_THOUGHTS
+        if stated.reasoning_tokens:
+            most += MOST_THOUGHTS
+        most = max(most, len(text.encode("utf-8", "replace"))) + HIDDEN_TOKENS
+        if got is not None and not bool(text) <= got <= most:
             got = None  # a text takes a token at the least
         if sent and size >= _LONG_PROMPT:
             # Short prompts are left out: what a server adds to each would count for long ones too.
-            self._density = max(self._density or 0.0, min(sent / size, 1.0))
+            self._density = max(self._density, min(sent / size, 1.0))
         if not sent or got is None:
             count("tokens_estimated")
-        if not sent:
-            sent = prompt_tokens(request)
+        sent = sent or prompt_tokens(request)
         if got is None:
-            got = estimate_tokens(response.text or "")
+            got = estimate_tokens(text)
         read = stated.cache_read_tokens or 0
         written = stated.cache_write_tokens or 0
         if read + written > sent:
@@ -194,22 +199,20 @@ class MeteredEngine:
         )
         return Reply(replace(response, usage=usage), sent + got, self._paid(usage))
 
-    def _paid(self, usage: Usage, *, cached: bool = True) -> float | None:
-        """Returns the price in US dollars, with the provider's prompt-cache rates if `cached`."""
+    def _paid(self, usage: Usage) -> float | None:
+        """Returns the price in US dollars, with the provider's prompt-cache rates."""
         return self.pricing.cost(
             usage.input_tokens or 0,
             usage.output_tokens or 0,
-            cache_read=usage.cache_read_tokens or 0 if cached else 0,
-            cache_write=usage.cache_write_tokens or 0 if cached else 0,
+            cache_read=usage.cache_read_tokens or 0,
+            cache_write=usage.cache_write_tokens or 0,
             thought=usage.reasoning_tokens or 0,
         )
 
     def _filed(self, answered: Answered[Response]) -> Response:
         """Returns the response, with what the call took in it; that is filed."""
         response = answered.reply.value
-        paid = answered.reply.cost_usd
         usage = response.usage
-        listed = self._paid(usage, cached=False)
         meter = {
             "prompt_tokens": usage.input_tokens,
             "completion_tokens": usage.output_tokens,
@@ -220,29 +223,23 @@ class MeteredEngine:
             "reasoning_tokens": usage.reasoning_tokens or 0,
         }
         count_ending(response)
-        prices = {"cost_usd": listed, "paid_usd": paid if paid != listed else None}
-        file_lm_call(self.identity, **meter, **prices, failed=answered.failed)
+        file_lm_call(self.identity, **self.priced(meter), failed=answered.failed)
         # The provider's own reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
         return replace(response, id=None, provider_data={METER_KEY: meter})
 
     def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what a cached call took, with what that costs at the price of now."""
-        tokens = {}
-        for name, value in meter.items():
-            if not name.endswith("_usd"):
-                tokens[name] = value
-        call = self.pricing.apply(Call(self.identity, **tokens))
-        return {**tokens, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
+        """Returns what a call took, with what that costs at the price of now."""
+        call = self.pricing.apply(Call(self.identity, **meter))
+        return {**meter, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
 
     def _file_failure(self, error: Exception, **usage: Any) -> None:
         # The name of the error that DSPy makes of it, which is what a program sees.
-        if isinstance(error, LM15Error):
-            name = f"LM{type(error).__name__}"
-        else:
-            name = "LMUnexpectedError"
+        name = "LMUnexpectedError"
         if isinstance(error, ContextLengthError):
             name = "ContextWindowExceededError"
+        elif isinstance(error, LM15Error):
+            name = f"LM{type(error).__name__}"
         file_lm_call(self.identity, error=name, **usage)
 
 
@@ -278,15 +275,6 @@ def prompt_bytes(request: Request) -> int:
 def _sent_text(request: Request) -> str:
     texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
     return "".join([*map(str, request.tools), *texts])
-
-
-def _most_tokens(request: Request, response: Response) -> int:
-    """Returns the most tokens that a reply can have taken, hidden reasoning included."""
-    limit = request.config.max_tokens or MOST_THOUGHTS
-    if response.usage.reasoning_tokens:
-        limit += MOST_THOUGHTS
-    size = len((response.text or "").encode("utf-8", "replace"))
-    return max(limit, size) + HIDDEN_TOKENS
 
 
 def _clean(response: Response, request: Request) -> Response:

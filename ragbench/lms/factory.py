@@ -123,12 +123,8 @@ def _caller(identity: str, settings: LMSettings, retries: int, seed: int | None)
 
 def _sampling(settings: LMSettings) -> dict[str, Any]:
     """Returns those of the two settings that are sent."""
-    named = {"temperature": settings.temperature, "max_tokens": settings.reply_tokens}
-    chosen = {}
-    for name, value in named.items():
-        if value != "none":
-            chosen[name] = value
-    return chosen
+    chosen = {"temperature": settings.temperature, "max_tokens": settings.reply_tokens}
+    return {name: value for name, value in chosen.items() if value != "none"}
 
 
 def _of_local(
@@ -188,17 +184,11 @@ def _local_identity(spec: LocalSpec) -> str:
 
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
     facts = _known(f"{spec.provider}/{spec.model}", "litellm" if spec.by_litellm else "lm15")
-    enforced = facts.response_schema
-    if spec.provider in SELF_HOSTED:
-        enforced = True
-    elif spec.api_base:
-        enforced = False  # an unknown server may ignore what it is sent
-    enforced = enforced if schema is None else schema
-    if enforced:
-        params = facts.params | {"response_format"}
-    else:
-        params = facts.params
-    return replace(facts, response_schema=enforced, params=params)
+    if schema is None:
+        # An unknown server may ignore what it is sent.
+        schema = spec.provider in SELF_HOSTED or (facts.response_schema and not spec.api_base)
+    params = facts.params | {"response_format"} if schema else facts.params
+    return replace(facts, response_schema=schema, params=params)
 
 
 @lru_cache(maxsize=64)  # a sweep asks the same for each of its cells

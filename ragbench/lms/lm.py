@@ -53,10 +53,7 @@ class RagbenchLM(dspy.LM):
         self.use_developer_role = getattr(lm, "use_developer_role", False)
         self.callbacks = lm.callbacks
         self.history = lm.history  # which its owner looks at
-        settings = {}
-        for name, value in lm.kwargs.items():
-            if name not in CLIENT_SETTINGS:
-                settings[name] = value
+        settings = {k: value for k, value in lm.kwargs.items() if k not in CLIENT_SETTINGS}
         self.kwargs = {**settings, **changed}
 
     def __getattr__(self, name: str) -> Any:
@@ -133,7 +130,9 @@ class RagbenchLM(dspy.LM):
         it is asked to.
         """
         answers = entry["response"]
-        for answer in answers if isinstance(answers, tuple) else (answers,):
+        if not isinstance(answers, tuple):
+            answers = (answers,)
+        for answer in answers:
             if isinstance(answer, Response) and not entry["usage"]:
                 count_ending(answer)
                 meter = (answer.provider_data or {}).get(METER_KEY) or {}

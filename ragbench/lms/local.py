@@ -235,11 +235,7 @@ def _pip_download(requirement: str, folder: Path) -> Path:
 
 def child_environment() -> dict[str, str]:
     """This process's environment without keys."""
-    chosen = {}
-    for name, value in os.environ.items():
-        if not is_secret(name):
-            chosen[name] = value
-    return chosen
+    return {name: value for name, value in os.environ.items() if not is_secret(name)}
 
 
 class LocalServer:
@@ -256,9 +252,7 @@ class LocalServer:
     def pid(self) -> int | None:
         """Process id of the running server, if it runs."""
         process = self._process
-        if process is None or process.poll() is not None:
-            return None
-        return process.pid
+        return None if process is None or process.poll() is not None else process.pid
 
     def runs_at(self, url: str) -> bool:
         """Returns whether the server runs, at `url`: else whatever answers there is another's."""

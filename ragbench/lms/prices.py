@@ -93,11 +93,10 @@ class Pricing:
 def map_entry(provider: str, model: str) -> Mapping[str, float]:
     """Returns the rates of a model of `provider` in LiteLLM's map; empty if it has none."""
     module_spec = find_spec("litellm")
-    if module_spec and module_spec.origin:
-        path = Path(module_spec.origin).with_name(_MAP)
-    else:
-        path = None
-    if path is None or not path.is_file():
+    if module_spec is None or module_spec.origin is None:
+        return {}
+    path = Path(module_spec.origin).with_name(_MAP)
+    if not path.is_file():
         return {}
     price_map = json.loads(path.read_bytes())
     name = _IN_MAP.get(provider, provider)
@@ -119,9 +118,9 @@ def parse_price(text: str) -> Pricing:
     """
     kinds = {"in": _IN, "out": _OUT, "cached": _READ}
     try:
-        pairs = [field.split("=") for field in text.split(",")]
         rates = {}
-        for name, usd in pairs:
+        for pair in text.split(","):
+            name, usd = pair.split("=")
             rates[kinds[name.strip()]] = float(usd) / 1e6
         if {_IN, _OUT} <= set(rates) and all(0 <= usd < math.inf for usd in rates.values()):
             return Pricing(rates)

@@ -10,7 +10,6 @@ that holds `[[ ## answer ## ]]` or `</think>` could otherwise write the answer.
 
 import json
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -68,43 +67,31 @@ MARKS = (
 def read_reply(response: Response, request: Request) -> Response:
     """Returns `response` with thoughts as reasoning, no marks, and calls in texts as calls."""
     message = response.message
+    ended = response.finish_reason
+    called = any(isinstance(piece, ToolCallPart) for piece in message.parts)
+    tool_names = {tool.name for tool in request.tools}
     pieces: list[Any] = []
+    number = 0
     for piece in message.parts:
         if not isinstance(piece, TextPart):
             pieces.append(piece)
             continue
-        thoughts, text = split_thoughts(piece.text, cut=response.finish_reason == "length")
+        thoughts, text = split_thoughts(piece.text, cut=ended == "length")
         if thoughts:
             pieces.append(ThinkingPart(thoughts))
-        if text or not thoughts:
-            pieces.append(replace(piece, text=text))
-    tool_names = {tool.name for tool in request.tools}
-    called = any(isinstance(piece, ToolCallPart) for piece in pieces)
-    ended = response.finish_reason
-    if tool_names and not called:
-        pieces, has_calls = _with_calls(pieces, tool_names)
-        if has_calls and ended == "stop":
-            ended = "tool_call"
-    return replace(response, message=replace(message, parts=tuple(pieces)), finish_reason=ended)
-
-
-def _with_calls(pieces: list[Any], tool_names: set[str]) -> tuple[list[Any], bool]:
-    """Returns `pieces` with the calls that their texts hold as calls, and whether there are any."""
-    changed: list[Any] = []
-    number = 0
-    for piece in pieces:
         calls = None
-        if isinstance(piece, TextPart):
-            calls = read_calls(piece.text, tool_names)
-        if calls is None:
-            changed.append(piece)
-            continue
-        if calls.text:
-            changed.append(replace(piece, text=calls.text))
-        for name, arguments in calls.calls:
+        if tool_names and not called:
+            calls = read_calls(text, tool_names)
+        if calls is not None:
+            text = calls.text
+        if text or not (thoughts or calls):
+            pieces.append(replace(piece, text=text))
+        for name, arguments in calls.calls if calls else ():
             number += 1
-            changed.append(ToolCallPart(f"written_{number}", name, arguments))
-    return changed, number > 0
+            pieces.append(ToolCallPart(f"written_{number}", name, arguments))
+    if number and ended == "stop":
+        ended = "tool_call"
+    return replace(response, message=replace(message, parts=tuple(pieces)), finish_reason=ended)
 
 
 def is_empty(response: Response) -> bool:
@@ -122,7 +109,7 @@ def split_thoughts(text: str, *, cut: bool = False) -> tuple[str, str]:
 
     `cut` says that the reply ended at its limit: then thoughts without an end are thoughts.
     """
-    if not _may_have_marks(text):
+    if not any(mark in text for mark in ("<", "◁/think", "THINK]", "[EOS]")):
         return "", text
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(text), dict):
@@ -136,22 +123,15 @@ def split_thoughts(text: str, *, cut: bool = False) -> tuple[str, str]:
     return joined, without_marks(answer)
 
 
-def _may_have_marks(text: str) -> bool:
-    return "<" in text or "◁/think" in text or "THINK]" in text or "[EOS]" in text
-
-
 def _by_channel(text: str) -> tuple[str, str]:
     """Thoughts and answer of a text in channels: the answer is the last one called final."""
     heads = list(_CHANNEL.finditer(text))
     if not heads or heads[-1].group(1) == "commentary":
         return "", text  # a call is read from it as it is
-    final = None
-    for head in heads:
+    for head in reversed(heads):
         if head.group(1) == "final":
-            final = head
-    if final is None:
-        return text[heads[0].end() :], text[: heads[0].start()]
-    return _CHANNEL_END.sub("\n", text[: final.start()]), text[final.end() :]
+            return _CHANNEL_END.sub("\n", text[: head.start()]), text[head.end() :]
+    return text[heads[0].end() :], text[: heads[0].start()]
 
 
 def _by_tag(text: str, *, cut: bool) -> tuple[str, str]:
@@ -165,9 +145,7 @@ def _by_tag(text: str, *, cut: bool) -> tuple[str, str]:
         if begin is None:
             return "", text
         inside = text.lstrip()[begin.end() :]
-        if cut:
-            return inside, ""
-        return "", inside
+        return (inside, "") if cut else ("", inside)
     end = ends[-1]
     if without_marks(text[end.end() :]).strip():
         return _THOUGHTS_BEGIN.sub("", text[: end.start()]), text[end.end() :].lstrip()
@@ -194,21 +172,13 @@ def escaped(value: Any) -> Any:
     """Returns `value` with each protocol mark in its texts broken up by blanks."""
     if isinstance(value, BaseModel):
         with suppress(ValueError, TypeError):
-            if _has_mark(value.model_dump_json()):
+            text = value.model_dump_json()
+            if _escaped(text) != text:
                 return each_text(_escaped, value.model_dump(mode="json"))
         return value
     if isinstance(value, list | tuple) and any(isinstance(item, BaseModel) for item in value):
         return type(value)(map(escaped, value))
     return each_text(_escaped, value)
-
-
-def escaped_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `values` of fields, each `escaped`."""
-    return {name: escaped(value) for name, value in values.items()}
-
-
-def _has_mark(text: str) -> bool:
-    return _escaped(text) != text
 
 
 def _escaped(text: str) -> str:

@@ -108,9 +108,7 @@ def _strict(value: Any, annotation: Any) -> Any:
 def _choice(text: str, annotation: Any) -> Any:
     """Returns the choice of a Literal that `text` is, as it is, in quotes, or as `Literal[it]`."""
     choices = get_args(annotation)
-    written: dict[str, Any] = {}
-    for choice in choices:
-        written[str(choice)] = choice  # a 4 is written "4"
+    written = {str(choice): choice for choice in choices}  # a 4 is written "4"
     label = text.strip()
     if label.startswith(("Literal[", "str[")) and label.endswith("]"):
         label = label[label.find("[") + 1 : -1]
@@ -169,10 +167,7 @@ def _readable_objects(value: Any, annotation: Any) -> list[Any]:
 def _mended(text: str, annotation: Any) -> Any:
     origin = get_origin(annotation)
     arguments = get_args(annotation)
-    members = []
-    for member in arguments:
-        if member is not type(None):
-            members.append(member)
+    members = [member for member in arguments if member is not type(None)]
     if origin in (Union, UnionType) and len(members) == 1:
         if _plain(text) in _NOTHING:
             return None
@@ -230,18 +225,12 @@ def _list(text: str, kind: type) -> list[Any]:
         with suppress(*_NO_VALUE):
             items: list[str] = _as_dspy(text, list[str])
             return items
-    lines = []
-    for line in text.strip().splitlines():
-        if line.strip():
-            lines.append(line)
+    lines = list(filter(str.strip, text.strip().splitlines()))
     if len(lines) > 1 or _BULLET.match(lines[0]):
         # A heading above bullets is no item.
         lines = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)] or lines
     else:
-        separator = ","
-        if ";" in text:
-            separator = ";"
-        lines = text.strip().strip("[]").split(separator)
+        lines = text.strip().strip("[]").split(";" if ";" in text else ",")
     return [line.strip(" \"'“”") for line in lines if line.strip()]
 
 

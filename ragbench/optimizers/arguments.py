@@ -39,12 +39,10 @@ class Argued(Knobs):
         annotation = cls.model_fields[info.field_name].annotation
         if annotation is not Any or not isinstance(value, str):
             return value
-        if value.strip().lower() in _WORDS:
-            return _WORDS[value.strip().lower()]
         try:
             return json.loads(value)
         except ValueError:
-            return value
+            return _WORDS.get(value.strip().lower(), value)
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -63,9 +61,8 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def is_by_name(compile: Callable[..., Any]) -> bool:
     """Whether `compile` takes the student by its name alone, and not as its first argument."""
-    for parameter in parameters_of(compile).values():
-        return parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    return False
+    first = next(iter(parameters_of(compile).values()), None)
+    return first is not None and first.kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -128,8 +125,6 @@ def shown(knobs: Knobs) -> dict[str, Any]:
 
 
 def _class_of(value: object) -> str:
-    if isinstance(value, type) or inspect.isfunction(value):
-        kind = value
-    else:
-        kind = type(value)
+    named = isinstance(value, type) or inspect.isfunction(value)
+    kind: Any = value if named else type(value)
     return f"{kind.__module__}:{kind.__qualname__}"

@@ -6,7 +6,7 @@ of workers, is not ended by one bad question, and writes to a log instead of the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -21,7 +21,7 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import Side
-from ragbench.optimizers.arguments import knobs_of, shown
+from ragbench.optimizers.arguments import knobs_of, passed_to, shown
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.students import EndlessError, LMDownError, finish, guarded, make_student
 from ragbench.optimizers.tally import Tally
@@ -35,7 +35,7 @@ from ragbench.optimizers.task import (
     Size,
     Task,
 )
-from ragbench.optimizers.writing import WriterLM, make_writer, writing
+from ragbench.optimizers.writing import make_writer, writing
 from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
 
@@ -129,6 +129,11 @@ class Optimizer(ABC):
             reason = f"{type(error).__name__}: {error}"
             raise RunError(f"cannot use {names} ({reason}); compile again") from None
 
+    def arguments(self, function: Callable[..., Any] | None = None) -> dict[str, Any]:
+        """The knobs by the names of DSPy's arguments, with those given that `function` takes."""
+        named = {argument: getattr(self.knobs, knob) for argument, knob in self.renamed.items()}
+        return named if function is None else named | passed_to(function, self.knobs)
+
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the result, JSON-ready: name, preset and knobs."""
@@ -173,14 +178,11 @@ class Optimizer(ABC):
         self.attach(finished, result.files)
         candidates = []
         for order, tried in enumerate(tally.tried.values(), 1):
-            scores = tally.scores(tried)
-            tried_program = finish(tried.program)
-            candidates.append(Candidate(tried_program, scores, tried.calls, tried.tokens, order))
+            scores = list(map(tried.scores.get, tally.order))
+            program = finish(tried.program)
+            candidates.append(Candidate(program, scores, tried.calls, tried.tokens, order))
         candidates.sort(key=lambda candidate: (-candidate.is_whole, -candidate.score))
-        if isinstance(writer, WriterLM):
-            left_out = writer.left_out
-        else:
-            left_out = []
+        left_out = getattr(writer, "left_out", [])
         return replace(result, program=finished, candidates=candidates, left_out=left_out)
 
 

@@ -45,7 +45,7 @@ class Labeled(Optimizer):
         return Budget()
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        few_shot = dspy.LabeledFewShot(k=self.knobs.labeled)
+        few_shot = dspy.LabeledFewShot(**self.arguments())
         labelled = few_shot.compile(student, trainset=task.trainset, sample=False)
         without = []
         for name, predictor in labelled.named_predictors():
@@ -95,7 +95,7 @@ class Bootstrap(Optimizer):
         return Budget(teacher_runs=bootstrap_runs(self.knobs, size.n_train))
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        few_shot = dspy.BootstrapFewShot(**shot_arguments(self.knobs, task))
+        few_shot = dspy.BootstrapFewShot(**teaching(self.knobs, task), **self.arguments())
         return SearchResult(few_shot.compile(student, trainset=task.trainset))
 
 
@@ -134,7 +134,7 @@ class RandomSearch(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         search = dspy.BootstrapFewShotWithRandomSearch(
-            num_candidate_programs=self.knobs.candidates, **shot_arguments(self.knobs, task)
+            **teaching(self.knobs, task), **self.arguments()
         )
         return SearchResult(search.compile(student, trainset=task.trainset, valset=task.valset))
 
@@ -173,7 +173,9 @@ class Optuna(Optimizer):
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         import optuna
 
-        few_shot = dspy.BootstrapFewShot(**shot_arguments(self.knobs, task))
+        arguments = self.arguments()
+        trials = arguments.pop("num_candidate_programs")
+        few_shot = dspy.BootstrapFewShot(**teaching(self.knobs, task), **arguments)
         bank = few_shot.compile(student, trainset=task.trainset)
         choices = {}
         for name, predictor in bank.named_predictors():
@@ -190,26 +192,14 @@ class Optuna(Optimizer):
 
         sampler = optuna.samplers.TPESampler(seed=task.seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.optimize(score, n_trials=self.knobs.trials)
+        study.optimize(score, n_trials=trials)
         return SearchResult(study.best_trial.user_attrs["program"])
 
 
-def shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
-    """Returns the arguments of DSPy's few-shot optimizers."""
-    return {
-        "metric": bootstrap_metric(knobs, task),
-        "teacher_settings": task.teacher_settings,
-        "max_bootstrapped_demos": knobs.bootstrapped,
-        "max_labeled_demos": knobs.labeled,
-        "max_rounds": knobs.rounds,
-    }
-
-
-def bootstrap_metric(knobs: Any, task: Task) -> Any:
-    """Returns the metric of `task` by which demonstrations are taken from right runs."""
-    if knobs.loop_steps == "turns":
-        return one_step_each(task.metric)
-    return task.metric
+def teaching(knobs: Any, task: Task) -> dict[str, Any]:
+    """Returns what DSPy's few-shot optimizers take of `task`: teacher, and metric of right runs."""
+    metric = one_step_each(task.metric) if knobs.loop_steps == "turns" else task.metric
+    return {"metric": metric, "teacher_settings": task.teacher_settings}
 
 
 def bootstrap_runs(knobs: Any, n_train: int, *, least: int | None = None) -> Range:

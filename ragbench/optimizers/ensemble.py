@@ -44,16 +44,13 @@ class Ensemble(RandomSearch):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         best = super().search(student, task).program
-        tried = list(task.tally.tried.values())
-        tried.sort(key=lambda entry: -sum(entry.scores.values()))
+        tried = sorted(task.tally.tried.values(), key=lambda entry: -sum(entry.scores.values()))
         members = []
         for entry in tried[: self.knobs.size]:
-            program = finish(entry.program)
-            members.append(
-                {name: predictor.demos for name, predictor in program.named_predictors()}
-            )
-        content = {"members": members}
-        return SearchResult(best, files={MEMBERS: content}, notes={"votes": len(members)})
+            predictors = finish(entry.program).named_predictors()
+            members.append({name: predictor.demos for name, predictor in predictors})
+        files = {MEMBERS: {"members": members}}
+        return SearchResult(best, files=files, notes={"votes": len(members)})
 
     @classmethod
     def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:

@@ -72,9 +72,11 @@ class OwnOptimizer(Optimizer):
         Raises:
             ConfigError: it fails, or gives no program of the student's kind.
         """
-        fields = _fields_of(student)
-        for predictor in student.predictors():  # some write into the class that they were given
+        fields = {}
+        for name, predictor in student.named_predictors():
             signature = predictor.signature
+            fields[name] = [*signature.fields]
+            # Some write into the class that they were given.
             predictor.signature = signature.with_instructions(signature.instructions)
         supplied = self._supplied(student, task)
         follow_threads()
@@ -100,7 +102,8 @@ class OwnOptimizer(Optimizer):
                 f"optimizer {self.name} gave {type(compiled).__name__}, not the program that it "
                 "was given to compile"
             )
-        for name, names in _fields_of(compiled).items():
+        for name, predictor in compiled.named_predictors():
+            names = [*predictor.signature.fields]
             if names != fields.get(name):
                 raise ConfigError(
                     f"optimizer {self.name} gave {name} the fields {', '.join(names)}; a compiled "
@@ -135,42 +138,27 @@ class OwnOptimizer(Optimizer):
 
     def _optimizer(self, supplied: dict[str, Any]) -> Any:
         source = type(self).made
-        if not isinstance(source, type):
-            return _metered(source, supplied)
-        init = _init_of(source)
-        return source(**supplied_to(init, supplied), **passed_to(init, self.knobs))
+        if isinstance(source, type):
+            init = _functions_of(source)[0]
+            return source(**supplied_to(init, supplied), **passed_to(init, self.knobs))
+        # A copy of the object whose LMs are metered, and that has a metric.
+        optimizer = copy.copy(source)
+        for name, value in vars(source).items():
+            if isinstance(value, dspy.LM) and not isinstance(value, RagbenchLM):
+                setattr(optimizer, name, make_lm(keep_lm(value)))
+            elif value is None and name in SUPPLIED and supplied.get(name) is not None:
+                setattr(optimizer, name, supplied[name])
+        return optimizer
 
 
 def _kind_of(source: Any) -> Any:
-    if isinstance(source, type):
-        return source
-    return type(source)
-
-
-def _init_of(kind: Any) -> Any:
-    return kind.__init__
+    return source if isinstance(source, type) else type(source)
 
 
 def _functions_of(source: Any) -> list[Any]:
     """What takes the arguments of an optimizer: its constructor, unless it is made, and compile."""
-    if isinstance(source, type):
-        return [_init_of(source), cast(Any, source).compile]
-    return [source.compile]
-
-
-def _fields_of(program: RAGProgram) -> dict[str, list[str]]:
-    return {name: [*p.signature.fields] for name, p in program.named_predictors()}
-
-
-def _metered(handed: Any, supplied: dict[str, Any]) -> Any:
-    """A copy of an optimizer object whose LMs are metered, and that has a metric."""
-    optimizer = copy.copy(handed)
-    for name, value in vars(handed).items():
-        if isinstance(value, dspy.LM) and not isinstance(value, RagbenchLM):
-            setattr(optimizer, name, make_lm(keep_lm(value)))
-        elif value is None and name in SUPPLIED and supplied.get(name) is not None:
-            setattr(optimizer, name, supplied[name])
-    return optimizer
+    made = not isinstance(source, type)
+    return [source.compile] if made else [source.__init__, source.compile]
 
 
 def keep_optimizer(optimizer: Any) -> str:
@@ -222,7 +210,7 @@ def _own(source: Any, name: str) -> type[Optimizer]:
     kind = _kind_of(source)
     summary = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
     members = {
-        "name": name, "made": source, "description": summary, "source": f"{kind.__module__}",
+        "name": name, "made": source, "description": summary, "source": kind.__module__,
         "Knobs": knobs_of(OptimizerKnobs, _functions_of(source)),
     }  # fmt: skip
     return cast(type[Optimizer], type(kind.__name__, (OwnOptimizer,), members))

@@ -10,9 +10,8 @@ from dspy import AdapterParseError, LMError
 from pydantic import Field
 
 from ragbench.errors import ConfigError
-from ragbench.optimizers.arguments import passed_to
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
-from ragbench.optimizers.bootstrap import SHOT_NAMES, BootstrapKnobs, bootstrap_runs, shot_arguments
+from ragbench.optimizers.bootstrap import SHOT_NAMES, BootstrapKnobs, bootstrap_runs, teaching
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -41,7 +40,9 @@ class COPRO(Optimizer):
     source = "arXiv:2310.03714"
     sees = "earlier instructions with their scores"
     changes = "instructions"
-    renamed = {"init_temperature": "temperature"}  # noqa: RUF012
+    renamed = {  # noqa: RUF012
+        "breadth": "breadth", "depth": "depth", "init_temperature": "temperature",
+    }  # fmt: skip
     formula = (
         "V x breadth x depth program runs for one predictor, else at most "
         "V x P x breadth x depth (depth + 1) / 2; P x (breadth x depth - 1) prompt calls"
@@ -68,9 +69,7 @@ class COPRO(Optimizer):
         search = dspy.COPRO(
             prompt_model=task.writer.copy(rollout_id=0),
             metric=task.metric,
-            breadth=self.knobs.breadth,
-            depth=self.knobs.depth,
-            init_temperature=self.knobs.temperature,
+            **self.arguments(),
         )
         silent = {"display_progress": False}
         return SearchResult(search.compile(student, trainset=task.valset, eval_kwargs=silent))
@@ -133,15 +132,12 @@ class GEPA(Optimizer):
         shutil.rmtree(folder, ignore_errors=True)
         size = Size(len(student.predictors()), len(task.train), len(task.val))
         arguments = {
+            **self.arguments(dspy.GEPA.__init__),
+            "max_metric_calls": self.runs(size),
             "reflection_lm": task.writer,
-            "reflection_minibatch_size": self.knobs.minibatch,
             "log_dir": str(folder),
-            "track_stats": True,
-            **passed_to(dspy.GEPA.__init__, self.knobs),
         }
-        search = dspy.GEPA(
-            task.metric, max_metric_calls=self.runs(size), seed=task.seed, **arguments
-        )
+        search = dspy.GEPA(task.metric, seed=task.seed, track_stats=True, **arguments)
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
         return SearchResult(best, notes={"program_runs": best.detailed_results.total_metric_calls})
 
@@ -213,13 +209,9 @@ class SIMBA(Optimizer):
             settings["lm"] = settings["lm"].copy()
         search = dspy.SIMBA(
             metric=task.metric,
-            bsize=self.knobs.minibatch,
-            num_candidates=self.knobs.candidates,
-            max_steps=self.knobs.steps,
-            max_demos=self.knobs.demos,
             prompt_model=task.writer,
             teacher_settings=settings or None,
-            **passed_to(dspy.SIMBA.__init__, self.knobs),
+            **self.arguments(dspy.SIMBA.__init__),
         )
         best = search.compile(student, trainset=task.trainset, seed=task.seed)
         winners = [row["program"] for row in best.candidate_programs]
@@ -266,20 +258,18 @@ class InferRules(Optimizer):
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        search = _InferRules(task, self.knobs)
+        search = _InferRules(**teaching(self.knobs, task), **self.arguments())
+        search.shown = self.knobs.shown
+        search.rules_induction_program.teacher_settings = {"lm": task.writer}
+        search.rules_induction_program.rng = random.Random(task.seed)
         return SearchResult(search.compile(student, trainset=task.trainset, valset=task.valset))
 
 
 class _InferRules(dspy.InferRules):
     """DSPy's writes rules into a signature that all its candidates share, so the last one wins."""
 
-    def __init__(self, task: Task, knobs: InferRulesKnobs) -> None:
-        super().__init__(
-            num_candidates=knobs.candidates, num_rules=knobs.rules, **shot_arguments(knobs, task)
-        )
-        self.shown = knobs.shown
-        self.rules_induction_program.teacher_settings = {"lm": task.writer}
-        self.rules_induction_program.rng = random.Random(task.seed)
+    #: Examples that the prompt model is shown at once.
+    shown: int
 
     def update_program_instructions(self, predictor: Any, natural_language_rules: str) -> None:
         if natural_language_rules:

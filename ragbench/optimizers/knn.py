@@ -6,7 +6,7 @@ that is saved as JSON beside the program, and a question is shown the demonstrat
 neighbours. Nearness is that of BM25, so that loading needs no model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import dspy
@@ -53,8 +53,20 @@ class KNN(Optimizer):
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         entries = []
         metric = one_step_each(task.metric)
+        tokens = self.knobs.demo_context_tokens
         for example in task.trainset:
-            demos = self._right_answer(student, example, metric, task.teacher_settings)
+            # One question at a time: not every demonstration has its question among its fields.
+            few_shot = dspy.BootstrapFewShot(
+                metric=metric,
+                teacher_settings=task.teacher_settings,
+                max_bootstrapped_demos=1,
+                max_labeled_demos=0,
+                max_rounds=self.knobs.rounds,
+            )
+            demos = {}
+            for name, p in few_shot.compile(student, trainset=[example]).named_predictors():
+                if p.demos:
+                    demos[name] = fit_demos(p.demos, p.signature, max_tokens=tokens)
             if demos:
                 entries.append({"question": example.question, "demos": demos})
         if not entries:
@@ -66,25 +78,6 @@ class KNN(Optimizer):
         program = cast(RAGProgram, student.reset_copy())
         return SearchResult(program, files={BANK: content}, notes={"bank": len(entries)})
 
-    def _right_answer(
-        self, student: RAGProgram, example: dspy.Example, metric: Any, teacher: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        # One question at a time: not every demonstration has its question among its fields.
-        few_shot = dspy.BootstrapFewShot(
-            metric=metric,
-            teacher_settings=dict(teacher),
-            max_bootstrapped_demos=1,
-            max_labeled_demos=0,
-            max_rounds=self.knobs.rounds,
-        )
-        bank = few_shot.compile(student, trainset=[example])
-        right = {}
-        for name, p in bank.named_predictors():
-            if p.demos:
-                tokens = self.knobs.demo_context_tokens
-                right[name] = fit_demos(p.demos, p.signature, max_tokens=tokens)
-        return right
-
     @classmethod
     def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
         """Let each question be shown the demonstrations of its nearest ones in the bank."""
@@ -93,35 +86,21 @@ class KNN(Optimizer):
 
 def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
     """Let each call of `program` show the demonstrations of its question's `k` nearest entries."""
-    nearest = _Nearest(bank["entries"], int(bank["k"]))
+    k = int(bank["k"])
+    entries = bank["entries"]
+    postings = make_postings([words(entry["question"]) for entry in entries], k1=0.9, b=0.4)
 
     def answer(plain: RAGProgram, question: str) -> dspy.Prediction:
-        chosen = nearest(question)
+        places = []
+        if postings:
+            places += [place for place, _ in postings.search(words(question), len(entries), k)]
+        places += range(len(entries))  # where few share a word, the first ones
+        nearest = list(dict.fromkeys(places))[:k]
         for name, predictor in plain.named_predictors():
             demos = []
-            for entry in chosen:
-                demos += entry["demos"].get(name, ())
+            for place in reversed(nearest):  # the nearest last, next to the question that is asked
+                demos += entries[place]["demos"].get(name, ())
             predictor.demos = demos
         return plain.forward(question)
 
     answer_by(program, answer)
-
-
-class _Nearest:
-    """Finds the entries nearest to a question, by the scores of BM25."""
-
-    def __init__(self, entries: Sequence[Mapping[str, Any]], k: int) -> None:
-        self._entries = entries
-        self._k = k
-        texts = [words(entry["question"]) for entry in entries]
-        self._postings = make_postings(texts, k1=0.9, b=0.4)
-
-    def __call__(self, question: str) -> list[Mapping[str, Any]]:
-        """At most `k` entries, the nearest last, next to the question that is asked."""
-        places: list[int] = []
-        if self._postings:
-            hits = self._postings.search(words(question), len(self._entries), self._k)
-            places += [place for place, _ in hits]
-        places += range(len(self._entries))  # where few share a word, the first ones
-        order = list(dict.fromkeys(places))[: self._k]
-        return [self._entries[place] for place in reversed(order)]

@@ -12,7 +12,7 @@ from pydantic import Field
 from ragbench.errors import ConfigError
 from ragbench.optimizers.arguments import passed_to
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
-from ragbench.optimizers.bootstrap import SHOT_NAMES, DemoKnobs, bootstrap_metric, bootstrap_runs
+from ragbench.optimizers.bootstrap import SHOT_NAMES, DemoKnobs, bootstrap_runs, teaching
 from ragbench.optimizers.dspy_patches import lenient_proposals
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
@@ -126,10 +126,9 @@ class MIPRO(Optimizer):
         knobs = self.knobs
         valset = task.valset
         search = dspy.MIPROv2(
-            metric=bootstrap_metric(knobs, task),
+            **teaching(knobs, task),
             prompt_model=task.writer,
             task_model=task.lm,
-            teacher_settings=task.teacher_settings,
             max_bootstrapped_demos=knobs.bootstrapped,
             max_labeled_demos=knobs.labeled,
             auto=None,

@@ -135,11 +135,9 @@ def feedback(example: dspy.Example, prediction: Any) -> str:
         lines = [f"Wrong: {answer!r} was answered, expected {gold!r}."]
     retrieved = {passage.title for passage in getattr(prediction, "passages", None) or ()}
     titles = dict.fromkeys(title for title, _ in getattr(example, "support", None) or ())
-    missed = []
     for title in titles:
         if title not in retrieved:
-            missed.append(title)
-    lines += [f"Missed hop: no search found the passage {title!r}." for title in missed]
+            lines.append(f"Missed hop: no search found the passage {title!r}.")
     counts: Mapping[str, int] = getattr(prediction, "counts", None) or {}
     if unread := counts.get("parse_fallback", 0):
         lines.append(f"{unread} replies could not be read in the required form.")
@@ -174,13 +172,9 @@ class OwnMetric:
         with contained(f"--metric {self.spec}"):
             reply = self._function(*arguments[: self._taken])
             score = read_score(reply, self._range)
-        best_so = score >= self._range[1]
-        if isinstance(reply, bool):
-            best_so = reply
-        text = ""
-        if isinstance(reply, dspy.Prediction):
-            text = str(reply.get("feedback") or "")
-        return score, best_so, text
+        best_so = reply if isinstance(reply, bool) else score >= self._range[1]
+        text = reply.get("feedback") if isinstance(reply, dspy.Prediction) else None
+        return score, best_so, str(text or "")
 
     def check(self, example: dspy.Example) -> None:
         """Raise ConfigError unless it scores the gold answer of `example`; asks no LM."""

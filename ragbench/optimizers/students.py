@@ -113,22 +113,17 @@ def _student_of(kind: Any) -> type[Any]:
 def lean(run: Run) -> dspy.Prediction:
     """What an optimizer sees of `run`: answer, passages once, and steps as text."""
     prediction = run.prediction
-    steps = []
-    for step in prediction.get("steps") or ():
-        steps.append(_step_text(step))
-    seen = dspy.Prediction(
-        answer=prediction.answer, passages=prediction.get("passages"), steps=steps
-    )
+    steps = list(map(_step_text, prediction.get("steps") or ()))
+    passages = prediction.get("passages")
+    seen = dspy.Prediction(answer=prediction.answer, passages=passages, steps=steps)
     seen._rb_run = run
     return seen
 
 
 def run_of(prediction: Any) -> Run | None:
     """The run that a lean `prediction` is of; None for any other."""
-    run = getattr(prediction, "_rb_run", None)
-    if isinstance(run, Run):
-        return run
-    return None
+    run: Run | None = getattr(prediction, "_rb_run", None)
+    return run
 
 
 def _step_text(step: Step) -> str:

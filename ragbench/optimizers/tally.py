@@ -79,10 +79,6 @@ class Tally:
                 entry.tokens += run.meter.tokens
             entry.scores[key] = score
 
-    def scores(self, entry: Tried) -> list[float | None]:
-        """The scores of `entry` in the order of the validation questions; None where not asked."""
-        return list(map(entry.scores.get, self.order))
-
     def mean(self, program: Any) -> float | None:
         """The mean score of `program` if it met every validation question."""
         entry = self.tried.get(fingerprint(program))

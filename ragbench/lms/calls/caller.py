@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Generic
 
 from dspy import lm15
@@ -79,6 +79,7 @@ class Answered(Generic[Value]):
     failed: FailedAttempts | None = None
 
 
+@dataclass(eq=False)
 class Caller:
     """Makes calls to `model`; thread-safe. `reserves` is false where others reserved for it.
 
@@ -89,21 +90,16 @@ class Caller:
 
     base_s = 1.0
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        retries: int = 4,
-        seed: int = 0,
-        breaker: Breaker | None = None,
-        rate: RateLimit | None = None,
-        reserves: bool = True,
-    ) -> None:
-        self.model = model
-        self.retries = retries
-        self.breaker = breaker
-        self.rate = rate
-        self.reserves, self.random = reserves, random.Random(seed)
+    model: str
+    _: KW_ONLY
+    retries: int = 4
+    seed: int = 0
+    breaker: Breaker | None = None
+    rate: RateLimit | None = None
+    reserves: bool = True
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
 
     def call(
         self,
@@ -155,10 +151,7 @@ class Caller:
                         wait = self.base_s * 2.0 ** (counted - 1)
                         if not self._tries_again(error, counted):
                             raise
-                    if isinstance(error, LM15Error):
-                        after = error.retry_after or 0.0
-                    else:
-                        after = 0.0
+                    after = getattr(error, "retry_after", None) or 0.0
                     jitter = self.random.random()
                     scope.sleep(max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter))
         except Exception as error:
@@ -193,8 +186,8 @@ class Caller:
                 if isinstance(error, lm15.TimeoutError) and attempt.reply is None:
                     reservation.taken = most  # the server goes on with it, and bills it
                 if lost := getattr(error, "billed", None):
-                    tokens_lost = lost.prompt_tokens + lost.completion_tokens
-                    reservation.take(tokens=tokens_lost, cost=lost.cost_usd, calls=most.calls)
+                    tokens = lost.prompt_tokens + lost.completion_tokens
+                    reservation.take(tokens=tokens, cost=lost.cost_usd, calls=most.calls)
                 raise
             reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=most.calls)
             return reply
@@ -235,8 +228,9 @@ class Breaker:
         self._refused: dict[str, set[int]] = {}
         #: Since when calls wait; None while they pass.
         self.opened_at: float | None = None
-        self._rejected_since: float | None = None
-        self._pause = self._probe_at = 0.0
+        self._rejected_since = math.inf
+        self._pause = FIRST_PAUSE_S
+        self._probe_at = 0.0
 
     def enter(self, attempt: Attempt) -> None:
         """Let the attempt pass when the server answers; raise LimitReachedError if it will not."""
@@ -258,8 +252,7 @@ class Breaker:
         with self._changed:
             # A call that was broken off, by its question's time or a stop, says nothing of it.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
-            silent = silent or bool(getattr(error, "negotiated", False))
-            if self.broken is not None or silent:
+            if self.broken is not None or silent or getattr(error, "negotiated", False):
                 return
             down = error is not None and _shows_outage(error)
             if not down:
@@ -267,18 +260,19 @@ class Breaker:
                 self._prompts.clear()
             ends = None
             if error is None:
-                self._rejected_since = None
+                self._rejected_since = math.inf
                 self._refused.clear()
             else:
                 ends = self._lasting(error, now) or self._refuses_all(error, attempt.prompt)
-            if down and not ends:
-                ends = self._outage(error, attempt.prompt, now)
+                if down and not ends:
+                    ends = self._outage(error, attempt.prompt, now)
             if ends:
                 self.broken = ends
                 stop(ends, by=self.model, spent=attempt.scope.spent)
             elif self.opened_at is not None and not down:
                 _log.warning("%s answers again after %.0f s", self.model, now - self.opened_at)
                 self.opened_at = None
+                self._pause = FIRST_PAUSE_S
             else:
                 return
             self._changed.notify_all()
@@ -293,15 +287,11 @@ class Breaker:
             return isinstance(error, LM15Error) and not is_of_prompt(error)
         return self.opened_at is not None and _shows_outage(error)
 
-    def _lasting(self, error: Exception | None, now: float) -> RagbenchError | None:
+    def _lasting(self, error: Exception, now: float) -> RagbenchError | None:
         """Returns the error that ends all calls: a lasting one, or rejections for too long."""
         again = "the same command continues"
         rejected = isinstance(error, lm15.RateLimitError)
-        if self._rejected_since is not None:
-            since = self._rejected_since
-        else:
-            since = now
-        self._rejected_since = since if rejected else None
+        self._rejected_since = min(self._rejected_since, now) if rejected else math.inf
         if isinstance(error, lm15.AuthError) and not _forbidden(error):
             where = f" in {self._key}" if self._key else ""
             if means_of(error) == "account":
@@ -314,7 +304,7 @@ class Breaker:
         elif rejected and (away := getattr(error, "retry_after", None) or 0) > self.patience:
             minutes = math.ceil(away / 60)
             why = f"takes no more calls for {minutes} minutes: {reason(error)}; {again} then"
-        elif rejected and now - since > self.patience:
+        elif now - self._rejected_since > self.patience:
             why = f"has rejected every call for {self.patience:.0f} s: {reason(error)}; "
             why += f"{again} when it takes calls again"
         else:
@@ -341,26 +331,25 @@ class Breaker:
             f"{reason(error)}; mend what it names, and the same command continues"
         )
 
-    def _outage(self, error: Exception | None, prompt: int, now: float) -> RagbenchError | None:
+    def _outage(self, error: Exception, prompt: int, now: float) -> RagbenchError | None:
         """Open after enough failures in a row; what ends it, once it was open for too long."""
         self._failed += 1
         self._prompts.add(prompt)
-        since = self.opened_at
-        if since is None and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
+        is_open = self.opened_at is not None
+        if not is_open and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
             return None
         if _forbidden(error):
             return LMSetupError(
                 f"{self.model} refuses every call: {reason(error)}; give another key or model"
             )
-        down_s = 0.0 if since is None else now - since
-        if down_s + (FIRST_PAUSE_S if since is None else self._pause) > self.patience:
+        down_s = now - self.opened_at if self.opened_at is not None else 0.0
+        if down_s + self._pause > self.patience:
             return LMUnavailableError(
                 f"{self.model} has been down for {down_s:.0f} s: {reason(error)}; "
                 "the same command continues when it is back"
             )
-        if since is None:
+        if not is_open:
             self.opened_at = now
-            self._pause = FIRST_PAUSE_S
             self._probe_at = now + self._pause
             _log.warning(
                 "%s is down, so calls wait and one of them tries again after growing pauses, for "
@@ -381,11 +370,9 @@ def _forbidden(error: BaseException | None) -> bool:
     return refused or 300 <= status < 400 or isinstance(error, lm15.UnsupportedModelError)
 
 
-def reason(error: Exception | None) -> str:
+def reason(error: Exception) -> str:
     """Returns the first line of what the server said, with its status."""
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
     line = redact(message.strip().partition("\n")[0])[:200]
-    if status:
-        return f"HTTP {status}, {line}"
-    return line
+    return f"HTTP {status}, {line}" if status else line

@@ -23,7 +23,14 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, hung_up, request_of
+from ragbench.lms.calls.http import (
+    HttpClient,
+    HttpReply,
+    HttpRequest,
+    headers_without,
+    hung_up,
+    request_of,
+)
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.headers import sent_headers
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
@@ -44,6 +51,22 @@ _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vll
            "moonshot": "moonshotai"}  # fmt: skip
 #: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
 _COUNTS = ("usage", "usageMetadata")
+#: Protocol -> where in that part it states the tokens of prompt, reply, cache read, cache written
+#: and thoughts.
+_COUNTED = {
+    "openai": (
+        "prompt_tokens", "completion_tokens", "prompt_tokens_details/cached_tokens", "",
+        "completion_tokens_details/reasoning_tokens",
+    ),
+    "anthropic": (
+        "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
+        "",
+    ),
+    "gemini": (
+        "promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount", "",
+        "thoughtsTokenCount",
+    ),
+}  # fmt: skip
 
 
 class Client:
@@ -107,7 +130,9 @@ class Wire:
         """
         self._local.usage = None
         self._local.body = ""
-        reply = self._send(self._with_names(request))
+        if self.renamed or self.headers:
+            request = self._with_names(request)
+        reply = self._send(request)
         if reply.status >= 400:
             self._local.body = reply.body[:_MESSAGE].decode("utf-8", "replace")
         try:
@@ -127,8 +152,6 @@ class Wire:
 
     def _with_names(self, request: Any) -> Any:
         """Returns `request` with a person's headers, and the names that the server wants."""
-        if not self.renamed and not self.headers:
-            return request
         content = request.body
         if self.renamed:
             body = json.loads(content)
@@ -137,11 +160,7 @@ class Wire:
                     body[new_name] = body.pop(name)
             content = json.dumps(body).encode()
         own = sent_headers(self.headers)
-        own_names = {name.lower() for name, _ in own}
-        headers = []
-        for pair in request.headers:
-            if pair[0].lower() not in own_names:
-                headers.append(pair)
+        headers = headers_without({name.lower() for name, _ in own}, request.headers)
         return HttpRequest(request.method, request.url, [*headers, *own], content)
 
     def complete(self, router: LMRouter, request: Request) -> Response:
@@ -284,61 +303,39 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     counts them apart or not. Knows the protocols of OpenAI (chat), Anthropic and Gemini.
     """
     gemini = body.get("usageMetadata")
-    usage = body.get("usage")
-    written: int | None = None
-    thought: int | None = None
+    counts = body.get("usage")
+    protocol = "openai"
     if isinstance(gemini, Mapping):
-        sent = _count(gemini, "promptTokenCount")
-        read = _count(gemini, "cachedContentTokenCount")
-        thought = _count(gemini, "thoughtsTokenCount")
-        got = _sum(_count(gemini, "candidatesTokenCount") or 0, thought)
-    elif not isinstance(usage, Mapping):
+        counts = gemini
+        protocol = "gemini"
+    elif not isinstance(counts, Mapping):
         return None
-    elif "input_tokens" in usage:
-        read = _count(usage, "cache_read_input_tokens")
-        written = _count(usage, "cache_creation_input_tokens")
-        sent = _sum(_count(usage, "input_tokens"), read, written)
-        got = _count(usage, "output_tokens")
-    else:
-        thought = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
-        read = _count(usage.get("prompt_tokens_details"), "cached_tokens")
-        sent = _count(usage, "prompt_tokens")
-        got = _count(usage, "completion_tokens")
-        if got is not None and (provider == "xai" or (thought or 0) > got):
-            got = _sum(got, thought)
-    if not sent:
-        sent = None
+    elif "input_tokens" in counts:
+        protocol = "anthropic"
+    stated: list[int | None] = []
+    for path in _COUNTED[protocol]:
+        count: Any = counts
+        for name in path.split("/"):
+            count = count.get(name) if isinstance(count, Mapping) else None
+        if type(count) is not int or not 0 <= count <= MOST_TOKENS:
+            count = None
+        stated.append(count)
+    sent, got, read, written, thought = stated
+    if protocol == "gemini":
+        got = (got or 0) + (thought or 0)
+    elif protocol == "anthropic" and sent is not None:
+        sent += (read or 0) + (written or 0)
+    elif got is not None and (provider == "xai" or (thought or 0) > got):
+        got += thought or 0
     if (read or 0) + (written or 0) > (sent or 0):
         read = written = None
-    total = None
-    if sent is not None and got is not None:
-        total = sent + got
     return Usage(
-        sent,
+        sent or None,
         got,
-        total,
         cache_read_tokens=read or None,
         cache_write_tokens=written or None,
         reasoning_tokens=thought or None,
     )
-
-
-def _count(counts: Any, name: str) -> int | None:
-    """Returns the count called `name`; None where there is none that can be true."""
-    if isinstance(counts, Mapping):
-        count = counts.get(name)
-    else:
-        count = None
-    if type(count) is int and 0 <= count <= MOST_TOKENS:
-        return count
-    return None
-
-
-def _sum(base: int | None, *extras: int | None) -> int | None:
-    """Returns the sum of the counts that are known; None where the first is not."""
-    if base is None:
-        return None
-    return base + sum(count or 0 for count in extras)
 
 
 def credible(sent: Any, got: Any, read: Any = 0, written: Any = 0) -> bool:
@@ -347,27 +344,19 @@ def credible(sent: Any, got: Any, read: Any = 0, written: Any = 0) -> bool:
     return counted and 0 < sent >= read + written
 
 
-def _calls_in(message: Mapping[str, Any]) -> int:
-    calls = message.get("tool_calls")
-    if isinstance(calls, list):
-        return len(calls)
-    return 0
-
-
 def _failure_in(body: Mapping[str, Any]) -> str:
     """Returns the failure that the JSON of a reply with HTTP 200 states; blank if none."""
-    choices = body.get("choices")
-    if isinstance(choices, list) and choices:
-        choice = choices[0]
-    else:
-        choice = None
     failure = body.get("error")
-    if isinstance(choice, Mapping):
+    choices = body.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+        choice = choices[0]
         message = choice.get("message")
-        if isinstance(message, Mapping) and not isinstance(message.get("refusal"), str | None):
-            return "its refusal is no text"
-        if isinstance(message, Mapping) and _calls_in(message) > MOST_CALLS:
-            return f"it has {_calls_in(message):,} tool calls"
+        if isinstance(message, Mapping):
+            if not isinstance(message.get("refusal"), str | None):
+                return "its refusal is no text"
+            calls = message.get("tool_calls")
+            if isinstance(calls, list) and len(calls) > MOST_CALLS:
+                return f"it has {len(calls):,} tool calls"
         if choice.get("error"):
             failure = choice["error"]
         elif choice.get("finish_reason") == "error":

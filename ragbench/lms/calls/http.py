@@ -11,7 +11,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -116,12 +116,9 @@ class HttpClient:
     def _exchange(self, request: Any) -> HttpReply:
         url = httpcore.URL(request.url)
         # A compressed reply would have no bound.
-        headers = []
-        for n, v in request.headers:
-            if n.lower() not in _OWN_HEADERS:
-                headers.append((n, v))
-        headers.append(("Accept-Encoding", "identity"))
-        times = {"connect": min(CONNECT_S, self.timeout_s), "write": self.timeout_s}
+        headers = [*headers_without(_OWN_HEADERS, request.headers), ("Accept-Encoding", "identity")]
+        times = dict.fromkeys(("write", "read", "pool"), self.timeout_s)
+        times["connect"] = min(CONNECT_S, self.timeout_s)
         scheme = url.scheme.decode()
         host = url.host.decode()
         free = self._free.setdefault((os.getpid(), f"{scheme}://{host}:{url.port}"), [])
@@ -135,7 +132,7 @@ class HttpClient:
                 url,
                 headers=[(name.encode(), value.encode()) for name, value in headers],
                 content=request.body,
-                extensions={"timeout": {**times, "read": self.timeout_s, "pool": self.timeout_s}},
+                extensions={"timeout": times},
             )
         finally:
             free.append(connection)
@@ -204,6 +201,17 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     if port:
         place = f"{place}:{port}"
     return Proxy(f"{url.scheme}://{place}", login)
+
+
+def headers_without(
+    names: Collection[str], headers: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Returns `headers` but those that are called by one of `names`, in lower case."""
+    kept = []
+    for header in headers:
+        if header[0].lower() not in names:
+            kept.append(header)
+    return kept
 
 
 def _close_all(pools: list[httpcore.ConnectionPool]) -> None:

@@ -125,20 +125,14 @@ class Spent:
                 self.total += Amount(call.attempts, spent.all_tokens, cost)
 
     def words(self) -> str:
-        if math.isfinite(self.total.cost):
-            cost = f"${self.total.cost:.4f}"
-        else:
-            cost = "an unknown cost"
+        cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
     def refusal(self, amount: Amount = _NOTHING) -> str:
         """Why a call is refused, once something stopped it."""
         if self.error is not None:
             return str(self.error)
-        if amount.tokens:
-            need = f", and this call may take {amount.tokens:,} tokens"
-        else:
-            need = ""
+        need = f", and this call may take {amount.tokens:,} tokens" if amount.tokens else ""
         return f"{self.stopped_by} is reached: {self.words()} were spent{need}"
 
     def seconds_left(self) -> float:
@@ -189,9 +183,7 @@ class _Active(tuple[Spent, ...]):
 def active() -> tuple[Spent, ...]:
     """Returns the limits that a call falls under which begins now, the innermost last."""
     inner = current().get(_Active)
-    if inner is None:
-        return _open
-    return inner
+    return _open if inner is None else inner
 
 
 @contextmanager
@@ -300,11 +292,9 @@ class Scope:
 
     def sleep(self, seconds: float) -> None:
         """Wait for `seconds`, but not longer than a further attempt is allowed."""
-        if self.deadline is None:
-            allowed = seconds
-        else:
-            allowed = self.deadline.at - time.monotonic() + 0.001
-        stopping.sleep(max(0.0, min(seconds, allowed)), self.over)
+        if self.deadline is not None:
+            seconds = min(seconds, self.deadline.at - time.monotonic() + 0.001)
+        stopping.sleep(max(0.0, seconds), self.over)
 
     def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
         """Wait a moment on the held `condition`, as `check` lets; the caller looks again."""
@@ -324,7 +314,16 @@ class Scope:
         """
         reservation = Reservation(amount)
         with _turn:
-            while not self._has_room(amount):
+            while True:
+                self.check()
+                fits = True
+                for block in self.spent:
+                    fits = block.has_room(amount) and fits
+                    if block.stopped_by:
+                        _turn.notify_all()  # whoever waits is refused too
+                        refuse(block.refusal(amount))
+                if fits:
+                    break
                 _turn.wait(stopping.POLL_S)
             for block in self.spent:
                 block.under_way.append(reservation)
@@ -339,16 +338,6 @@ class Scope:
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline.at
-
-    def _has_room(self, amount: Amount) -> bool:
-        self.check()
-        fits = True
-        for block in self.spent:
-            fits = block.has_room(amount) and fits
-            if block.stopped_by:
-                _turn.notify_all()  # whoever waits is refused too
-                refuse(block.refusal(amount))
-        return fits
 
 
 @dataclass(frozen=True)
@@ -386,20 +375,18 @@ def question_time() -> Iterator[None]:
     """
     context = current()
     limit = context.get(QuestionTime)
-    seconds = limit.seconds if limit else None
-    if seconds is None:
-        deadline = None
-    else:
-        deadline = Deadline(seconds, time.monotonic() + seconds)
+    deadline = None
+    if limit is not None and limit.seconds is not None:
+        deadline = Deadline(limit.seconds, time.monotonic() + limit.seconds)
     with use(replace(context, deadline=deadline)):
         yield
 
 
 def check_price(model: str, *, priced: bool, cure: str = "") -> None:
     """Raise ConfigError if a limit on cost is to be kept over a model without a price."""
-    for limits in (block.limits for block in active() if not priced):
-        if limits.cost is not None:
+    for block in active():
+        if block.limits.cost is not None and not priced:
             raise ConfigError(
-                f"no price is known for {model}, so {limits.option('cost')} cannot be kept; give "
-                f"{cure}--max-total-tokens or --max-calls instead"
+                f"no price is known for {model}, so {block.limits.option('cost')} cannot be kept; "
+                f"give {cure}--max-total-tokens or --max-calls instead"
             )

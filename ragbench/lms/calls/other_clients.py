@@ -27,7 +27,7 @@ from dspy.lm15 import (
 from ragbench.dspy_private import private
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls.client import Client, Wire, credible, openai_compatible
-from ragbench.lms.calls.http import HttpClient, HttpRequest
+from ragbench.lms.calls.http import HttpClient, HttpRequest, headers_without
 from ragbench.lms.calls.limits import Scope
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.headers import sent_headers
@@ -168,7 +168,16 @@ class GivenClient(Client):
             convert = private("dspy.clients.lm15_boundary.response_value", _FEATURE)
             response: Response = convert(answered, self._lm.model_type, request)
             return response
-        return _response(outputs, request)
+        output = outputs
+        if isinstance(outputs, list) and outputs:
+            output = outputs[0]
+        text = output.get("text") if isinstance(output, dict) else output
+        if not isinstance(text, str):
+            raise ServerError(f"the LM object gave {type(outputs).__name__}, not a list of texts")
+        message = Message.assistant([TextPart(text)])
+        return Response(
+            id=None, model=request.model, message=message, finish_reason="stop", usage=Usage()
+        )
 
 
 def _note(entry: dict[str, Any]) -> None:
@@ -215,20 +224,6 @@ def _whole(usage: Usage, provider: str) -> Usage:
     return Usage()
 
 
-def _response(outputs: Any, request: Request) -> Response:
-    if isinstance(outputs, list) and outputs:
-        output = outputs[0]
-    else:
-        output = outputs
-    text = output.get("text") if isinstance(output, dict) else output
-    if not isinstance(text, str):
-        raise ServerError(f"the LM object gave {type(outputs).__name__}, not a list of texts")
-    message = Message.assistant([TextPart(text)])
-    return Response(
-        id=None, model=request.model, message=message, finish_reason="stop", usage=Usage()
-    )
-
-
 class LiteLLMClient(GivenClient):
     """A model behind any provider of LiteLLM, which sends by the one HTTP client."""
 
@@ -253,7 +248,7 @@ class LiteLLMClient(GivenClient):
     def check(self) -> None:
         """See `Client`; looks for the key and the address, and sends nothing."""
         spec = self.spec
-        missing = list[str]()
+        missing: list[str] = []
         if spec.api_base is None and spec.provider in ("azure", "azure_ai"):
             # Every customer has an address of their own.
             missing = [f"{spec.provider.upper()}_API_BASE (or --api-base)"]
@@ -290,10 +285,7 @@ class _Bounded(httpx.BaseTransport):
             raise httpx.ReadError(str(error), request=request) from None
         # What says how a body was sent, which is whole now.
         of_the_wire = ("content-encoding", "content-length", "transfer-encoding")
-        reply_headers = []
-        for n, v in reply.headers:
-            if n.lower() not in of_the_wire:
-                reply_headers.append((n, v))
+        reply_headers = headers_without(of_the_wire, reply.headers)
         return httpx.Response(reply.status, headers=reply_headers, content=reply.body)
 
 

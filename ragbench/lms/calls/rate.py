@@ -106,13 +106,8 @@ class Rate:
         if call.at <= self._cut_at:  # of the rejections that were answered by the last cut
             return
         # Calls that started later are not counted: a rejection comes sooner than an answer.
-        started = []
-        for earlier in self._recent:
-            if earlier.at <= call.at:
-                started.append(earlier)
-        clusters = False
-        for n, window in CLUSTERS:
-            clusters |= sum(earlier.rejected for earlier in started[-window:]) >= n
+        started = [earlier.rejected for earlier in self._recent if earlier.at <= call.at]
+        clusters = any(sum(started[-window:]) >= n for n, window in CLUSTERS)
         if self.per_second is None and not clusters:
             return
         taken = 0

@@ -148,8 +148,8 @@ class Service(ServerCalls):
     ) -> None:
         super().__init__(name, server, rpm=rpm, blamed="its address, the name of the model")
         self.model = model
-        #: Tokens that the server counts for a byte, at the most; None while it has told none.
-        self._density: float | None = None
+        #: Tokens that the server counts for a byte, at the most; 0 while it has told none.
+        self._density = 0.0
         self._kind: Literal["embed", "rerank"] = kind
 
     def call(
@@ -175,7 +175,7 @@ class Service(ServerCalls):
             _, content = self.exchange(request_of(url, self._server.key, body))
             counted = _counted(content, size + FRAME_TOKENS * (len(texts) + 1))
             if counted and size:
-                self._density = max(self._density or 0.0, counted / size)
+                self._density = max(self._density, counted / size)
             tokens = counted or estimate
             value, cost = read(content, tokens)
             return Reply((value, tokens), tokens, cost)
@@ -186,26 +186,17 @@ class Service(ServerCalls):
             kind = type(error).__name__
             file_call(Call(model=self.model, kind=self._kind, error=kind, **usage))
 
-        density = 1.0  # a token a byte, until a reply has told better
-        if self._density is not None:
-            density = min(self._density, 1.0)
-        tokens = math.ceil(size * density) + len(texts)
-        cost = math.inf
-        if price is not None:
-            cost = tokens * price
-        most = Amount(1, tokens, cost)
+        # A token a byte, until a reply has told better.
+        tokens = math.ceil(size * min(self._density or 1.0, 1.0)) + len(texts)
+        most = Amount(1, tokens, math.inf if price is None else tokens * price)
         return self.make(send, prompt=hash(tuple(texts)), most=most, file_failure=file_failure)
 
 
 def _counted(reply: Any, most: int) -> int:
     """Returns the tokens that a reply states; 0 if it states none or more than `most`."""
-    if not isinstance(reply, Mapping):
-        return 0
-    usage = reply.get("usage")
-    if not isinstance(usage, Mapping):
-        return 0
+    usage = reply.get("usage") if isinstance(reply, Mapping) else None
     for name in ("prompt_tokens", "total_tokens", "input_tokens"):
-        count = usage.get(name)
+        count = usage.get(name) if isinstance(usage, Mapping) else None
         if type(count) is int and 0 < count <= most:
             return count
     return 0

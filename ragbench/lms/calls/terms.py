@@ -51,7 +51,8 @@ _LARGE = re.compile(r"too (large|high|big)|maximum|at most|exceed|less than|up t
 _PARAM = re.compile(r'"param": ?"([\w.]+)"|"loc": ?\[ ?"body", ?"(\w+)"')
 #: HTTP statuses of a request that is not taken.
 _STATUSES = (400, 404, 422)
-_TOKEN_NAMES = ("max_tokens", "max_completion_tokens")
+#: A name of the limit of a reply -> the name that it is sent by so far.
+_TOKEN_NAMES = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
 
 _log = get(__name__)
 
@@ -109,11 +110,11 @@ class Terms:
             return True  # another call has learned it since this one was sent
         if name == "max_tokens":
             new_name = _other_name(words)
-            if new_name and self.learned.get(name) != f"sent as {new_name}":
-                old = next(name_in_use for name_in_use in _TOKEN_NAMES if name_in_use != new_name)
-                if self._rename(old, new_name):
-                    self._say(name, f"sent as {new_name}", words)
-                    return True
+            change = f"sent as {new_name}"
+            is_new = new_name and self.learned.get(name) != change
+            if is_new and self._rename(_TOKEN_NAMES[new_name], new_name):
+                self._say(name, change, words)
+                return True
             lower = _lower_limit(words, sent.config.max_tokens or 0)
             if lower:
                 self._most_tokens = lower
@@ -138,15 +139,10 @@ def _sent_by(request: Request) -> list[str]:
     """Returns the parameters that `request` sends."""
     sent = []
     for name in _NAMES:
-        if name != "tools" and getattr(request.config, name, None):
+        value = request.tools if name == "tools" else getattr(request.config, name, None)
+        if value or (name in ("temperature", "seed") and value is not None):
             sent.append(name)
-    if request.config.temperature is not None:
-        sent.append("temperature")
-    if request.config.seed is not None:
-        sent.append("seed")
-    if request.tools:
-        sent.append("tools")
-    return list(dict.fromkeys(sent))
+    return sent
 
 
 def _named(words: str, sent: list[str]) -> str:
@@ -158,18 +154,15 @@ def _named(words: str, sent: list[str]) -> str:
     if not _REFUSED.search(words):
         return ""
     param = _PARAM.search(words)
-    stated = ""
-    if param:
-        stated = (param.group(1) or param.group(2)).rpartition(".")[2]
+    stated = (param.group(1) or param.group(2)).rpartition(".")[2] if param else ""
     refused = ""
     for name in sent:
         for written in _NAMES[name]:
             bare = written.strip("'")
             if stated in (bare, name):
                 return name
-            quoted = written != bare
             pattern = rf"(?<![\w]){re.escape(bare)}(?!\w)"
-            if quoted:
+            if written != bare:
                 pattern = rf"[`'\"]{re.escape(bare)}[`'\"]|parameters?:? {re.escape(bare)}\b"
             if re.search(pattern, words) and (not refused or refused == "temperature"):
                 refused = name
@@ -181,20 +174,16 @@ def _other_name(words: str) -> str:
     match = re.search(
         r"(?:use|instead|please)\D{0,40}?(max_completion_tokens|max_tokens)", words, re.I
     )
-    if match:
-        return match.group(1)
-    return ""
+    return match.group(1) if match else ""
 
 
 def _lower_limit(words: str, sent: int) -> int | None:
     """Returns the most tokens of a reply that a server names, below what was `sent`."""
     if not _LARGE.search(words):
         return None
-    numbers = []
+    lower = None
     for text in re.findall(r"\d[\d,]*", words.partition("\n")[0]):
-        numbers.append(int(text.replace(",", "")))
-    lower = []
-    for number in numbers:
-        if 16 <= number < sent:
-            lower.append(number)
-    return max(lower, default=None)
+        number = int(text.replace(",", ""))
+        if max(15, lower or 0) < number < sent:
+            lower = number
+    return lower
