@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragbench.errors import needs_extra
-from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.objects import AnyMetric, label_of_metric, metric_names
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen_arm
 from ragbench.metrics import Interval, get_metric
@@ -106,13 +105,10 @@ class Run:
 
         UnknownNameError where there is no such metric.
         """
-        from ragbench.experiments.compare.paired import mean_of_arm
+        from ragbench.experiments.compare.paired import Shared
 
         [name] = metric_names([name])
-        first = self.evaluation.records
-        qids = sorted(set(first).intersection(*(run.records for run in self.arm[1:])))
-        found = mean_of_arm(self.arm, name, qids, clusters_of(first.only(qids)))
-        return None if found is None else found[1]
+        return Shared.within(self.arm).mean(self.arm, name)[1]
 
     def compare(self, other: AnyRun, **options: Any) -> RunComparison:
         """This run and `other`, as `ragbench.compare` compares two."""

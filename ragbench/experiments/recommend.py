@@ -24,7 +24,7 @@ from ragbench.experiments.compare.family import (
     make_family,
     or_infinite,
 )
-from ragbench.experiments.compare.paired import columns, question, read_for
+from ragbench.experiments.compare.paired import Shared, question, read_for
 from ragbench.experiments.runs.summary import Evaluation
 
 Floats = NDArray[np.float64]
@@ -215,7 +215,7 @@ def advise(
     groups = [groups[at] for at in places]
     family = make_family(groups, metric, common=common)
     every = list(chain.from_iterable(groups))
-    scored, scores = columns(every, metric, family.questions)
+    scored, scores = Shared(family.questions, every[0]).scored(every, metric)
     arms = []
     start = 0
     for place, standing in zip(places, family.standings, strict=True):

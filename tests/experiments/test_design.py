@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import WORDS
-from ragbench.experiments.compare.paired import changed
+from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion, reread
@@ -243,10 +243,11 @@ def test_mostly_right_is_more_than_half(folder: Folder) -> None:
 
     arm = [run("Norway", "Norway", "Chad"), run("Norway", "Chad", "Chad")]
     none = [run("Chad", "Chad", "Chad")]
-    assert changed(none, arm, "abc") == (("a",), ())
+    changed = Shared("abc", arm[0]).changed
+    assert changed(none, arm) == (("a",), ())
     three = [*arm, run("Norway", "Norway", "Chad")]
-    assert changed(three, none, "abc") == ((), ("a", "b"))
-    assert changed(arm, three, "abc") == (("b",), ())
+    assert changed(three, none) == ((), ("a", "b"))
+    assert changed(arm, three) == (("b",), ())
 
 
 @pytest.mark.parametrize("gain", [-0.6, -0.1, 0.0, 0.1, 0.6])

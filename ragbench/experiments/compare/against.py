@@ -7,17 +7,7 @@ from typing import Literal
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.family import SPENDING, comparable, make_family
-from ragbench.experiments.compare.paired import (
-    MEASURES,
-    Arm,
-    changed,
-    compare_arms,
-    cost_difference,
-    matrix,
-    read_for,
-    shared_by_all,
-)
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.compare.paired import MEASURES, Arm, Shared, read_for
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation
 from ragbench.metrics import Comparison, Method, Shares, correct, shares
 
@@ -99,26 +89,24 @@ def compare_all(
             read_for(run, [*metrics, *SPENDING, EVIDENCE])
     places, _ = comparable(arms)
     members = {at: number for number, at in enumerate(places)}
-    questions: dict[int, list[str]] = {}
+    questions: dict[int, Shared] = {}
     for at, arm in enumerate(arms[1:], 1):
         rivals = [arm]
         if common and 0 in members and at in members:
             rivals = [arms[place] for place in places]
-        questions[at] = shared_by_all(chain(arms[0], *rivals), common=common)
+        questions[at] = Shared.by(chain(arms[0], *rivals), common=common)
     scores: dict[int, dict[str, Comparison]] = {at: {} for at in questions}
     for metric in metrics:
         family = None
         if len(places) > 1:
             family = make_family([arms[at] for at in places], metric, common=common, margin=margin)
         untested = {}
-        for at, qids in questions.items():
+        for at, shared in questions.items():
             test = None
             if family is not None:
                 test = family.between(members.get(0), members.get(at))
             if test is None:
-                clusters = clusters_of(arms[0][0].records.only(qids))
-                method = Method(margin=margin)
-                test = compare_arms(arms[0], arms[at], metric, qids, clusters, method)
+                test = shared.compare(arms[0], arms[at], metric, Method(margin=margin))
                 untested[at] = test
             scores[at][metric] = test
         beside = list(untested.values())
@@ -128,22 +116,17 @@ def compare_all(
     return [_compared(arms[0], arms[at], questions[at], scores[at]) for at in questions]
 
 
-def _compared(
-    a: Arm, b: Arm, qids: Sequence[str], scores: Mapping[str, Comparison]
-) -> RunComparison:
-    clusters = clusters_of(a[0].records.only(qids))
+def _compared(a: Arm, b: Arm, shared: Shared, scores: Mapping[str, Comparison]) -> RunComparison:
     evidence = None
-    if EVIDENCE not in scores and matrix([*a, *b], EVIDENCE, qids)[0]:
-        evidence = compare_arms(a, b, EVIDENCE, qids, clusters)
+    if EVIDENCE not in scores and shared.complete([*a, *b], EVIDENCE)[0]:
+        evidence = shared.compare(a, b, EVIDENCE)
     noise = {}
     for name, c in scores.items():
         if c.estimate is not None:
-            _, rows = matrix([*a, *b], name, qids)
+            _, rows = shared.complete([*a, *b], name)
             split = shares(rows[: len(a)], rows[len(a) :], c.estimate)
             if split is not None:
                 noise[name] = split
-    costs = {}
-    for name, measure in MEASURES.items():
-        costs[name] = cost_difference(a, b, qids, measure, clusters)
-    fixed, broken = changed(a, b, qids)
+    costs = {name: shared.cost(a, b, measure) for name, measure in MEASURES.items()}
+    fixed, broken = shared.changed(a, b)
     return RunComparison(a[0], b[0], scores, costs, fixed, broken, evidence, (a, b), noise)

@@ -14,15 +14,7 @@ from statistics import fmean
 import numpy as np
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.paired import (
-    Arm,
-    compare_arms,
-    matrix,
-    mean_of_arm,
-    scores_of,
-    shared_by_all,
-)
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.compare.paired import Arm, Shared
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, is_upper_bound, shows_method
 from ragbench.metrics import JUDGED, Comparison, Interval, Method, correct, get_metric
@@ -119,19 +111,19 @@ def make_family(
     """
     kind = get_metric(metric)
     runs = list(chain.from_iterable(arms))
-    qids = tuple(shared_by_all(runs, common=common))
-    clusters = clusters_of(runs[0].records.only(qids))
+    shared = Shared.by(runs, common=common)
+    complete = Shared(shared.complete(runs, metric)[0], runs[0])
     standings = []
-    complete = matrix(runs, metric, qids)[0]
     for arm in arms:
-        estimated = mean_of_arm(arm, metric, qids, clusters)
-        if estimated is None:
+        mean, interval = shared.mean(arm, metric)
+        if mean is None:
             cure = "; `ragbench score` asks a judge" if metric in JUDGED else ""
             raise CompareError(
                 f"{arm[0].folder} has no score of {metric} for a shared question{cure}"
             )
         spending = {name: _spent(arm, complete, name) for name in SPENDING}
-        standings.append(Standing(arm, *estimated, spending, *_without_evidence(arm, complete)))
+        lacking = _without_evidence(arm, complete)
+        standings.append(Standing(arm, mean, interval, spending, *lacking))
     cost = _measure_of_cost(standings)
 
     def rank(at: int) -> tuple[float, float, int]:
@@ -150,9 +142,10 @@ def make_family(
         if a != b and (a, b) not in pairs and (b, a) not in pairs:
             pairs.append((a, b))
     method = Method(margin=margin)
-    tests = [compare_arms(arms[a], arms[b], metric, qids, clusters, method) for a, b in pairs]
+    tests = [shared.compare(arms[a], arms[b], metric, method) for a, b in pairs]
     of_pair = dict(zip(pairs, correct(tests), strict=True))
-    family = Family(metric, qids, clusters, (), best, baseline, cost, of_pair)
+    qids = tuple(shared.qids)
+    family = Family(metric, qids, shared.clusters, (), best, baseline, cost, of_pair)
     for at in places:
         standings[at] = replace(
             standings[at],
@@ -227,16 +220,16 @@ def _measure_of_cost(standings: Sequence[Standing]) -> str:
     return SPENDING[-1]
 
 
-def _spent(runs: Arm, qids: Sequence[str], name: str) -> float | None:
+def _spent(runs: Arm, shared: Shared, name: str) -> float | None:
     """The mean per question by `name`; None where it is not known of all."""
-    amounts = scores_of(runs, name, qids)
-    if not qids or np.isnan(amounts).any():
+    amounts = shared.scores(runs, name)
+    if not shared.qids or np.isnan(amounts).any():
         return None
     return fmean(map(fmean, amounts.T.tolist()))
 
 
-def _without_evidence(runs: Arm, qids: Sequence[str]) -> tuple[int, int]:
+def _without_evidence(runs: Arm, shared: Shared) -> tuple[int, int]:
     """How many right answers (EM 1) lacked a gold passage, of those whose gold is known."""
-    evidence = scores_of(runs, EVIDENCE, qids)
-    right = (scores_of(runs, "em", qids) == 1) & ~np.isnan(evidence)
+    evidence = shared.scores(runs, EVIDENCE)
+    right = (shared.scores(runs, "em") == 1) & ~np.isnan(evidence)
     return int((right & (evidence != 1)).sum()), int(right.sum())

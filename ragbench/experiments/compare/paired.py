@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.ceilings import most_of_question
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation, failed, folder_of_repeats
 from ragbench.experiments.score import judge_of
 from ragbench.metrics import (
@@ -38,48 +39,157 @@ Arm = Sequence[Evaluation]
 MEASURES = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "latency_s"}
 
 
-def compare_arms(
-    a: Arm,
-    b: Arm,
-    metric: str,
-    qids: Sequence[str],
-    clusters: Mapping[str, Hashable],
-    method: Method | None = None,
-) -> Comparison:
-    """Arm `b` against arm `a` over `qids`, those of which that have the metric in some run.
+class Shared:
+    """Questions that runs share, and the clusters in which they vary together.
 
-    `clusters` are as `clusters_of` has them. Where some runs alone have a score of a question, no
-    verdict is given but what holds both with the worst and with the best score for the missing
-    ones.
+    `qids` are sorted; `clusters` are as `clusters_of` has them.
     """
-    kind = get_metric(metric)
 
-    def compared(questions: Sequence[str], scores: Floats) -> Comparison:
-        groups = groups_of(clusters, questions)
-        return compare_scores(
-            programs_of(a, scores[: len(a)], groups),
-            programs_of(b, scores[len(a) :], groups),
-            groups,
-            higher_is_better=kind.higher_is_better,
-            score_range=kind.score_range,
-            method=method,
+    def __init__(self, qids: Iterable[str], run: Evaluation) -> None:
+        """The questions `qids`, which `run` has as well."""
+        self.qids = sorted(qids)
+        self.clusters = clusters_of(run.records.only(self.qids))
+
+    @classmethod
+    def within(cls, arm: Arm) -> "Shared":
+        """The questions that all runs of one arm have."""
+        return cls(set(arm[0].records).intersection(*(run.records for run in arm)), arm[0])
+
+    @classmethod
+    def by(cls, runs: Iterable[Evaluation], *, common: bool) -> "Shared":
+        """The questions that all `runs` have; all of each, unless `common`."""
+        every = iter(runs)
+        base = next(every)
+        qids = set(base.records)
+        for run in every:
+            qids.intersection_update(shared_questions(base, run, common=common))
+        return cls(qids, base)
+
+    def scores(self, runs: Arm, metric: str) -> Floats:
+        """The scores of the questions in each of `runs`, NaN where one has none."""
+        rows = []
+        for run in runs:
+            of_question = run.records.column(get_metric(metric).score)
+            rows.append([of_question[qid] for qid in self.qids])
+        return np.array(rows, dtype=np.float64)
+
+    def complete(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
+        """The questions that every one of `runs` has a score of, and their scores."""
+        scores = self.scores(runs, metric)
+        known = np.isnan(scores).sum(axis=0) == 0
+        # Question by question in memory, in which order they are added up.
+        return list(compress(self.qids, known)), np.asfortranarray(scores[:, known])
+
+    def scored(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
+        """As `complete`.
+
+        Raises:
+            CompareError: the runs were scored by different judges, or none has an answer that is
+                scored in all.
+        """
+        judges = set(filter(None, (judge_of(run.folder, metric) for run in runs)))
+        if len(judges) > 1:
+            raise CompareError(
+                f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the "
+                "other's LM"
+            )
+        qids, scores = self.complete(runs, metric)
+        for run in runs:
+            of_question = run.records.column(failed)
+            if not all(of_question[qid] for qid in qids):
+                return qids, scores
+        raise CompareError(
+            f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
+            "attribution gives, else choose another metric"
         )
 
-    scored, complete = columns([*a, *b], metric, qids)
-    of_scored = compared(scored, complete)
-    scores = scores_of([*a, *b], metric, qids)
-    missing = np.isnan(scores)
-    partly = missing.sum(axis=0) < len(scores)
-    unscored = int(partly.sum()) - len(scored)
-    if not unscored:
-        return of_scored
-    if kind.score_range is None:
-        return with_extremes(of_scored, [replace(of_scored, interval=None)], unscored)
-    extremes = []
-    for ends in (kind.score_range, kind.score_range[::-1]):
-        filled = np.where(missing, np.repeat(ends, [len(a), len(b)])[:, None], scores)
-        extremes.append(compared(list(compress(qids, partly)), filled[:, partly]))
-    return with_extremes(of_scored, extremes, unscored)
+    def compare(self, a: Arm, b: Arm, metric: str, method: Method | None = None) -> Comparison:
+        """Arm `b` against arm `a` over the questions that have the metric in some run.
+
+        Where some runs alone have a score of a question, no verdict is given but what holds both
+        with the worst and with the best score for the missing ones.
+        """
+        kind = get_metric(metric)
+
+        def compared(qids: Sequence[str], scores: Floats) -> Comparison:
+            groups = groups_of(self.clusters, qids)
+            return compare_scores(
+                programs_of(a, scores[: len(a)], groups),
+                programs_of(b, scores[len(a) :], groups),
+                groups,
+                higher_is_better=kind.higher_is_better,
+                score_range=kind.score_range,
+                method=method,
+            )
+
+        qids, complete = self.scored([*a, *b], metric)
+        of_complete = compared(qids, complete)
+        scores = self.scores([*a, *b], metric)
+        missing = np.isnan(scores)
+        partly = missing.sum(axis=0) < len(scores)
+        unscored = int(partly.sum()) - len(qids)
+        if not unscored:
+            return of_complete
+        if kind.score_range is None:
+            return with_extremes(of_complete, [replace(of_complete, interval=None)], unscored)
+        extremes = []
+        for ends in (kind.score_range, kind.score_range[::-1]):
+            filled = np.where(missing, np.repeat(ends, [len(a), len(b)])[:, None], scores)
+            extremes.append(compared(list(compress(self.qids, partly)), filled[:, partly]))
+        return with_extremes(of_complete, extremes, unscored)
+
+    def mean(self, arm: Arm, metric: str) -> tuple[float | None, Interval | None]:
+        """The mean of an arm over the questions that all its runs have a score of; None for none.
+
+        Its 95 % interval is that of questions by their clusters, and of programs where it has
+        several.
+        """
+        qids, scores = self.complete(arm, metric)
+        if not qids:
+            return None, None
+        groups = groups_of(self.clusters, qids)
+        rows = programs_of(arm, scores, groups)
+        bounds = get_metric(metric).score_range
+        estimate = estimate_difference(np.zeros((1, len(qids))), rows, bounds, groups)
+        return float(scores.mean()), estimate.interval() if estimate else None
+
+    def cost(self, a: Arm, b: Arm, measure: str) -> Comparison | None:
+        """The comparison of arm `b` with `a` by `measure`, a metric; None: not known of all.
+
+        Its interval reaches to what questions may take by their own limits (`ceilings`); it has
+        none where nothing limits them.
+        """
+        groups = groups_of(self.clusters, self.qids)
+        sides = []
+        ceilings = []
+        for arm in (a, b):
+            amounts = self.scores(arm, measure)
+            if np.isnan(amounts).any():
+                return None
+            for run, calls, amount in zip(arm, self.scores(arm, "calls"), amounts, strict=True):
+                ceilings.append(most_of_question(run.card, calls, amount))
+            sides.append(programs_of(arm, amounts, groups))
+        limits = [ceiling for ceiling in ceilings if ceiling is not None]
+        ends = None
+        if len(limits) == len(ceilings):
+            ends = (0.0, max(limits))
+        before, after = sides
+        compared = compare_scores(before, after, groups, higher_is_better=False, score_range=ends)
+        if ends is not None:
+            return compared
+        return replace(compared, interval=None, p=1.0)
+
+    def changed(self, a: Arm, b: Arm) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The questions that `b` fixes, and that it breaks.
+
+        A question is right in an arm where more than half of its runs answered exactly right.
+        """
+        right = []
+        for arm in (a, b):
+            right.append((self.scores(arm, "em") == 1).sum(axis=0) > len(arm) / 2)
+        before, after = right
+        fixed = tuple(compress(self.qids, after & ~before))
+        return fixed, tuple(compress(self.qids, before & ~after))
 
 
 def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
@@ -104,100 +214,15 @@ def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
     return np.array(rows)
 
 
-def mean_of_arm(
-    arm: Arm, metric: str, qids: Sequence[str], clusters: Mapping[str, Hashable]
-) -> tuple[float, Interval | None] | None:
-    """The mean of an arm over those of `qids` that all its runs have a score of; None for none.
-
-    Its 95 % interval is that of questions by their clusters, and of programs where it has several.
-    """
-    scored, scores = matrix(arm, metric, qids)
-    if not scored:
-        return None
-    groups = groups_of(clusters, scored)
-    rows = programs_of(arm, scores, groups)
-    bounds = get_metric(metric).score_range
-    estimate = estimate_difference(np.zeros((1, len(scored))), rows, bounds, groups)
-    return float(scores.mean()), estimate.interval() if estimate else None
-
-
 def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> Clusters:
     """The cluster of each of `qids`; None where every question stands alone."""
     return [clusters[qid] for qid in qids] if clusters else None
-
-
-def scores_of(runs: Arm, metric: str, qids: Sequence[str]) -> Floats:
-    """The scores of `qids` in each of `runs`, NaN where one has none."""
-    rows = []
-    for run in runs:
-        of_question = run.records.column(get_metric(metric).score)
-        rows.append([of_question[qid] for qid in qids])
-    return np.array(rows, dtype=np.float64)
-
-
-def matrix(runs: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
-    """The questions of `qids` that every one of `runs` has a score of, and their scores."""
-    scores = scores_of(runs, metric, qids)
-    complete = np.isnan(scores).sum(axis=0) == 0
-    # Question by question in memory, in which order they are added up.
-    return list(compress(qids, complete)), np.asfortranarray(scores[:, complete])
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
     """Parse every record of `run` once, for its summary and for comparisons by `metrics`."""
     scores = [get_metric(name).score for name in (*metrics, *MEASURES.values())]
     run.read([*scores, question])
-
-
-def columns(runs: Arm, metric: str, qids: Sequence[str]) -> tuple[list[str], Floats]:
-    """As `matrix`.
-
-    Raises:
-        CompareError: the runs were scored by different judges, or none has an answer with a score.
-    """
-    judges = set(filter(None, (judge_of(run.folder, metric) for run in runs)))
-    if len(judges) > 1:
-        raise CompareError(
-            f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
-        )
-    scored, scores = matrix(runs, metric, qids)
-    for run in runs:
-        of_question = run.records.column(failed)
-        if not all(of_question[qid] for qid in scored):
-            return scored, scores
-    raise CompareError(
-        f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
-        "attribution gives, else choose another metric"
-    )
-
-
-def cost_difference(
-    a: Arm, b: Arm, qids: Sequence[str], measure: str, clusters: Mapping[str, Hashable]
-) -> Comparison | None:
-    """The comparison of arm `b` with `a` by `measure`, a metric; None where it is not known of all.
-
-    Its interval reaches to what questions may take by their own limits (`ceilings`); it has none
-    where nothing limits them.
-    """
-    groups = groups_of(clusters, qids)
-    sides = []
-    ceilings = []
-    for arm in (a, b):
-        amounts = scores_of(arm, measure, qids)
-        if np.isnan(amounts).any():
-            return None
-        for run, calls, amount in zip(arm, scores_of(arm, "calls", qids), amounts, strict=True):
-            ceilings.append(most_of_question(run.card, calls, amount))
-        sides.append(programs_of(arm, amounts, groups))
-    limits = [ceiling for ceiling in ceilings if ceiling is not None]
-    ends = None
-    if len(limits) == len(ceilings):
-        ends = (0.0, max(limits))
-    before, after = sides
-    compared = compare_scores(before, after, groups, higher_is_better=False, score_range=ends)
-    if ends is not None:
-        return compared
-    return replace(compared, interval=None, p=1.0)
 
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
@@ -226,31 +251,9 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
     return shared
 
 
-def shared_by_all(runs: Iterable[Evaluation], *, common: bool) -> list[str]:
-    """Ids of the questions that all `runs` have, sorted; all of each, unless `common`."""
-    every = iter(runs)
-    base = next(every)
-    shared = set(base.records)
-    for run in every:
-        shared.intersection_update(shared_questions(base, run, common=common))
-    return sorted(shared)
-
-
 def origin(run: Evaluation) -> str:
     """The digest of the data; of a twin, whose questions have the same ids, of the original."""
     return str(run.card.data_card.get("twin_of") or run.card.data.digest)
-
-
-def changed(a: Arm, b: Arm, qids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The questions of `qids` that `b` fixes, and that it breaks.
-
-    A question is right in an arm where more than half of its runs answered exactly right.
-    """
-    right = []
-    for arm in (a, b):
-        right.append((scores_of(arm, "em", qids) == 1).sum(axis=0) > len(arm) / 2)
-    before, after = right
-    return tuple(compress(qids, after & ~before)), tuple(compress(qids, before & ~after))
 
 
 def question(record: Record) -> str:

@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
-from ragbench.experiments.compare.paired import Arm, cost_difference
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.compare.paired import Arm, Shared
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import LEAST_PILOT, Comparison, Interval
@@ -101,18 +100,15 @@ class Spending:
 def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> Spending:
     """The spending of the arm `compiled`, of a program per sidecar, against `zero_shot`."""
     costs = [sidecar.cost["as_if"]["all"] for sidecar in sidecars]
-    records = zero_shot[0].records
+    shared = Shared.within(zero_shot)
 
     def pay_back(measure: str, once: Sequence[float | None]) -> PayBack:
-        difference = cost_difference(
-            zero_shot, compiled, sorted(records), measure, clusters_of(records)
-        )
         amounts = [amount for amount in once if amount is not None]
         return PayBack(
             fmean(amounts) if len(amounts) == len(once) else None,
             per_question(zero_shot, measure),
             per_question(compiled, measure),
-            saved(difference),
+            saved(shared.cost(zero_shot, compiled, measure)),
         )
 
     tokens = pay_back("tokens", [c["prompt_tokens"] + c["completion_tokens"] for c in costs])

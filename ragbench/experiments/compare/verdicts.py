@@ -26,9 +26,7 @@ from ragbench.errors import RunError
 from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
 from ragbench.experiments.compare.paired import (
     Floats,
-    changed,
-    columns,
-    compare_arms,
+    Shared,
     groups_of,
     question,
     read_for,
@@ -37,7 +35,6 @@ from ragbench.experiments.compare.paired import (
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
-from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, repeats_in, write_json
 from ragbench.metrics import (
@@ -205,6 +202,7 @@ class Verdict:
     design: Design
     arms: Mapping[str, Sequence[Evaluation]]
     sidecars: Sequence[Sidecar]
+    shared: Shared
     contrasts: Mapping[Pair, Mapping[str, Comparison]]
     fixed: Sequence[str]
     broken: Sequence[str]
@@ -229,7 +227,7 @@ class Verdict:
 
     @property
     def questions(self) -> int:
-        return len(self.arms[ZERO_SHOT][0].records)
+        return len(self.shared.qids)
 
     def conclusion(self, metric: str) -> str:
         """A sentence on compiling from all contrasts of `metric` together."""
@@ -256,10 +254,9 @@ class Verdict:
     def _scores(self, metric: str) -> tuple[Floats, Floats, Clusters]:
         """Zero-shot `(repeats, questions)`, compiled `(seeds, questions)`, and the clusters."""
         before = self.arms[ZERO_SHOT]
-        records = before[0].records
-        scored, scores = columns([*before, *self.arms[COMPILED]], metric, sorted(records))
-        after = scores[len(before) :].reshape(len(self.sidecars), -1, len(scored)).mean(axis=1)
-        return scores[: len(before)], after, groups_of(clusters_of(records), scored)
+        qids, scores = self.shared.scored([*before, *self.arms[COMPILED]], metric)
+        after = scores[len(before) :].reshape(len(self.sidecars), -1, len(qids)).mean(axis=1)
+        return scores[: len(before)], after, groups_of(self.shared.clusters, qids)
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""
@@ -363,16 +360,17 @@ def assemble(
     _check(arms, sidecars)
     zero_shot = arms[ZERO_SHOT]
     compiled = arms[COMPILED]
-    qids = sorted(zero_shot[0].records)
+    shared = Shared.within(zero_shot)
     distinct = len({sidecar.program_sha256 for sidecar in sidecars})
     method = Method(design.margin, design.anytime, design.of_optimizer(distinct))
-    fixed, broken = changed(zero_shot, compiled, qids)
+    fixed, broken = shared.changed(zero_shot, compiled)
     return Verdict(
         folder=folder,
         design=design,
         arms=arms,
         sidecars=sidecars,
-        contrasts=_contrasts(arms, design, qids, method),
+        shared=shared,
+        contrasts=_contrasts(arms, design, shared, method),
         fixed=list(fixed),
         broken=list(broken),
         spending=spending_of(zero_shot, compiled, sidecars),
@@ -396,13 +394,12 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
 
 
 def _contrasts(
-    arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str], method: Method
+    arms: Mapping[str, Sequence[Evaluation]], design: Design, shared: Shared, method: Method
 ) -> dict[Pair, dict[str, Comparison]]:
-    clusters = clusters_of(arms[ZERO_SHOT][0].records)
     places = list(product(design.contrasts(), design.metrics))
     tests = []
     for (a, b), metric in places:
-        tests.append(compare_arms(arms[a], arms[b], metric, qids, clusters, method))
+        tests.append(shared.compare(arms[a], arms[b], metric, method))
     contrasts: dict[Pair, dict[str, Comparison]] = {}
     for (pair, metric), test in zip(places, correct(tests), strict=True):
         contrasts.setdefault(pair, {})[metric] = test

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ragbench.experiments.compare.against import RunComparison
-from ragbench.experiments.compare.paired import Arm, groups_of, matrix, mean_of_arm
+from ragbench.experiments.compare.paired import Arm, Shared, groups_of
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
-from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.metrics import Shares, differ_as_wholes, repeated
 
@@ -64,15 +63,13 @@ def pooled_table(arms: Sequence[Arm], labels: Sequence[str]) -> Table:
 
 def _row(arm: Arm) -> tuple[dict[str, Any], str]:
     """The row of an arm, and a warning where its repeats differ as wholes."""
-    qids = sorted(set.intersection(*(set(run.records) for run in arm)))
-    clusters = clusters_of(arm[0].records.only(qids))
-    row: dict[str, Any] = {"repeats": len(arm), "n": len(qids)}
+    shared = Shared.within(arm)
+    row: dict[str, Any] = {"repeats": len(arm), "n": len(shared.qids)}
     warning = ""
     for name in HEADLINE:
-        scored, scores = matrix(arm, name, qids)
-        groups = groups_of(clusters, scored)
-        mean, ends = mean_of_arm(arm, name, qids, clusters) or (None, None)
-        row |= with_interval(name, mean, ends)
+        scored, scores = shared.complete(arm, name)
+        groups = groups_of(shared.clusters, scored)
+        row |= with_interval(name, *shared.mean(arm, name))
         if differ_as_wholes(scores, groups):
             means = ", ".join(f"{mean:.3f}" for mean in scores.mean(axis=1))
             warning = f"repeats differ by more than chance ({name} {means}): were all asked alike?"

@@ -12,7 +12,7 @@ from typing import Any
 from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compare.family import Family, Standing, make_family
-from ragbench.experiments.compare.paired import mean_of_arm
+from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.recommend import Advice, advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
@@ -27,7 +27,6 @@ from ragbench.experiments.report.page.board import (
     scores_of,
 )
 from ragbench.experiments.report.table import with_interval
-from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.settings import lm_name, plain_settings
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import GROUPINGS
@@ -160,10 +159,7 @@ def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
     if len(runs) == 1:
         row = measured(runs[0].records, metric)
     else:
-        qids = sorted(set(runs[0].records).intersection(*(run.records for run in runs[1:])))
-        clusters = clusters_of(runs[0].records.only(qids))
-        mean, ends = mean_of_arm(runs, metric, qids, clusters) or (None, None)
-        row = with_interval(metric, mean, ends)
+        row = with_interval(metric, *Shared.within(runs).mean(runs, metric))
     return {**row, "n": len(scores_of(runs[0], metric))}
 
 
