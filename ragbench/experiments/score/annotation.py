@@ -23,9 +23,9 @@ from ragbench.errors import RunError
 from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.score.asking import (
     Asking,
-    Replies,
     Reply,
-    Task,
+    Session,
+    Unit,
     ask_directly,
     ask_strictly,
     key_of,
@@ -41,23 +41,6 @@ from ragbench.record import Call, Record, ShownPassage, Totals, billed, total
 
 #: Metric -> score; None for unscored.
 Scores: TypeAlias = Mapping[str, float | None]
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One thing that is asked about a question.
-
-    `parts` is all that decides the reply beside the model, JSON-ready; `data` is what reading the
-    reply needs. `cut` says that not everything could be shown. `calls` is how many calls it takes
-    where every reply can be used.
-    """
-
-    qid: str
-    parts: Sequence[Any]
-    inputs: Mapping[str, Any]
-    data: Any = None
-    cut: bool = False
-    calls: int = 1
 
 
 class Annotation(ABC):
@@ -162,50 +145,44 @@ def annotate(
 
     Replies in the journal of `run` are not asked for again.
     """
-    lm = asking.lm
-    name = annotation.name
-    keyed = []
-    tasks = {}
-    for unit in annotation.all_units(records):
-        key = key_of(name, lm.model, *unit.parts)
-        keyed.append((unit, key))
-        tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, lm))
-    replies = _asked(run, tasks, asking)
+    model = asking.lm.model
+    units = annotation.all_units(records)
+    keys = [key_of(annotation.name, model, *unit.parts) for unit in units]
+    by_key = dict(zip(keys, units, strict=True))
+    session = Session(asking, annotation.name, annotation.ask, Store(run.path), by_key)
+    _ask(run, session)
     calls: list[Call] = []
-    for reply in replies.by_key.values():
+    for reply in session.replies.values():
         calls += reply.calls
     replied: dict[str, list[tuple[Unit, Reply | None]]] = {}
-    for unit, key in keyed:
-        replied.setdefault(unit.qid, []).append((unit, replies.by_key.get(key)))
-    return Annotated(lm.model, replied, total(calls), billed([*replies.earlier, *calls]))
+    for unit, key in zip(units, keys, strict=True):
+        replied.setdefault(unit.qid, []).append((unit, session.replies.get(key)))
+    return Annotated(model, replied, total(calls), billed([*session.earlier, *calls]))
 
 
-def _asked(run: RunFolder, tasks: Mapping[str, Task], asking: Asking) -> Replies:
-    """The reply to every task, from the journal of `run` where it stands there."""
+def _ask(run: RunFolder, session: Session) -> None:
+    """Ask every unit of `session` whose reply does not stand in the journal of `run`."""
     journal = run.replies()
-    replies = Replies(Store(run.path), {})
     for row in journal:
-        if row.get("key") in tasks:
+        if row.get("key") in session.units:
             reply = reply_of(row)
             if reply.failed:
-                replies.earlier += reply.calls
+                session.earlier += reply.calls
             else:
-                replies.by_key[row["key"]] = reply
-    missing = tasks.keys() - replies.by_key
-    if not missing:
-        return replies
-    client = client_of(asking.lm)
-    paid = under_way(journal) & missing
+                session.replies[row["key"]] = reply
+    todo = [key for key in session.units if key not in session.replies]
+    if not todo:
+        return
+    client = client_of(session.asking.lm)
+    paid = under_way(journal).intersection(todo)
     if paid and not client:
         raise RunError(f"a batch with {len(paid)} of these questions is under way; give --batch")
-    asking.check()
-    todo = [task for task in tasks.values() if task.key in missing]
-    with replies.store:
+    session.asking.check()
+    with session.store:
         if client:
-            BatchRunner(asking, client, replies, journal).run(todo)
+            BatchRunner(session, client, journal).run(todo)
         else:
-            ask_directly(todo, asking, replies)
-    return replies
+            ask_directly(session, todo)
 
 
 def numbered(texts: Sequence[str]) -> list[str]:

@@ -58,28 +58,27 @@ class Asking:
         check_price(self.lm.model, priced=self.lm.pricing.known, cure=GIVE_PRICE)
         self.lm.check("the judge")
 
-    def tell(self, done: int, n: int, replies: "Replies") -> None:
-        """Say that `done` of `n` replies are there, and the share that calls an answer correct."""
-        if self.on_reply:
-            verdicts = Counter(str(reply.value) for reply in replies.by_key.values())
-            right = verdicts["correct"]
-            judged = verdicts["correct"] + verdicts["incorrect"]
-            self.on_reply(done, n, f"judged correct {right / judged:.3f}" if judged else "")
-
 
 @dataclass(frozen=True)
-class Task:
-    """One thing to ask of a record; `key` is a hash of all that decides the reply."""
+class Unit:
+    """One thing that is asked about a question.
+
+    `parts` is all that decides the reply beside the model, JSON-ready; `data` is what reading the
+    reply needs. `cut` says that not everything could be shown. `calls` is how many calls it takes
+    where every reply can be used.
+    """
 
     qid: str
-    name: str  # of the annotation, such as "judge"
-    key: str
-    ask: Callable[[], Any] = field(repr=False)  # JSON-ready; raises UnusableError
+    parts: Sequence[Any]
+    inputs: Mapping[str, Any]
+    data: Any = None
+    cut: bool = False
+    calls: int = 1
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a task; where there is no value, `why` gives the reason."""
+    """What came of a unit; where there is no value, `why` gives the reason."""
 
     value: Any
     why: str
@@ -89,17 +88,32 @@ class Reply:
 
 
 @dataclass
-class Replies:
-    """The replies by key; `earlier` are the calls of failed tries that were made again since."""
+class Session:
+    """What is asked about the records of a run, and the replies to it.
 
+    Attributes:
+        asking: With what it is asked.
+        name: The name of the annotation, such as "judge".
+        ask: Gives the value of a unit, JSON-ready; raises UnusableError.
+        store: The database that has the journal.
+        units: What is asked, by a hash of all that decides the reply.
+        replies: The replies so far, by the same.
+        earlier: The calls of failed tries that were made again since.
+    """
+
+    asking: Asking
+    name: str
+    ask: Callable[[Unit, RagbenchLM], Any]
     store: Store
-    by_key: dict[str, Reply]
+    units: Mapping[str, Unit]
+    replies: dict[str, Reply] = field(default_factory=dict)
     earlier: tuple[Call, ...] = ()
 
-    def add(self, task: Task, model: str, reply: Reply) -> None:
-        """Write a reply to the journal; of a task that a limit cut off only what it took."""
+    def add(self, key: str, reply: Reply) -> None:
+        """Write a reply to the journal; of a unit that a limit cut off only what it took."""
         if not reply.refused or reply.calls:
-            row = {"qid": task.qid, "pass": task.name, "key": task.key, "model": model}
+            model = self.asking.lm.model
+            row = {"qid": self.units[key].qid, "pass": self.name, "key": key, "model": model}
             row |= {"value": reply.value, "why": reply.why}
             calls = list(map(asdict, reply.calls))
             failed = reply.failed or reply.refused
@@ -107,7 +121,15 @@ class Replies:
         if reply.refused:
             self.earlier += reply.calls
         else:
-            self.by_key[task.key] = reply
+            self.replies[key] = reply
+
+    def tell(self, done: int, n: int) -> None:
+        """Say that `done` of `n` replies are there, and the share that calls an answer correct."""
+        if self.asking.on_reply:
+            verdicts = Counter(str(reply.value) for reply in self.replies.values())
+            right = verdicts["correct"]
+            judged = verdicts["correct"] + verdicts["incorrect"]
+            self.asking.on_reply(done, n, f"judged correct {right / judged:.3f}" if judged else "")
 
 
 def key_of(*values: Any) -> str:
@@ -127,16 +149,18 @@ def reply_of(row: Mapping[str, Any]) -> Reply:
     return Reply(row["value"], row["why"], calls, failed=row["provider_failed"])
 
 
-def ask_once(task: Task, lm: RagbenchLM) -> Reply:
-    """The reply to `task`, asked once with `lm`."""
+def ask_once(session: Session, key: str) -> Reply:
+    """The reply to the unit at `key`, asked once."""
     value = None
     why = ""
     failed = False
     refused = False
-    context = replace(current(), qid=task.qid)
+    lm = session.asking.lm
+    unit = session.units[key]
+    context = replace(current(), qid=unit.qid)
     with use(context, lm=lm, trace=None), open_ledger() as ledger:
         try:
-            value = task.ask()
+            value = session.ask(unit, lm)
         except UnusableError as error:
             why = str(error)
         except LimitReachedError as error:
@@ -204,23 +228,23 @@ def _again(lm: RagbenchLM) -> RagbenchLM:
     return copied
 
 
-def ask_directly(todo: Sequence[Task], asking: Asking, replies: Replies) -> None:
-    """Ask several of `todo` at once, and keep each reply as it comes."""
+def ask_directly(session: Session, todo: Sequence[str]) -> None:
+    """Ask several of the units at `todo` at once, and keep each reply as it comes."""
     lock = threading.Lock()
     stop = threading.Event()
 
-    def one(task: Task) -> None:
+    def ask(key: str) -> None:
         if not stop.is_set():
-            reply = ask_once(task, asking.lm)
+            reply = ask_once(session, key)
             with lock:
-                replies.add(task, asking.lm.model, reply)
+                session.add(key, reply)
 
-    with ThreadPoolExecutor(asking.workers, thread_name_prefix="judge") as pool:
-        futures = [pool.submit(copy_context().run, one, task) for task in todo]
+    with ThreadPoolExecutor(session.asking.workers, thread_name_prefix="judge") as pool:
+        futures = [pool.submit(copy_context().run, ask, key) for key in todo]
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
-                asking.tell(done, len(todo), replies)
+                session.tell(done, len(todo))
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

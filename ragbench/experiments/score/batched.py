@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ragbench import stopping
-from ragbench.experiments.score.asking import Asking, Replies, Task, ask_once
+from ragbench.experiments.score.asking import Session, ask_once
 from ragbench.lms.batch import (
     BatchClient,
     BatchFailedError,
@@ -58,14 +58,13 @@ class BatchRunner:
 
     def __init__(
         self,
-        asking: Asking,
+        session: Session,
         client: BatchClient,
-        replies: Replies,
         rows: Sequence[Mapping[str, Any]],
     ) -> None:
-        self.asking = asking
+        self.session = session
+        self.lm = session.asking.lm
         self.client = client
-        self.replies = replies
         self._open = open_batches(rows)
         for row in rows:
             for key, reply in row.get("replies", {}).items() if "batch" in row else ():
@@ -74,8 +73,8 @@ class BatchRunner:
         self.service = service_of(client.spec)
         self._n = self._done = 0
 
-    def run(self, todo: Sequence[Task]) -> None:
-        """Ask `todo`, and write each result as its replies come.
+    def run(self, todo: Sequence[str]) -> None:
+        """Ask the units at `todo`, and write each result as its replies come.
 
         Raises:
             RunError: the provider cannot be reached, or refuses a batch; what was submitted is
@@ -91,18 +90,18 @@ class BatchRunner:
         finally:
             self.service.close()
 
-    def _ask(self, tasks: Sequence[Task]) -> list[Task]:
-        """Ask `tasks`; fetch the replies that some wait for, and give these tasks back."""
+    def _ask(self, keys: Sequence[str]) -> list[str]:
+        """Ask the units at `keys`; fetch the replies that some wait for, and give those back."""
         waiting: dict[str, Item] = {}
-        for task in tasks:
-            self.client.begin(task.key)
-            reply = ask_once(task, self.asking.lm)
+        for key in keys:
+            self.client.begin(key)
+            reply = ask_once(self.session, key)
             if self.client.asked:
-                waiting[task.key] = self.client.asked[0]
+                waiting[key] = self.client.asked[0]
             else:
-                self.replies.add(task, self.asking.lm.model, reply)
+                self.session.add(key, reply)
                 self._done += 1
-                self.asking.tell(self._done, self._n, self.replies)
+                self.session.tell(self._done, self._n)
         if not waiting:
             return []
         chosen, amount = self._next_batch(waiting)
@@ -115,7 +114,7 @@ class BatchRunner:
         except CallRefusedError:
             return []
         # What did not fit may do so now: a batch takes less than it could have taken.
-        return [task for task in tasks if task.key in waiting]
+        return list(waiting)
 
     def _next_batch(self, waiting: Mapping[str, Item]) -> tuple[dict[str, Item], Amount]:
         """The items of the next batch, one at least, and what they take at the most.
@@ -128,7 +127,7 @@ class BatchRunner:
         size = 0
         chosen: dict[str, Item] = {}
         for key, item in waiting.items():
-            amount = total + most(self.asking.lm, item)
+            amount = total + most(self.lm, item)
             size += len(json.dumps(item.body)) + 200
             fits = amount.calls <= budget.calls and amount.tokens <= budget.tokens
             fits = fits and amount.cost <= budget.cost and size <= _MOST_BYTES
@@ -140,7 +139,8 @@ class BatchRunner:
 
     def _fetch(self, batch: Batch, reservation: Reservation | None = None) -> None:
         """Wait for the replies of `batch`, and keep them."""
-        wait = self.asking.wait_s
+        first_wait = self.session.asking.wait_s
+        wait = first_wait
         replies = None
         while replies is None:
             try:
@@ -148,19 +148,19 @@ class BatchRunner:
             except BatchFailedError:
                 self._note("ended", id=batch["id"])
                 raise
-            self.asking.tell(min(self._done + done, self._n), self._n, self.replies)
+            self.session.tell(min(self._done + done, self._n), self._n)
             if replies is None:
                 stopping.sleep(wait, over=lambda: False)
                 if stopping.stopped():
                     raise KeyboardInterrupt
-                wait = min(1.5 * wait, 30 * self.asking.wait_s)
+                wait = min(1.5 * wait, 30 * first_wait)
         ours = {key: replies.get(key, _NO_RESULT) for key in batch["keys"]}
         rows = {key: asdict(reply) for key, reply in ours.items()}
         self._note("ended", id=batch["id"], replies=rows)
         if reservation:
-            used = sum((took(self.asking.lm, r) for r in ours.values()), Amount(calls=0))
+            used = sum((took(self.lm, reply) for reply in ours.values()), Amount(calls=0))
             reservation.take(tokens=used.tokens, cost=used.cost, calls=len(ours))
         self.client.replies |= ours
 
     def _note(self, event: str, **fields: Any) -> None:
-        self.replies.store.add_reply({"qid": "", "batch": event, **fields})
+        self.session.store.add_reply({"qid": "", "batch": event, **fields})
