@@ -108,23 +108,21 @@ class PredictionRecord(FileRecord):
 
     def ledger(self, model: str) -> Ledger:
         """Calls that come to the totals given; none where nothing is known."""
-        if self.tokens is None and self.calls is None and self.cost_usd is None:
-            return Ledger([], CriticalPath())
-        call = Call(
-            model=model,
-            prompt_tokens=self.tokens or 0,
-            cost_usd=self.cost_usd,
-            latency_s=self.latency_s or 0.0,
-            count=1 if self.calls is None else self.calls,
-        )
-        return Ledger([call], CriticalPath())
+        ledger = Ledger([], CriticalPath())
+        if (self.tokens, self.calls, self.cost_usd) != (None, None, None):
+            call = Call(
+                model=model,
+                prompt_tokens=self.tokens or 0,
+                cost_usd=self.cost_usd,
+                latency_s=self.latency_s or 0.0,
+                count=1 if self.calls is None else self.calls,
+            )
+            ledger.calls.append(call)
+        return ledger
 
     def unknown(self) -> list[str]:
         """The amounts that it does not tell."""
-        unknown = []
-        for name in _COLUMNS_OF:
-            if getattr(self, name) is None:
-                unknown.append(name)
+        unknown = [name for name in _COLUMNS_OF if getattr(self, name) is None]
         return [*unknown, *_NEVER_KNOWN]
 
 

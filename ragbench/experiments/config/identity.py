@@ -61,13 +61,15 @@ def resolved(fields: Fields) -> dict[str, Any]:
     identity["lm_for"] = {role: server_of(spec) for role, spec in identity["lm_for"].items()}
     for name in ("set", "retriever_set"):  # embedders, rerankers and retrievers at addresses
         identity[name] = {key: _with_addresses(value) for key, value in identity[name].items()}
-    if ":" not in identity["program"]:  # else it is DSPy's own, or part of the program's digest
-        identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
+    server = (identity["lm"], identity["api_base"])
+    # That of external code is DSPy's own, or part of the program's digest.
+    if identity["adapter"] == "auto" and ":" not in identity["program"]:
+        identity["adapter"] = _settled("adapter", *server)
     if identity["set"].get("backend") == "auto" and identity["compiled"] is None:
-        reasons = str(fields["lm_for"].get("reason", ""))
-        identity["set"]["backend"] = _backend(
-            reasons or identity["lm"], "" if reasons else identity["api_base"]
-        )
+        reasons = fields["lm_for"].get("reason")
+        if reasons:
+            server = (str(reasons), "")
+        identity["set"]["backend"] = _settled("backend", *server)
     identity["adapter_source"] = adapter_digest(identity["adapter"])
     if identity["compiled"] is not None:
         identity["compiled"] = _hashed(identity["compiled"], compiled_digest)
@@ -140,26 +142,17 @@ def _with_addresses(value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _adapter(name: str, lm: str, api_base: str) -> str:
-    """The adapter that `auto` is for this LM."""
+def _settled(field: str, lm: str, api_base: str) -> str:
+    """The adapter, or the way (backend) to call tools, that `auto` is for this LM."""
     from ragbench.lms.adapters import adapter_name
-    from ragbench.lms.factory import make_lm
-
-    if name != "auto":
-        return name
-    try:
-        return adapter_name(name, make_lm(lm, api_base=api_base or None))
-    except RagbenchError:  # which the run says before it asks anything
-        return name
-
-
-def _backend(lm: str, api_base: str) -> str:
-    """How tools are called by this LM where that is left to it."""
     from ragbench.lms.factory import make_lm
     from ragbench.programs.core.tools import settled_backend
 
+    settle: Callable[..., str] = settled_backend
+    if field == "adapter":
+        settle = adapter_name
     try:
-        return settled_backend("auto", make_lm(lm, api_base=api_base or None))
+        return settle("auto", make_lm(lm, api_base=api_base or None))
     except RagbenchError:  # which the run says before it asks anything
         return "auto"
 

@@ -115,17 +115,15 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
         Which questions of the data are asked is not among them.
         """
         sources = {}
-        for name, value in self.model_dump(mode="json").items():
-            is_source = name in SOURCES or name == "seed"
-            if is_source and name not in CHOSEN and value not in (None, {}, ""):
+        names = {*SOURCES, "seed"} - CHOSEN
+        for name, value in self.model_dump(mode="json", include=names).items():
+            if value not in (None, {}, ""):
                 sources[name] = value
         return sources
 
     def data_settings(self) -> DataSettings:
         """The part of the config that decides the data set."""
-        settings = {}
-        for name in DataSettings.model_fields:
-            settings[name] = getattr(self, name)
+        settings = {name: getattr(self, name) for name in DataSettings.model_fields}
         if self.split_seed is None:
             settings["split_seed"] = self.seed
         return DataSettings.model_construct(**settings)

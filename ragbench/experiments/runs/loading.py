@@ -103,7 +103,7 @@ def load_program(
         ConfigError: the folder names code, an address or a file, which the person has to give.
     """
     label = None if program is None else label_of(program)
-    stated: dict[str, Any] = {"set": knobs}
+    stated = {"set": knobs, "program": program}
     if is_run(folder):
         card = read_card(folder)
         settings = card.config or {}
@@ -127,7 +127,7 @@ def load_program(
                 f"{folder} does not say of which program it is the state; give program="
             )
     if program is not None:
-        stated["program"] = fields["program"] = program
+        fields["program"] = program
     check_stored(fields, str(folder), stated)
     kind = PROGRAMS.get(str(fields["program"]))
     program_object = kind(retriever, **{**fields.get("set", {}), **knobs})

@@ -43,7 +43,7 @@ from ragbench.errors import (
     StoppedError,
 )
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.runs.context import RunContext, card_for, make_card, ready
+from ragbench.experiments.runs.context import RunContext, card_for, ready
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
 from ragbench.experiments.runs.summary import HEADLINE, SUMMARY, Evaluation
 from ragbench.experiments.store import (
@@ -69,7 +69,7 @@ from ragbench.lms.calls import (
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
 from ragbench.programs.core.asked import Asked
-from ragbench.programs.core.indexed import prepare_all
+from ragbench.programs.core.indexed import index_facts, prepare_all
 from ragbench.programs.core.program import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
@@ -185,9 +185,9 @@ def _answer(
         try:
             prepare(run_context, todo, store, watch.prepare)
         finally:  # what was made for all questions is known now
-            run_card = make_card(run_context)
             card = card.model_copy(update={
-                "index": {**card.index, **run_card.index}, "retriever": run_card.retriever,
+                "index": {**card.index, **index_facts(run_context.program)},
+                "retriever": run_context.retriever.card(),
             })  # fmt: skip
             store.put_card(card)
         check_limits()

@@ -214,11 +214,11 @@ class Progress:
     def words(self) -> str:
         """In words, such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
         outcomes = {"failed": self.failed, "cut off": self.cut_off, "not asked": self.not_asked}
-        counted = []
+        counted = [f"{self.answered} of {self.questions} answered"]
         for outcome, n in outcomes.items():
             if n:
                 counted.append(f"{n} {outcome}")
-        return ", ".join([f"{self.answered} of {self.questions} answered", *counted])
+        return ", ".join(counted)
 
 
 class Evaluation:

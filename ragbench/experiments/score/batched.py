@@ -67,7 +67,7 @@ class BatchRunner:
         self.client = client
         self._open = open_batches(rows)
         for row in rows:
-            for key, reply in row.get("replies", {}).items() if "batch" in row else ():
+            for key, reply in row.get("replies", {}).items():  # of a batch
                 if reply["status"] < 300:  # what failed before is tried anew by a new command
                     client.replies[key] = BatchReply(**reply)
         self.service = service_of(client.spec)

@@ -168,7 +168,7 @@ class StoredRecords(Mapping[str, Record]):
     @property
     def cut_off_questions(self) -> set[str]:
         """Questions that a limit cut off and that have no other record."""
-        return set(self._cut) - set(self._attempts)
+        return self._cut.keys() - self._attempts.keys()
 
     def cut_off(self) -> Iterator[Record]:
         """The records of questions when a limit cut them off; what they took was billed."""
