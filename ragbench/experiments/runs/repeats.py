@@ -9,7 +9,7 @@ from pathlib import Path
 from ragbench.errors import RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, ready
-from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import is_run, repeats_in
 from ragbench.experiments.watch import SILENT, Watch
@@ -38,16 +38,14 @@ def evaluate_repeats(
     config: RunConfig, repeats: int, *, like: RunContext | None = None, watch: Watch = SILENT
 ) -> list[Evaluation]:
     """Run every repeat of `config`, or continue them; ends with one that a limit stopped."""
-    runs = []
-    for number, repeat_config in enumerate(repeat_configs(config, repeats), start=1):
+    evaluations: list[Evaluation] = []
+    title = None
+    for repeat_config in repeat_configs(config, repeats):
         run_context = ready(repeat_config, like=like)
         like = like or run_context
         if repeats > 1:
-            title = f"repeat {number} of {repeats}"
-        else:
-            title = None
-        run = evaluate(repeat_config, like=run_context, watch=watch, title=title)
-        runs.append(run)
-        if run.stopped_by:
+            title = f"repeat {len(evaluations) + 1} of {repeats}"
+        evaluations.append(run(run_context, watch=watch, title=title))
+        if evaluations[-1].stopped_by:
             break
-    return runs
+    return evaluations
