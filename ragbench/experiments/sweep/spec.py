@@ -252,32 +252,24 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     label_leaves: list[str] = []
     texts = [""] * len(cells)  # cells that are alike in the leaves shown have one text
     for leaf in (*leaves, *_POOLED):
-        finer = []
-        for text, cell in zip(texts, cells, strict=True):
-            finer.append(f"{text}, {cell.leaves.get(leaf)}")
+        finer = [f"{text}, {c.leaves.get(leaf)}" for text, c in zip(texts, cells, strict=True)]
         if not label_leaves or len({*finer}) > len({*texts}):
             label_leaves.append(leaf)
             texts = finer
     labelled = []
     for cell in cells:
-        words = []
-        of_arm = []
+        words = {}
         for leaf in label_leaves:
-            word = _word(leaf, cell.leaves.get(leaf))
-            if word:
-                words.append(word)
-                if leaf not in _POOLED:
-                    of_arm.append(word)
-        labelled.append(replace(cell, label=", ".join(words), arm=", ".join(of_arm)))
+            value = cell.leaves.get(leaf)
+            if leaf == "set.variant" and value in ("", "default"):
+                value = None
+            if value is not None:
+                words[leaf] = str(value) if leaf in _PLAIN else f"{leaf.rpartition('.')[2]}={value}"
+        label = ", ".join(filter(None, words.values()))
+        for leaf in _POOLED:
+            words.pop(leaf, None)
+        labelled.append(replace(cell, label=label, arm=", ".join(filter(None, words.values()))))
     return labelled
-
-
-def _word(leaf: str, value: Any) -> str:
-    if value is None or (leaf == "set.variant" and value in ("", "default")):
-        return ""
-    if leaf in _PLAIN:
-        return str(value)
-    return f"{leaf.rpartition('.')[2]}={value}"
 
 
 def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> dict[str, str]:

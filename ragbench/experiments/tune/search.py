@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import annotated_types as at
 from dspy import ContextWindowExceededError
 from optuna.distributions import (
     BaseDistribution,
@@ -124,11 +123,8 @@ class Search:
 
     def _records(self, knobs: Mapping[str, Any], n: int | None) -> list[Record]:
         stored = read_records(self.made(knobs).config.folder())
-        records = []
-        for example in self.run_context.examples[:n]:
-            if example.qid in stored:
-                records.append(stored[example.qid])
-        return records
+        qids = [example.qid for example in self.run_context.examples[:n]]
+        return list(stored.only(qids).values())
 
 
 def objective(name: str) -> Metric:
@@ -172,7 +168,7 @@ def make_space(
     searched = fields.keys() - LEFT_OUT - program.unread.keys()
     names_searched = {*(only or searched), *narrowed} - fixed.keys()
     space: Space = {}
-    for name in (name for name in fields if name in names_searched):
+    for name in filter(names_searched.__contains__, fields):
         if name in narrowed:
             space[name] = _narrowed(program, fixed, name, narrowed[name])
         elif distribution := _of_field(fields[name], getattr(defaults, name)):
@@ -190,8 +186,11 @@ def _of_field(field: FieldInfo, default: Any) -> BaseDistribution | None:
         return CategoricalDistribution([False, True])
     if get_origin(kind) is Literal:
         return CategoricalDistribution(list(get_args(kind)))
-    low: Any = next((m.ge for m in field.metadata if isinstance(m, at.Ge)), None)
-    high: Any = next((m.le for m in field.metadata if isinstance(m, at.Le)), None)
+    low: Any = None
+    high: Any = None
+    for bound in field.metadata:
+        low = getattr(bound, "ge", low)
+        high = getattr(bound, "le", high)
     if kind not in (int, float) or None in (low, high, default):
         return None
     if kind is float and high <= 1:

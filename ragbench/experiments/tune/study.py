@@ -76,7 +76,7 @@ def tune(
             if not _in_state(study, TrialState.COMPLETE):
                 raise
             stopped = str(stop)
-        return replace(_finish(search, study, default), stopped=stopped)
+        return _finish(search, study, default, stopped)
 
 
 def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
@@ -138,12 +138,11 @@ def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
     study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
     trial = study.ask(search.space)
     # With one objective a bad trial is given up after a quarter or half of the questions.
+    rungs = {n}
     if len(settings.objective) == 1:
-        rungs = sorted({max(1, n // 4), max(1, n // 2), n})
-    else:
-        rungs = [n]
+        rungs |= {max(1, n // 4), max(1, n // 2)}
     try:
-        for rung in rungs:
+        for rung in sorted(rungs):
             point = search.ask(trial.params, rung)
             if len(rungs) > 1:
                 trial.report(point.values[settings.objective[0]], rung)
@@ -189,7 +188,7 @@ def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
     return f"{words} ({knobs})"
 
 
-def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
+def _finish(search: Search, study: optuna.Study, default: Point, stopped: str) -> Tuned:
     points = {t.number: search.point(t.params) for t in _in_state(study, TrialState.COMPLETE)}
     if not points:
         raise errors.RunError("no combination of knobs was allowed; narrow them with --space")
@@ -200,14 +199,14 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
     for trial in sorted(study.best_trials, key=lambda t: (points[t.number].tokens, t.number)):
         numbers.setdefault(tuple(trial.values), trial.number)
     front = []
-    ordered = sorted(numbers.items(), key=lambda trial: (-_sign(name) * trial[0][0], trial))
-    for place, (_, number) in enumerate(ordered):
+    order = sorted(numbers, key=lambda values: (-_sign(name) * values[0], values))
+    for place, number in enumerate(map(numbers.__getitem__, order)):
         folder = search.folder / FRONT / f"{place:02d}"
         save_point(search, points[number], default, folder=folder, number=number)
         front.append(replace(points[number], folder=folder))
     best = best_of_all(list(points.values()), name)
     pruned = len(_in_state(study, TrialState.PRUNED))
-    return Tuned(search.folder, front, default, _told(study), pruned, best)
+    return Tuned(search.folder, front, default, _told(study), pruned, best, stopped)
 
 
 def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
@@ -332,9 +331,9 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
         with suppress(errors.KnobError):
             sample.append(estimate_run(search.made(knobs), afresh=True))
     trials_ahead = max(0, settings.trials - done)
-    likely = each_of(max, (estimate.likely for estimate in sample))
-    high = each_of(max, (estimate.high for estimate in sample))
-    trials = Estimate(likely=likely.times(trials_ahead), high=high.times(trials_ahead))
+    likely = each_of(max, (estimate.likely for estimate in sample)).times(trials_ahead)
+    high = each_of(max, (estimate.high for estimate in sample)).times(trials_ahead)
+    trials = Estimate(likely=likely, high=high)
     title = f"{settings.trials} trials of {len(search.run_context.examples)} questions each"
     notes = [
         *sample[0].notes,
