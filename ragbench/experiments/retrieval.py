@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, product
 from pathlib import Path
@@ -20,12 +20,7 @@ from ragbench.retrievers import IndexStore, Progress, make_retriever
 from ragbench.retrievers.embedders import make_embedder
 
 #: Column -> measure of a ranking cut at k.
-_MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = {
-    "recall": lambda ranking, gold, k: recall(ranking[:k], gold),
-    "all_recall": lambda ranking, gold, k: all_recall(ranking[:k], gold),
-    "mrr": lambda ranking, gold, k: reciprocal_rank(ranking[:k], gold),
-    "ndcg": lambda ranking, gold, k: ndcg(ranking, gold, k=k),
-}
+_MEASURES = {"recall": recall, "all_recall": all_recall, "mrr": reciprocal_rank, "ndcg": ndcg}
 
 
 def gold_of(examples: Sequence[dspy.Example]) -> dict[str, list[str]]:

@@ -17,25 +17,26 @@ from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_amount, once
 from ragbench.metrics.text import approx_tokens
 from ragbench.record import Record
 
-Measure = Callable[[Sequence[str], Collection[str]], float]
+#: Of a ranking, the gold passages, and where the ranking is cut; None for nowhere.
+Measure = Callable[[Sequence[str], Collection[str], int | None], float]
 
 
-def recall(ranking: Sequence[str], gold: Collection[str]) -> float:
-    """The share of gold passages in the ranking."""
-    return len(set(ranking) & set(gold)) / len(gold)
+def recall(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
+    """The share of gold passages in the ranking, cut at `k`."""
+    return len(set(ranking[:k]) & set(gold)) / len(gold)
 
 
-def all_recall(ranking: Sequence[str], gold: Collection[str]) -> float:
-    """1.0 if every gold passage is in the ranking, else 0.0."""
-    return float(set(gold) <= set(ranking))
+def all_recall(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
+    """1.0 if every gold passage is in the ranking, cut at `k`, else 0.0."""
+    return float(set(gold) <= set(ranking[:k]))
 
 
-def reciprocal_rank(ranking: Sequence[str], gold: Collection[str]) -> float:
-    """One over the rank of the first gold passage; 0 where there is none."""
-    return next((1 / rank for rank, pid in enumerate(ranking, start=1) if pid in gold), 0.0)
+def reciprocal_rank(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
+    """One over the rank of the first gold passage in the ranking, cut at `k`; 0 without any."""
+    return next((1 / rank for rank, pid in enumerate(ranking[:k], start=1) if pid in gold), 0.0)
 
 
-def ndcg(ranking: Sequence[str], gold: Collection[str], *, k: int | None = None) -> float:
+def ndcg(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
     """Discounted gain over that of a ranking with all gold passages first, cut at `k`."""
     gain = sum(_discount(r) for r, p in enumerate(ranking[:k], start=1) if p in gold)
     best = len(gold) if k is None else min(k, len(gold))
@@ -113,8 +114,6 @@ def hops_to_gold(record: Record) -> float | None:
 
 
 def _metric(name: str, measure: Measure, description: str, k: int | None = None) -> Metric:
-    if measure is ndcg:
-        measure = partial(ndcg, k=k)
     by_search = name.startswith("search_")
 
     def score(record: Record) -> float | None:
@@ -123,7 +122,7 @@ def _metric(name: str, measure: Measure, description: str, k: int | None = None)
             return None
         if record.failed:
             return 0.0
-        scores = [measure(ranking[:k], record.gold_pids) for ranking in ranked]
+        scores = [measure(ranking, record.gold_pids, k) for ranking in ranked]
         return sum(scores) / len(scores) if scores else None
 
     scope = f"first {k} passages" if k else "passages found"
