@@ -208,10 +208,7 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
     actual = {"knobs": program.knobs.model_dump(mode="json"), "predictors": fields_of(program)}
     for key, was, now in differing(recorded, actual)[:1]:
         group, _, name = key.partition(".")
-        if group == "knobs":
-            cure = f"give --set {name}={was}"
-        else:
-            cure = "compile again"
+        cure = f"give --set {name}={was}" if group == "knobs" else "compile again"
         raise RunError(f"{folder} was compiled with {name}={was}, not {now}; {cure}")
 
 
@@ -256,13 +253,16 @@ def read_predictor(path: Path, name: str, predictor: Any, state: Any) -> None:
 
 def question_hash(question: str) -> str:
     """A short SHA-256 of the normalised question."""
-    return hashlib.sha256(question_key(question).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    return _short_hash(question_key(question), 24)
+
+
+def _short_hash(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def _passages_of(example: dspy.Example) -> set[str]:
     """Hashes of the ids of an example's gold passages, which are the same in every file."""
-    pids = map(str, example.get("gold_pids") or ())
-    return {hashlib.sha256(pid.encode("utf-8", "surrogatepass")).hexdigest()[:16] for pid in pids}
+    return {_short_hash(str(pid), 16) for pid in example.get("gold_pids") or ()}
 
 
 def data_card(
@@ -272,12 +272,10 @@ def data_card(
     card = DataCard(
         name=name, digest=digest, train=Questions.of(train), validation=Questions.of(validation)
     )
-    both = {*card.train.ids} & {*card.validation.ids}
-    texts = {*card.train.hashes} & {*card.validation.hashes}
-    if both or texts:
-        example_id = next(iter(sorted(both or texts)))
-        count = len(both or texts)
-        raise DataError(f"training and validation share {count} questions ({example_id})")
+    shared = {*card.train.ids} & {*card.validation.ids}
+    shared = shared or {*card.train.hashes} & {*card.validation.hashes}
+    if shared:
+        raise DataError(f"training and validation share {len(shared)} questions ({min(shared)})")
     return card
 
 

@@ -68,15 +68,11 @@ def read_state(path: Path) -> dict[str, dict[str, Any]]:
     except RunError as error:
         raise RunError(f"{error}; {_CURE}") from None
     state.pop("metadata", None)
-    if not state or not all(isinstance(entry, dict) for entry in state.values()):
-        raise _no_state(path)
-    if not any("signature" in entry for entry in state.values()):
-        raise _no_state(path)
+    entries = state.values()
+    are_parts = all(isinstance(entry, dict) for entry in entries)
+    if not are_parts or not any("signature" in entry for entry in entries):
+        raise RunError(f"{path} is no state of a program: it has no predictors; {_CURE}")
     return state
-
-
-def _no_state(path: Path) -> RunError:
-    return RunError(f"{path} is no state of a program: it has no predictors; {_CURE}")
 
 
 def load_state_file(path: Path, program: RAGProgram) -> None:
@@ -86,36 +82,33 @@ def load_state_file(path: Path, program: RAGProgram) -> None:
         RunError: it is no state, or one of another program.
     """
     state = read_state(path)
-    parameters: dict[str, Any] = {}
-    for name, parameter in program.named_parameters():
-        parameters[program.saved_name(name)] = parameter
+    parameters = {program.saved_name(name): p for name, p in program.named_parameters()}
     if state.keys() != parameters.keys():
         raise RunError(
             f"{path} is the state of a program with {_listed(state)}, and {program.name} has "
             f"{_listed(parameters)}; give --program FILE.py:Class, the class that it was saved from"
         )
-    models: list[str] = []
-    ready: dict[str, Any] = {}
+    models: set[str] = set()
     for name, parameter in parameters.items():
         saved = state[name]
         if isinstance(parameter, dspy.Predict):
             if isinstance(saved.get("lm"), Mapping):
-                models.append(str(saved["lm"].get("model")))
+                models.add(str(saved["lm"].get("model")))
             saved = _of_predictor(path, name, parameter, saved)
         else:
             saved = {key: saved[key] for key in parameter.dump_state() if key in saved}
-        ready[name] = saved
+        state[name] = saved
         read_predictor(path, name, parameter.deepcopy(), saved)
     for name, parameter in parameters.items():
         brought = getattr(parameter, "lm", None)
-        parameter.load_state(ready[name])
+        parameter.load_state(state[name])
         if brought is not None:  # which the class sets
             parameter.lm = brought
     if models:
         _log.warning(
             "%s was saved with the LM %s, which is not followed: --lm says which LM answers",
             path,
-            ", ".join(sorted(set(models))),
+            ", ".join(sorted(models)),
         )
     _log.warning(
         "%s does not say which questions it was compiled with: whether those asked are held out "
@@ -145,14 +138,9 @@ def _of_predictor(
             f"{path}: predictor {name} was saved with the fields {' '.join(map(str, prefixes))} "
             f"and has {' '.join(own_prefixes)} here; give the class that it was saved from"
         )
-    state = {}
-    for key in _STATE_OF_PREDICTOR:
-        if key in saved:
-            state[key] = saved[key]
+    state = {key: saved[key] for key in _STATE_OF_PREDICTOR if key in saved}
     return {**state, "lm": None}
 
 
 def _listed(predictors: Mapping[str, Any]) -> str:
-    if predictors:
-        return f"the predictors {', '.join(predictors)}"
-    return "no predictors"
+    return f"the predictors {', '.join(predictors)}" if predictors else "no predictors"

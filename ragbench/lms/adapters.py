@@ -26,6 +26,11 @@ from ragbench.lms.reply_cache import forget_reply
 from ragbench.lms.values import UnreadableError, read_value, repaired_json
 from ragbench.redact import encodable
 
+#: A kind of signature, values of its fields by name, and a message of a chat as DSPy sends it.
+SignatureType = type[dspy.Signature]
+Fields = dict[str, Any]
+Message = dict[str, Any]
+
 #: Key of a history message that holds what the user says last, when no tool is left.
 CLOSING = "closing"
 
@@ -59,13 +64,13 @@ class LenientParsing(dspy.Adapter):
     def __init_subclass__(cls, **options: Any) -> None:
         """Leave methods as they are: DSPy would tell callbacks of each once more for a subclass."""
 
-    def format_system_message(self, signature: type[dspy.Signature]) -> str:
+    def format_system_message(self, signature: SignatureType) -> str:
         native = self.use_native_function_calling
         instructions = signature.instructions
         return _system_message(type(self), native, signature, instructions)  # type: ignore[arg-type]
 
     def format_user_message_content(
-        self, signature: type[dspy.Signature], inputs: Mapping[str, Any], *args: Any, **kwargs: Any
+        self, signature: SignatureType, inputs: Fields, *args: Any, **kwargs: Any
     ) -> str:
         """The message, whose values hold no mark of the protocol: they would count in the reply."""
         parent: Any = super()
@@ -73,23 +78,23 @@ class LenientParsing(dspy.Adapter):
         return str(parent.format_user_message_content(signature, values, *args, **kwargs))
 
     def format_assistant_message_content(
-        self, signature: type[dspy.Signature], outputs: Mapping[str, Any], *args: Any, **kwargs: Any
+        self, signature: SignatureType, outputs: Fields, *args: Any, **kwargs: Any
     ) -> str:
         """As of `format_user_message_content`, of a demonstration or of the history."""
         parent: Any = super()
         values = {name: escaped(value) for name, value in outputs.items()}
         return str(parent.format_assistant_message_content(signature, values, *args, **kwargs))
 
-    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def _raw(self, signature: SignatureType, completion: str) -> Fields:
         raise NotImplementedError
 
-    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def parse(self, signature: SignatureType, completion: str) -> Fields:
         """Returns the output fields in `completion`, each of its declared type.
 
         Raises:
             PartialReplyError: a required field is missing, or has no plain meaning.
         """
-        values: dict[str, Any] = {}
+        values: Fields = {}
         unread: list[str] = []
         repairs = 0
         fields = self._raw(signature, completion)
@@ -119,7 +124,7 @@ class LenientParsing(dspy.Adapter):
 
 @lru_cache(maxsize=512)
 def _system_message(
-    kind: type[Any], native: bool, signature: type[dspy.Signature], instructions: str
+    kind: type[Any], native: bool, signature: SignatureType, instructions: str
 ) -> str:
     """Returns the system message, cached by signature: it was a third of a prompt's work."""
     adapter: Any = super(LenientParsing, kind(use_native_function_calling=native))
@@ -155,7 +160,7 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
     the one that the reply is held to. A server of one's own may only constrain the reply by it.
     """
 
-    def format_system_message(self, signature: type[dspy.Signature]) -> str:
+    def format_system_message(self, signature: SignatureType) -> str:
         message = super().format_system_message(signature)
         lm = dspy.settings.lm
         enforced = getattr(lm, "supports_response_schema", False)
@@ -164,24 +169,24 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         return message
 
     def _prepare_response_format(
-        self, lm: Any, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: SignatureType
     ) -> None:
         most = getattr(getattr(lm, "engine", None), "max_items", None)
         able = "response_format" in lm.supported_params, lm.supports_response_schema
         native = self.use_native_function_calling
         lm_kwargs.update(_response_format(native, signature, *able, most))  # type: ignore[arg-type]
 
-    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def _raw(self, signature: SignatureType, completion: str) -> Fields:
         value = repaired_json(completion)
         if not isinstance(value, dict) and "{" in completion:
             value = repaired_json(completion[completion.find("{") : completion.rfind("}") + 1])
-        fields: dict[str, Any] = {}  # of several objects, of each field the last one counts
+        fields: Fields = {}  # of several objects, of each field the last one counts
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
                 fields.update(item)
         return fields
 
-    def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
+    def user_message_output_requirements(self, signature: SignatureType) -> str:
         """The last line of a prompt. The types stand in the system's message, as JSON has them."""
         listing = ", ".join(f"`{name}`" for name in signature.output_fields)
         return f"Respond with a JSON object of the following fields, in this order: {listing}."
@@ -189,7 +194,7 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
 
 @lru_cache(maxsize=512)
 def _response_format(
-    native: bool, signature: type[dspy.Signature], supported: bool, schema: bool, most: int | None
+    native: bool, signature: SignatureType, supported: bool, schema: bool, most: int | None
 ) -> dict[str, Any]:
     """Returns the response format, cached: DSPy rebuilds it in every call, a third of its time."""
     arguments: dict[str, Any] = {}
@@ -218,7 +223,7 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, use_json_adapter_fallback=False)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Fields]:
         """As any adapter; a second call, filed as a fallback, where the first cannot be read."""
         try:
             return list(super().__call__(*args, **kwargs))
@@ -228,7 +233,7 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
             with use(current().plus(SecondTry())):
                 return list(second(*args, **kwargs))
 
-    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def _raw(self, signature: SignatureType, completion: str) -> Fields:
         input_fields = frozenset(signature.input_fields)
         sections = _sections(completion, _HEADER, input_fields)
         if not signature.output_fields.keys() <= sections.keys():
@@ -287,16 +292,16 @@ class ToolConversation(dspy.Adapter):
     def __init__(self, *, parallel: bool | None) -> None:
         super().__init__(use_native_function_calling=True, parallel_tool_calls=parallel)
 
-    def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+    def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[Fields]:
         """As any adapter; the tools are sent whether or not the LM is known to call them."""
         return list(super().__call__(_tool_caller(lm), *args, **kwargs))
 
     def format(
         self,
-        signature: type[dspy.Signature],
+        signature: SignatureType,
         demos: Sequence[Mapping[str, Any]],
         inputs: Mapping[str, Any],
-    ) -> list[dict[str, Any]]:
+    ) -> list[Message]:
         """Returns the messages of one call, without demonstrations that lack question or answer."""
         described = signature.output_fields["answer"].json_schema_extra["desc"]
         messages = [_said("system", f"{signature.instructions}\n\nThen answer with {described}.")]
@@ -308,8 +313,8 @@ class ToolConversation(dspy.Adapter):
             if CLOSING in turn:
                 messages.append(_said("user", turn[CLOSING]))
                 continue
-            calls: list[dict[str, Any]] = []
-            message: dict[str, Any] = {"role": "assistant", "tool_calls": calls}
+            calls: list[Message] = []
+            message: Message = {"role": "assistant", "tool_calls": calls}
             message["content"] = escaped(turn["text"]) or None
             messages.append(message)
             for place, (name, arguments, seen) in enumerate(turn["calls"]):
@@ -321,7 +326,7 @@ class ToolConversation(dspy.Adapter):
                 messages.append(result)
         return messages
 
-    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def parse(self, signature: SignatureType, completion: str) -> Fields:
         """Returns the answer: the full text, or the section marked as the answer."""
         return {"answer": _sections(completion, _HEADER).get("answer") or completion.strip()}
 
@@ -340,7 +345,7 @@ def _able(kind: type[dspy.LM]) -> type[dspy.LM]:
     return type(kind.__name__, (kind,), {"supports_function_calling": True})
 
 
-def _said(role: str, content: str) -> dict[str, Any]:
+def _said(role: str, content: str) -> Message:
     if role != "system":
         content = escaped(content)
     return {"role": role, "content": content}

@@ -57,10 +57,7 @@ def meter_brought_lms() -> None:
     def engine(lm: dspy.BaseLM, call: Any, asynchronous: bool) -> tuple[Any, Any, Any]:
         if isinstance(lm, RagbenchLM) and lm.given is not None and call.request is None:
             # The object that answers is sent all of it, also what no canonical request can hold.
-            counted = {}
-            for name in _COUNTED:
-                if name in call.legacy:
-                    counted[name] = call.legacy[name]
+            counted = {name: call.legacy[name] for name in _COUNTED if name in call.legacy}
             call = replace(call, legacy=counted)
         backend, request, provider = choose(lm, call, asynchronous)
         if _is_brought(lm):
@@ -71,11 +68,8 @@ def meter_brought_lms() -> None:
     def answer(lm: dspy.BaseLM, call: Any, asynchronous: bool) -> Any:
         hit = cached(lm, call, asynchronous)
         if hit is not None and _is_brought(lm):
-            sent = 0
-            got = 0
-            for response in hit.responses:
-                sent += response.usage.input_tokens or 0
-                got += response.usage.output_tokens or 0
+            sent = sum(response.usage.input_tokens or 0 for response in hit.responses)
+            got = sum(response.usage.output_tokens or 0 for response in hit.responses)
             cost = _pricing(lm).cost(sent, got)
             file_lm_call(
                 lm.model, cached=True, prompt_tokens=sent, completion_tokens=got, cost_usd=cost

@@ -15,7 +15,7 @@ from dspy import AdapterParseError
 from ragbench import handed_over
 from ragbench.dspy_private import private
 from ragbench.errors import ConfigError, UnknownNameError
-from ragbench.lms.adapters import LenientChat, LenientJSON
+from ragbench.lms.adapters import Fields, LenientChat, LenientJSON, SignatureType
 from ragbench.user_code import is_external, load_object, message_of
 
 #: Names of adapters; one of one's own is named as FILE.py:CLASS.
@@ -25,14 +25,14 @@ NAMES = ("chat", "json", "xml", "baml", "two_step")
 class LenientXML(LenientChat, dspy.XMLAdapter):
     """Fields between tags of their names, and asked for once more as JSON."""
 
-    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def parse(self, signature: SignatureType, completion: str) -> Fields:
         """As DSPy reads it, which knows nested tags; else what stands between the tags."""
         try:
             return dict(dspy.XMLAdapter.parse(self, signature, completion))
         except AdapterParseError:
             return super().parse(signature, completion)
 
-    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def _raw(self, signature: SignatureType, completion: str) -> Fields:
         fields = {}
         for name in signature.output_fields:
             start = f"<{name}>"
@@ -46,7 +46,7 @@ class LenientXML(LenientChat, dspy.XMLAdapter):
 class TwoStep(dspy.TwoStepAdapter):
     """An answer in the LM's own words, whose fields the same LM extracts in a second call."""
 
-    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+    def parse(self, signature: SignatureType, completion: str) -> Fields:
         """Returns the fields that the second call finds in `completion`."""
         extractor = self._create_extractor_signature(signature)
         read = LenientChat()(self.extraction_model, {}, extractor, [], {"text": completion})
@@ -60,7 +60,7 @@ def _baml() -> Any:
     class LenientBAML(LenientJSON, parent):  # type: ignore[misc, valid-type]
         """JSON, its nested types described in BAML's short form."""
 
-        def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        def _raw(self, signature: SignatureType, completion: str) -> Fields:
             # Its prompt shows the marks of a chat, and some models answer with them.
             sections = LenientChat()._raw(signature, completion)
             return super()._raw(signature, completion) or sections

@@ -56,9 +56,15 @@ class Pricing:
                  _THOUGHT: self.rates.get(_OUT), **self.rates}  # fmt: skip
         counts = {_IN: sent - cache_read - cache_write, _OUT: got - thought, _THOUGHT: thought,
                   _READ: cache_read, _WRITTEN: cache_write}  # fmt: skip
-        if not self.known or any(n and rates.get(kind) is None for kind, n in counts.items()):
+        if _IN not in self.rates:
             return None
-        return sum(n * (rates.get(kind) or 0.0) for kind, n in counts.items())
+        cost = 0.0
+        for kind, n in counts.items():
+            rate = rates.get(kind)
+            if n and rate is None:
+                return None
+            cost += n * (rate or 0.0)
+        return cost
 
     def times(self, share: float) -> "Pricing":
         """Returns the same at this share of the price."""
@@ -67,26 +73,23 @@ class Pricing:
     def apply(self, call: Call) -> Call:
         """Returns `call` at this price, whatever it was priced at when it was answered."""
         pricing = self.times(BATCH_DISCOUNT) if call.batch else self
-        sent = call.prompt_tokens
-        got = call.completion_tokens
-        cost = call.cost_usd
-        paid = call.paid_usd
-        if call.error is None:
-            cost = pricing.cost(sent, got, thought=call.reasoning_tokens)
-            paid = pricing.cost(
-                sent,
-                got,
-                cache_read=call.cache_read_tokens,
-                cache_write=call.cache_write_tokens,
-                thought=call.reasoning_tokens,
-            )
-            if paid == cost:
-                paid = None
         lost = call.failed
         if lost is not None:
             usd = pricing.cost(lost.prompt_tokens, lost.completion_tokens)
             lost = replace(lost, cost_usd=usd)
-        return replace(call, cost_usd=cost, paid_usd=paid, failed=lost)
+        if call.error is not None:
+            return replace(call, failed=lost)
+        sent = call.prompt_tokens
+        got = call.completion_tokens
+        cost = pricing.cost(sent, got, thought=call.reasoning_tokens)
+        paid = pricing.cost(
+            sent,
+            got,
+            cache_read=call.cache_read_tokens,
+            cache_write=call.cache_write_tokens,
+            thought=call.reasoning_tokens,
+        )
+        return replace(call, cost_usd=cost, paid_usd=None if paid == cost else paid, failed=lost)
 
 
 @lru_cache(maxsize=256)

@@ -14,13 +14,8 @@ from ragbench.paths import cache_root
 MEMORY_ENTRIES = 20_000
 
 
-class _Last(threading.local):
-    """The key under which the calling thread's last reply was found or kept on disk."""
-
-    key: str | None = None
-
-
-_last = _Last()
+#: Its `key` is that under which the calling thread's last reply was found or kept on disk.
+_last = threading.local()
 
 
 class Answers:
@@ -64,7 +59,7 @@ def begin_call() -> None:
 
 def forget_reply() -> None:
     """Do not keep the reply that this thread got last: nothing in it could be read."""
-    key = _last.key
+    key = getattr(_last, "key", None)
     _last.key = None
     if key is not None:
         dspy.cache.memory_cache.pop(key, None)

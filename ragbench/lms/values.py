@@ -157,10 +157,9 @@ def _readable_objects(value: Any, annotation: Any) -> list[Any]:
         if isinstance(value, str):
             with suppress(*_NO_VALUE):
                 value = _parsed(value)
-        if isinstance(value, list):
-            for item in value:
-                with suppress(ValidationError):
-                    read.append(kind.model_validate(item))
+        for item in value if isinstance(value, list) else ():
+            with suppress(ValidationError):
+                read.append(kind.model_validate(item))
     return read
 
 
@@ -194,9 +193,8 @@ def _number(text: str, annotation: Any) -> Any:
         return None
     if annotation is float and bare.endswith("%"):
         number = number / 100
-    if math.isfinite(number) and (annotation is float or number.is_integer()):
-        return annotation(number)
-    return None
+    good = math.isfinite(number) and (annotation is float or number.is_integer())
+    return annotation(number) if good else None
 
 
 def _label(text: str, labels: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ An optimizer is a class with a constructor and a method `compile`; what these tw
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
 from pydantic import Field, create_model, field_validator
@@ -16,6 +16,9 @@ from ragbench.knobs import Knobs
 from ragbench.user_code import load_object
 
 K = TypeVar("K", bound=Knobs)
+#: Arguments of a function by name, and its parameters.
+Arguments = dict[str, Any]
+Parameters = dict[str, inspect.Parameter]
 
 #: What a task supplies, under the names that DSPy's optimizers have for it, and what only writes
 #: to a terminal or to a service.
@@ -45,7 +48,7 @@ class Argued(Knobs):
             return _WORDS.get(value.strip().lower(), value)
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def parameters_of(function: Callable[..., Any]) -> Parameters:
     """The named parameters of `function`, without `self`; empty where they are unknown."""
     try:
         declared = inspect.signature(function).parameters
@@ -65,7 +68,7 @@ def is_by_name(compile: Callable[..., Any]) -> bool:
     return first is not None and first.kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def settings_of(function: Callable[..., Any]) -> Parameters:
     """The parameters of `function`, without the first one of `compile`, which is the student."""
     parameters = parameters_of(function)
     if function.__name__ == "compile" and parameters and not is_by_name(function):
@@ -81,7 +84,7 @@ def knobs_of(
     One that is left out is not passed, so that its default is the function's own. What ends in
     `_key` is none: it would be stored.
     """
-    fields: dict[str, Any] = {}
+    fields: Arguments = {}
     for function in functions:
         for name, parameter in settings_of(function).items():
             if name in SUPPLIED or name in without or name in base.model_fields:
@@ -94,7 +97,7 @@ def knobs_of(
     return cast(type[K], argued)
 
 
-def passed_to(function: Callable[..., Any], knobs: Knobs) -> dict[str, Any]:
+def passed_to(function: Callable[..., Any], knobs: Knobs) -> Arguments:
     """The arguments of `function` that were given as knobs; what names code is imported.
 
     Raises:
@@ -114,12 +117,12 @@ def passed_to(function: Callable[..., Any], knobs: Knobs) -> dict[str, Any]:
     return arguments
 
 
-def supplied_to(function: Callable[..., Any], supplied: Mapping[str, Any]) -> dict[str, Any]:
+def supplied_to(function: Callable[..., Any], supplied: Arguments) -> Arguments:
     """Those of `supplied` that `function` takes; one that takes any keyword gets no more."""
     return {name: supplied[name] for name in settings_of(function) if name in supplied}
 
 
-def shown(knobs: Knobs) -> dict[str, Any]:
+def shown(knobs: Knobs) -> Arguments:
     """`knobs` as JSON holds them; an object stands by its class."""
     return knobs.model_dump(mode="json", fallback=_class_of)
 

@@ -21,7 +21,7 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import Side
-from ragbench.optimizers.arguments import knobs_of, passed_to, shown
+from ragbench.optimizers.arguments import Arguments, knobs_of, passed_to, shown
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.students import EndlessError, LMDownError, finish, guarded, make_student
 from ragbench.optimizers.tally import Tally
@@ -89,7 +89,7 @@ class Optimizer(ABC):
             raise UnknownNameError("preset", preset, PRESETS)
         self.preset = preset
         defaults = self.presets.get(preset, {})
-        own: dict[str, Any] = {}
+        own: Arguments = {}
         for name, value in knobs.items():
             knob = self.renamed.get(name, name)
             if knob in own:
@@ -129,13 +129,13 @@ class Optimizer(ABC):
             reason = f"{type(error).__name__}: {error}"
             raise RunError(f"cannot use {names} ({reason}); compile again") from None
 
-    def arguments(self, function: Callable[..., Any] | None = None) -> dict[str, Any]:
+    def arguments(self, function: Callable[..., Any] | None = None) -> Arguments:
         """The knobs by the names of DSPy's arguments, with those given that `function` takes."""
         named = {argument: getattr(self.knobs, knob) for argument, knob in self.renamed.items()}
         return named if function is None else named | passed_to(function, self.knobs)
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Arguments:
         """What decides the result, JSON-ready: name, preset and knobs."""
         return {"name": self.name, "preset": self.preset, "knobs": shown(self.knobs)}
 

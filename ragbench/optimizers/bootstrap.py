@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, cast
 import dspy
 from pydantic import Field
 
+from ragbench.optimizers.arguments import Arguments
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
 from ragbench.optimizers.demonstrations import fit_demos, is_whole, one_step_each
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
@@ -196,7 +197,7 @@ class Optuna(Optimizer):
         return SearchResult(study.best_trial.user_attrs["program"])
 
 
-def teaching(knobs: Any, task: Task) -> dict[str, Any]:
+def teaching(knobs: Any, task: Task) -> Arguments:
     """Returns what DSPy's few-shot optimizers take of `task`: teacher, and metric of right runs."""
     metric = one_step_each(task.metric) if knobs.loop_steps == "turns" else task.metric
     return {"metric": metric, "teacher_settings": task.teacher_settings}

@@ -7,7 +7,6 @@ trains weights.
 """
 
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, cast
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, cast
 from pydantic import Field
 
 from ragbench.errors import ConfigError
-from ragbench.optimizers.arguments import shown
+from ragbench.optimizers.arguments import Arguments, shown
 from ragbench.optimizers.base import ARROW, OPTIMIZERS, Optimizer, OptimizerKnobs, measure
 from ragbench.optimizers.students import bare
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
@@ -34,8 +33,8 @@ class Chain(Optimizer):
     formula = "the sum of its steps, and V program runs after each"
 
     def __init__(self, preset: str = "light", **knobs: Any) -> None:
-        own: dict[str, dict[str, Any]] = {name: {} for name in self.steps}
-        shared: dict[str, Any] = {}
+        own: dict[str, Arguments] = {name: {} for name in self.steps}
+        shared: Arguments = {}
         for name, value in knobs.items():
             step, dot, knob = name.rpartition(".")
             if not dot:
@@ -53,7 +52,7 @@ class Chain(Optimizer):
             self.parts.append(OPTIMIZERS.get(name)(preset, **settings))
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Arguments:
         """What decides the result, with the knobs of each step."""
         knobs = {**shown(self.knobs), "steps": [step.identity for step in self.parts]}
         return {**super().identity, "knobs": knobs}
@@ -116,10 +115,8 @@ def chain_of(name: str) -> type[Optimizer]:
         if kind.use.__func__ is not Optimizer.use.__func__:  # type: ignore[attr-defined]
             raise ConfigError(f"{step} cannot be a step of a chain: it keeps more than prompts")
         needs = needs.plus(kind.needs)
-    members: Mapping[str, Any] = {
-        "name": f" {ARROW} ".join(steps), "steps": steps, "needs": needs,
-    }  # fmt: skip
-    return cast(type[Optimizer], type("NamedChain", (Chain,), dict(members)))
+    members = {"name": f" {ARROW} ".join(steps), "steps": steps, "needs": needs}
+    return cast(type[Optimizer], type("NamedChain", (Chain,), members))
 
 
 class BetterTogetherKnobs(OptimizerKnobs):

@@ -64,9 +64,7 @@ def one_step_each(metric: Callable[..., Any]) -> Callable[..., Any]:
 
 def _at_turn(calls: Sequence[Any], turn: int) -> Any:
     place, from_the_end = divmod(turn % len(calls), 2)
-    if from_the_end:
-        return calls[-1 - place]
-    return calls[place]
+    return calls[-1 - place if from_the_end else place]
 
 
 def _trimmed(
@@ -124,9 +122,7 @@ def _cut(value: Any, room: int, proofs: Sequence[str]) -> Any:
 def _size(value: Any) -> int:
     if isinstance(value, dict | list):
         return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    if isinstance(value, str):
-        return estimate_tokens(value)
-    return 0
+    return estimate_tokens(value) if isinstance(value, str) else 0
 
 
 def _plain(value: Any) -> Any:

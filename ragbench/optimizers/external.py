@@ -21,6 +21,7 @@ from ragbench.lms.factory import keep_lm, make_lm
 from ragbench.lms.lm import OWN, RagbenchLM
 from ragbench.optimizers.arguments import (
     SUPPLIED,
+    Arguments,
     is_by_name,
     knobs_of,
     passed_to,
@@ -48,7 +49,7 @@ class OwnOptimizer(Optimizer):
         """Unknown: no formula says what a stranger's optimizer does."""
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Arguments:
         """Name, knobs, and what tells its code from others: a changed one is another compile."""
         source = handed_over.digest_of(self.name)
         if not source:
@@ -111,7 +112,7 @@ class OwnOptimizer(Optimizer):
                 )
         return SearchResult(compiled)
 
-    def _supplied(self, student: RAGProgram, task: Task) -> dict[str, Any]:
+    def _supplied(self, student: RAGProgram, task: Task) -> Arguments:
         """What DSPy's optimizers take, by the names that they have for it."""
         teacher = None
         if task.teacher is not None:
@@ -136,7 +137,7 @@ class OwnOptimizer(Optimizer):
             "log_dir": str(task.log_folder / "own"),
         }
 
-    def _optimizer(self, supplied: dict[str, Any]) -> Any:
+    def _optimizer(self, supplied: Arguments) -> Any:
         source = type(self).made
         if isinstance(source, type):
             init = _functions_of(source)[0]

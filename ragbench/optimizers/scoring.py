@@ -43,9 +43,7 @@ def make_scorer(name: str) -> Scorer:
 
     def score(example: dspy.Example, prediction: Any) -> float:
         answer = answer_of(prediction)
-        if answer:
-            return best(compare, answer, example.answers)
-        return 0.0
+        return best(compare, answer, example.answers) if answer else 0.0
 
     return score
 
@@ -54,9 +52,7 @@ def answer_of(prediction: Any) -> str:
     """The answer of `prediction`, stripped; blank where there is none, whatever was returned."""
     text = getattr(prediction, "answer", None)
     answer = text.strip() if isinstance(text, str) else ""
-    if answer == NO_ANSWER:
-        return ""
-    return answer
+    return "" if answer == NO_ANSWER else answer
 
 
 class Judgement(dspy.Prediction):

@@ -184,7 +184,7 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     name = f"{scheme}_proxy"
     try:
         url = urlsplit(address)
-        port = url.port
+        _ = url.port  # which is read now
     except ValueError:
         raise LMSetupError(f"{name} is no address of a proxy, such as http://HOST:PORT") from None
     if url.scheme not in ("http", "https") or not url.hostname:
@@ -195,12 +195,7 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     login = None
     if url.username is not None:
         login = (unquote(url.username).encode(), unquote(url.password or "").encode())
-    place = url.hostname
-    if ":" in place:
-        place = f"[{place}]"
-    if port:
-        place = f"{place}:{port}"
-    return Proxy(f"{url.scheme}://{place}", login)
+    return Proxy(f"{url.scheme}://{url.netloc.rpartition('@')[2]}", login)
 
 
 def headers_without(

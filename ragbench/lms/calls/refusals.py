@@ -38,14 +38,6 @@ class Refusal(NamedTuple):
     statuses: frozenset[int]
     words: re.Pattern[str]
 
-    def fits(self, provider: str, status: int, words: str) -> bool:
-        """Returns whether a reply of `provider` with this HTTP status and these words is meant."""
-        if self.provider and self.provider != provider:
-            return False
-        if self.statuses and status not in self.statuses:
-            return False
-        return self.words.search(words) is not None
-
 
 @lru_cache(maxsize=1)
 def table() -> tuple[Refusal, ...]:
@@ -66,7 +58,8 @@ def table() -> tuple[Refusal, ...]:
 def meaning(provider: str, status: int, words: str) -> str:
     """Returns the table's meaning of a failed reply, such as `money`; blank if it has none."""
     for row in table():
-        if row.fits(provider, status, words[:_LONGEST]):
+        is_of = row.provider in ("", provider) and (not row.statuses or status in row.statuses)
+        if is_of and row.words.search(words[:_LONGEST]):
             return row.means
     return ""
 
