@@ -104,14 +104,9 @@ def each_text(change: Callable[[str], str], value: Any) -> Any:
         return {each_text(change, k): each_text(change, inner) for k, inner in value.items()}
     if isinstance(value, list | tuple):
         items = [each_text(change, inner) for inner in value]
-        if isinstance(value, list):
-            return items
-        return tuple(items)
+        return items if isinstance(value, list) else tuple(items)
     if is_dataclass(value) and not isinstance(value, type):
-        values = {}
-        for entry in fields(value):
-            if entry.init:
-                values[entry.name] = getattr(value, entry.name)
+        values = {entry.name: getattr(value, entry.name) for entry in fields(value) if entry.init}
         return replace(value, **each_text(change, values))
     return value
 

@@ -297,12 +297,8 @@ def assert_held_out(
 def _shared(
     sides: Sequence[Questions], examples: Sequence[dspy.Example], *, by_id: bool
 ) -> list[str]:
-    ids: set[str] = set()
-    hashes: set[str] = set()
-    for side in sides:
-        if by_id:
-            ids.update(side.ids)
-        hashes.update(side.hashes)
+    ids = {qid for side in sides for qid in side.ids if by_id}
+    hashes = {key for side in sides for key in side.hashes}
     shared = []
     for example in examples:
         qid = str(example.qid)
@@ -317,10 +313,7 @@ def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) ->
     Such a question may be another's in other words, also in another file.
     """
     learned = {*data.train.passages, *data.validation.passages}
-    shared = []
-    for example in examples:
-        if learned & _passages_of(example):
-            shared.append(str(example.qid))
+    shared = [str(example.qid) for example in examples if learned & _passages_of(example)]
     if shared:
         _log.warning(
             "%d of %d questions share gold passages with those that the program was compiled with "

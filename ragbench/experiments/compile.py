@@ -97,10 +97,8 @@ def _search(
     config = plan.run_context.config
     metric = plan.settings.optimizer_metric
     numbers = itertools.count(1)
-    if budget is None:  # calls are limited; those that the cache answers are not
-        most = _RUNS_A_CALL * int(room().calls)
-    else:
-        most = budget.runs.high
+    # Calls are limited where no budget is known; those that the cache answers are not.
+    most = _RUNS_A_CALL * int(room().calls) if budget is None else budget.runs.high
 
     def on_run() -> None:
         number = next(numbers)

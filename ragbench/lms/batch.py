@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -145,16 +146,22 @@ class OpenAIBatches:
     variable of the environment decides where keys go, and redirects are not followed.
     """
 
+    package = "openai"
+    kind = "OpenAI"
+    address = "https://api.openai.com/v1"
+    #: What the package adds to the address.
+    added = ""
+
     def __init__(self, spec: HostedSpec) -> None:
-        import openai
-
-        self._open(openai, openai.OpenAI, spec, spec.api_base or "https://api.openai.com/v1")
-
-    def _open(self, package: Any, kind: Any, spec: HostedSpec, address: str) -> None:
-        self._package = package
-        http = package.DefaultHttpxClient(follow_redirects=False)
-        key = spec.key() or "none"
-        self._client = kind(api_key=key, base_url=address, http_client=http, max_retries=6)
+        with needs_extra(f"a batch of {self.kind}'s"):
+            self._package: Any = import_module(self.package)
+        http = self._package.DefaultHttpxClient(follow_redirects=False)
+        self._client = getattr(self._package, self.kind)(
+            api_key=spec.key() or "none",
+            base_url=(spec.api_base or self.address).removesuffix(self.added),
+            http_client=http,
+            max_retries=6,
+        )
         self._once = self._client.with_options(max_retries=0)
         self.close = self._client.close
 
@@ -223,11 +230,10 @@ class OpenAIBatches:
 class AnthropicBatches(OpenAIBatches):
     """Anthropic's message batches."""
 
-    def __init__(self, spec: HostedSpec) -> None:
-        with needs_extra("a batch of Anthropic's"):
-            import anthropic
-        address = (spec.api_base or "https://api.anthropic.com").removesuffix("/v1")
-        self._open(anthropic, anthropic.Anthropic, spec, address)  # which adds it
+    package = "anthropic"
+    kind = "Anthropic"
+    address = "https://api.anthropic.com"
+    added = "/v1"
 
     def submit(self, items: Sequence[Item]) -> str:
         requests = []

@@ -68,10 +68,8 @@ class HostedSpec:
     @property
     def key_variables(self) -> tuple[str, ...]:
         """Environment variables that may hold the key."""
-        variables = PROVIDERS.get(self.provider, _OTHER_KEYS.get(self.provider))
-        if variables is None:
-            return (f"{self.provider.upper()}_API_KEY",)
-        return variables
+        default = (f"{self.provider.upper()}_API_KEY",)
+        return {**_OTHER_KEYS, **PROVIDERS}.get(self.provider, default)
 
     @property
     def by_litellm(self) -> bool:
@@ -127,9 +125,9 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
     if provider not in PROVIDERS:
         _check_other(provider, model)
     # LiteLLM and others read it by themselves; the cache would not tell two servers apart.
-    variables = ("OPENAI_BASE_URL",) if provider == "openai" else ()
-    for name in () if api_base else (*variables, f"{provider.upper()}_API_BASE"):
-        api_base = api_base or os.environ.get(name)
+    if not api_base and provider == "openai":
+        api_base = os.environ.get("OPENAI_BASE_URL")
+    api_base = api_base or os.environ.get(f"{provider.upper()}_API_BASE")
     return HostedSpec(provider, model, checked_address(api_base or "", "api_base") or None)
 
 
@@ -139,13 +137,10 @@ def _check_other(provider: str, model: str) -> None:
         return
     import litellm
 
-    providers = {
-        *PROVIDERS,
-        *(str(getattr(entry, "value", entry)) for entry in litellm.provider_list),
-    }
+    providers = [str(getattr(entry, "value", entry)) for entry in litellm.provider_list]
     if provider in providers:
         return
-    near = get_close_matches(provider, providers, n=1)
+    near = get_close_matches(provider, {*PROVIDERS, *providers}, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise LMSetupError(
         f"no LM provider {provider!r}; {hint}choose from {', '.join(PROVIDERS)}, any other of "

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Set
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 Call = tuple[str, dict[str, Any]]
@@ -152,10 +153,7 @@ def _from_python(text: str) -> Found:
             tree = ast.parse(match.group(1).strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        calls = [tree]
-        if isinstance(tree, ast.List):
-            calls = tree.elts
-        for call in calls:
+        for call in tree.elts if isinstance(tree, ast.List) else [tree]:
             read = _python_call(call)
             if read is not None:
                 yield 0, *read
@@ -184,11 +182,8 @@ def _calls_in(value: Any) -> list[Call]:
     if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
         value = value["tool_calls"]
     if isinstance(value, list):
-        calls: list[Call] = []
-        for item in value:
-            if isinstance(item, dict):
-                calls.extend(_calls_in(item))
-        return calls
+        calls = [_calls_in(item) for item in value if isinstance(item, dict)]
+        return list(chain.from_iterable(calls))
     if not isinstance(value, dict):
         return []
     if isinstance(value.get("function"), dict):

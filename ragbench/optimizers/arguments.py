@@ -55,11 +55,7 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
     except (TypeError, ValueError):
         return {}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    named = {}
-    for name, parameter in declared.items():
-        if name != "self" and parameter.kind not in several:
-            named[name] = parameter
-    return named
+    return {n: p for n, p in declared.items() if n != "self" and p.kind not in several}
 
 
 def is_by_name(compile: Callable[..., Any]) -> bool:

@@ -159,7 +159,7 @@ class Optimizer(ABC):
             RunError: the LM is down, or the prompt model's replies cannot be used.
             ConfigError: there are too few questions.
         """
-        self.check(Size(len(program.predictors()), len(task.train), len(task.val)))
+        self.check(task.size(program))
         tally = Tally(for_optimizer(task.val), task.on_run)
         tokens = self.knobs.demo_context_tokens
         student = make_student(program, demo_tokens=tokens, tally=tally)

@@ -114,16 +114,10 @@ class _Redacted(io.TextIOBase):
 def _logging_to(stream: Any) -> Iterator[None]:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    loggers = list(map(logging.getLogger, _LOGGERS))
-    before = [(log.handlers[:], log.level, log.propagate) for log in loggers]
-    for log in loggers:
-        log.handlers[:] = [handler]
-        log.propagate = False
-        log.setLevel(logging.INFO)
-    try:
+    with contextlib.ExitStack() as replaced:
+        for log in map(logging.getLogger, _LOGGERS):
+            replaced.enter_context(_replaced(log, "handlers", [handler]))
+            replaced.enter_context(_replaced(log, "propagate", False))
+            replaced.callback(log.setLevel, log.level)
+            log.setLevel(logging.INFO)
         yield
-    finally:
-        for log, (handlers, level, propagate) in zip(loggers, before, strict=True):
-            log.handlers[:] = handlers
-            log.propagate = propagate
-            log.setLevel(level)

@@ -130,7 +130,7 @@ class GEPA(Optimizer):
         folder = task.log_folder / "gepa"
         # Its log does not hold the state of its random numbers: after a kill the cache replays all.
         shutil.rmtree(folder, ignore_errors=True)
-        size = Size(len(student.predictors()), len(task.train), len(task.val))
+        size = task.size(student)
         arguments = {
             **self.arguments(dspy.GEPA.__init__),
             "max_metric_calls": self.runs(size),

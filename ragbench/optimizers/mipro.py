@@ -79,9 +79,7 @@ class MIPRO(Optimizer):
         if self.knobs.trials:
             return int(self.knobs.trials)
         n = self.knobs.candidates
-        chosen = n_predictors
-        if self.shows_demos:
-            chosen *= 2
+        chosen = n_predictors * (1 + self.shows_demos)
         return int(max(2 * chosen * math.log2(n), 1.5 * n))
 
     def uses_minibatch(self, n_val: int) -> bool:
@@ -96,9 +94,7 @@ class MIPRO(Optimizer):
         if not self.shows_demos:
             knobs = knobs.model_copy(update={"bootstrapped": _SHOWN_TO_WRITER})
         shuffled = bootstrap_runs(knobs, size.n_train, least=1).times(max(sets - 1, 0))
-        bootstrap = Range()
-        if sets:
-            bootstrap = bootstrap_runs(knobs, size.n_train)
+        bootstrap = bootstrap_runs(knobs, size.n_train) if sets else Range()
         proposals = size.n_predictors * min(knobs.instructions, knobs.candidates)
         batches = math.ceil(size.n_train / 10) - 1
         trials = self.trials(size.n_predictors)

@@ -79,11 +79,8 @@ class Needs:
         )
 
     def __str__(self) -> str:
-        words = []
-        for name in ("trainset", "prompt_lm", "teacher"):
-            if getattr(self, name):
-                words.append(name)
-        return ", ".join(words) or "nothing but the program"
+        names = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]
+        return ", ".join(names) or "nothing but the program"
 
 
 @dataclass(frozen=True)
@@ -108,6 +105,10 @@ class Task:
     tally: Tally = field(default_factory=Tally)
     #: Called with the number of runs so far.
     on_run: Callable[[], None] | None = None
+
+    def size(self, program: RAGProgram) -> Size:
+        """What the budget of compiling `program` depends on."""
+        return Size(len(program.predictors()), len(self.train), len(self.val))
 
     @property
     def trainset(self) -> list[dspy.Example]:
@@ -149,11 +150,10 @@ class Task:
             return {}
         # Without roles: an LM of a role's own would answer in the teacher's place.
         context = replace(current(), role_lms={}).plus(Side("teacher"))
+        settings = {"lm": self.seeded(self.teacher), KEY: context}
         if self.teacher_adapter is not None:
-            adapter = {"adapter": self.teacher_adapter}
-        else:
-            adapter = {}
-        return {"lm": self.seeded(self.teacher), KEY: context, **adapter}
+            settings["adapter"] = self.teacher_adapter
+        return settings
 
 
 @dataclass(frozen=True)

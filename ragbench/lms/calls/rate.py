@@ -95,10 +95,6 @@ class Rate:
         if "tokens" in self._fixed:
             self._free_at["tokens"] += 60.0 * (tokens - call.tokens) / self._fixed["tokens"]
 
-    def drop(self) -> None:
-        """A call ended in a way that says nothing about the server's limits."""
-        self.n_open -= 1
-
     def reject(self, now: float, call: Started, *, retry_after: float | None = None) -> None:
         """The server said 429 to `call`."""
         self.n_open -= 1
@@ -166,8 +162,8 @@ class RateLimit:
                 count("rate_limited")
             elif attempt.reply is not None:
                 self.rate.answer(monotonic(), call, tokens=attempt.reply.tokens)
-            else:
-                self.rate.drop()
+            else:  # it says nothing about the server's limits
+                self.rate.n_open -= 1
             self._changed.notify()
 
 
@@ -182,10 +178,6 @@ def shared_rate_limit(provider: str, model: str, *, api_base: str, key: str) -> 
     there are until it rejects some; a provider limits each model of each key by itself.
     """
     digest = hashlib.sha256(key.encode()).hexdigest()
-    place = (provider, model, digest)
-    limit = RateLimit(START_OPEN)
-    if api_base:
-        place = (api_base, "", digest)
-        limit = RateLimit(math.inf)
+    place = (api_base, "", digest) if api_base else (provider, model, digest)
     with _shared_lock:
-        return _shared.setdefault(place, limit)
+        return _shared.setdefault(place, RateLimit(math.inf if api_base else START_OPEN))
