@@ -104,7 +104,9 @@ def each_text(change: Callable[[str], str], value: Any) -> Any:
         return {each_text(change, k): each_text(change, inner) for k, inner in value.items()}
     if isinstance(value, list | tuple):
         items = [each_text(change, inner) for inner in value]
-        return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, list):
+            return items
+        return tuple(items)
     if is_dataclass(value) and not isinstance(value, type):
         values = {entry.name: getattr(value, entry.name) for entry in fields(value) if entry.init}
         return replace(value, **each_text(change, values))

@@ -208,7 +208,9 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
     actual = {"knobs": program.knobs.model_dump(mode="json"), "predictors": fields_of(program)}
     for key, was, now in differing(recorded, actual)[:1]:
         group, _, name = key.partition(".")
-        cure = f"give --set {name}={was}" if group == "knobs" else "compile again"
+        cure = "compile again"
+        if group == "knobs":
+            cure = f"give --set {name}={was}"
         raise RunError(f"{folder} was compiled with {name}={was}, not {now}; {cure}")
 
 

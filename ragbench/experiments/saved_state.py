@@ -143,4 +143,6 @@ def _of_predictor(
 
 
 def _listed(predictors: Mapping[str, Any]) -> str:
-    return f"the predictors {', '.join(predictors)}" if predictors else "no predictors"
+    if predictors:
+        return f"the predictors {', '.join(predictors)}"
+    return "no predictors"

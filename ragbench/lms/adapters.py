@@ -358,7 +358,9 @@ def adapter_name(name: str, lm: dspy.LM | None) -> str:
     """Returns the adapter name for `lm`: `auto` is json if `lm` enforces schemas, else chat."""
     if name != "auto":
         return name
-    return "json" if lm is not None and lm.supports_response_schema else "chat"
+    if lm is not None and lm.supports_response_schema:
+        return "json"
+    return "chat"
 
 
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:

@@ -116,7 +116,9 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
 def client_of(lm: RagbenchLM) -> BatchClient | None:
     """Returns the client of an LM that `batched` made; None for any other."""
     client = lm.metered.client
-    return client if isinstance(client, BatchClient) else None
+    if isinstance(client, BatchClient):
+        return client
+    return None
 
 
 def most(lm: RagbenchLM, item: Item) -> Amount:
@@ -218,7 +220,9 @@ class OpenAIBatches:
             yield
         except (self._package.APIError, OSError, ValueError, KeyError) as error:
             status = getattr(error, "status_code", None)
-            text = f"HTTP {status}: {error}" if status else f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"
+            if status:
+                text = f"HTTP {status}: {error}"
             if status in (401, 403):
                 raise LMSetupError(f"the provider refuses the key ({text[:200]})") from None
             if beside and not (status and 400 <= status < 500 and status != 408):

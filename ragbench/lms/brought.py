@@ -174,12 +174,12 @@ def _stated(result: Any) -> tuple[int | None, int | None]:
     return sent, got
 
 
+@dataclass(eq=False)
 class _Backend:
     """The engine of an LM that a module brought, metered; all else is the engine's."""
 
-    def __init__(self, backend: Any, lm: dspy.BaseLM) -> None:
-        self._backend = backend
-        self._lm = lm
+    _backend: Any
+    _lm: dspy.BaseLM
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)

@@ -252,7 +252,9 @@ class LocalServer:
     def pid(self) -> int | None:
         """Process id of the running server, if it runs."""
         process = self._process
-        return None if process is None or process.poll() is not None else process.pid
+        if process is None or process.poll() is not None:
+            return None
+        return process.pid
 
     def runs_at(self, url: str) -> bool:
         """Returns whether the server runs, at `url`: else whatever answers there is another's."""

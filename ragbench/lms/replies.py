@@ -145,7 +145,9 @@ def _by_tag(text: str, *, cut: bool) -> tuple[str, str]:
         if begin is None:
             return "", text
         inside = text.lstrip()[begin.end() :]
-        return (inside, "") if cut else ("", inside)
+        if cut:
+            return inside, ""
+        return "", inside
     end = ends[-1]
     if without_marks(text[end.end() :]).strip():
         return _THOUGHTS_BEGIN.sub("", text[: end.start()]), text[end.end() :].lstrip()

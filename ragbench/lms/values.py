@@ -193,8 +193,9 @@ def _number(text: str, annotation: Any) -> Any:
         return None
     if annotation is float and bare.endswith("%"):
         number = number / 100
-    good = math.isfinite(number) and (annotation is float or number.is_integer())
-    return annotation(number) if good else None
+    if math.isfinite(number) and (annotation is float or number.is_integer()):
+        return annotation(number)
+    return None
 
 
 def _label(text: str, labels: Mapping[str, Any]) -> Any:

@@ -64,7 +64,9 @@ def one_step_each(metric: Callable[..., Any]) -> Callable[..., Any]:
 
 def _at_turn(calls: Sequence[Any], turn: int) -> Any:
     place, from_the_end = divmod(turn % len(calls), 2)
-    return calls[-1 - place if from_the_end else place]
+    if from_the_end:
+        return calls[-1 - place]
+    return calls[place]
 
 
 def _trimmed(
@@ -122,7 +124,9 @@ def _cut(value: Any, room: int, proofs: Sequence[str]) -> Any:
 def _size(value: Any) -> int:
     if isinstance(value, dict | list):
         return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    return estimate_tokens(value) if isinstance(value, str) else 0
+    if isinstance(value, str):
+        return estimate_tokens(value)
+    return 0
 
 
 def _plain(value: Any) -> Any:

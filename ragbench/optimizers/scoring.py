@@ -43,7 +43,9 @@ def make_scorer(name: str) -> Scorer:
 
     def score(example: dspy.Example, prediction: Any) -> float:
         answer = answer_of(prediction)
-        return best(compare, answer, example.answers) if answer else 0.0
+        if answer:
+            return best(compare, answer, example.answers)
+        return 0.0
 
     return score
 
@@ -52,7 +54,9 @@ def answer_of(prediction: Any) -> str:
     """The answer of `prediction`, stripped; blank where there is none, whatever was returned."""
     text = getattr(prediction, "answer", None)
     answer = text.strip() if isinstance(text, str) else ""
-    return "" if answer == NO_ANSWER else answer
+    if answer == NO_ANSWER:
+        return ""
+    return answer
 
 
 class Judgement(dspy.Prediction):
@@ -193,12 +197,9 @@ class OwnMetric:
 def _positional(function: Callable[..., Any]) -> int:
     """How many arguments `function` takes by position, 3 where that is not known."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        kinds = [p.kind.name for p in inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
         return 3
-    number = 0
-    for parameter in parameters:
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return 5
-        number += parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    return min(number, 5)
+    if "VAR_POSITIONAL" in kinds:
+        return 5
+    return min(kinds.count("POSITIONAL_ONLY") + kinds.count("POSITIONAL_OR_KEYWORD"), 5)

@@ -375,4 +375,6 @@ def reason(error: Exception) -> str:
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
     line = redact(message.strip().partition("\n")[0])[:200]
-    return f"HTTP {status}, {line}" if status else line
+    if status:
+        return f"HTTP {status}, {line}"
+    return line

@@ -207,16 +207,14 @@ class HostedClient(Client):
         self._wire = Wire(send or self._http.send, headers=headers)
         base = spec.api_base
         provider = _ROUTES.get(spec.provider, spec.provider)
-        compatible = spec.provider == "openai" and base is not None
-        provider = "compatible" if compatible else provider
-        self._router = LMRouter(
-            RouterConfig(
-                api_keys={provider: spec.key() or "none"},
-                base_urls={provider: base} if base and not compatible else None,
-                providers=(openai_compatible(provider, base),) if base and compatible else (),
-                transport=self._wire,
-            )
-        )
+        place: dict[str, Any] = {}
+        if base and spec.provider == "openai":
+            provider = "compatible"
+            place["providers"] = (openai_compatible(provider, base),)
+        elif base:
+            place["base_urls"] = {provider: base}
+        keys = {provider: spec.key() or "none"}
+        self._router = LMRouter(RouterConfig(api_keys=keys, transport=self._wire, **place))
         self._route = f"{provider}:{spec.model}"
         self.provider = self._wire.provider = str(self._router.resolve(self._route).provider)
 

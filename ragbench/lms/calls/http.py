@@ -97,11 +97,13 @@ class HttpClient:
         except LMSetupError as error:
             raise lm15.InvalidRequestError(str(error)) from None
         except _LOST as error:
+            reason = str(error) or type(error).__name__
             if _is_untrusted(error):
+                line = reason.partition("\n")[0][:200]
                 raise lm15.InvalidRequestError(
-                    f"the certificate of the server is not trusted ({_why(error)}); give --ca-file"
+                    f"the certificate of the server is not trusted ({line}); give --ca-file"
                 ) from None
-            raise lm15.TransportError(str(error) or type(error).__name__) from error
+            raise lm15.TransportError(reason) from error
         if 300 <= reply.status < 400:
             raise lm15.InvalidRequestError(
                 f"HTTP {reply.status}: the server redirects, and keys are not sent on; give the "
@@ -226,10 +228,6 @@ def _is_untrusted(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return "CERTIFICATE_VERIFY_FAILED" in str(error)
-
-
-def _why(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0][:200]
 
 
 class _Bounds(threading.local):

@@ -125,14 +125,18 @@ class Spent:
                 self.total += Amount(call.attempts, spent.all_tokens, cost)
 
     def words(self) -> str:
-        cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
+        cost = "an unknown cost"
+        if math.isfinite(self.total.cost):
+            cost = f"${self.total.cost:.4f}"
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
     def refusal(self, amount: Amount = _NOTHING) -> str:
         """Why a call is refused, once something stopped it."""
         if self.error is not None:
             return str(self.error)
-        need = f", and this call may take {amount.tokens:,} tokens" if amount.tokens else ""
+        need = ""
+        if amount.tokens:
+            need = f", and this call may take {amount.tokens:,} tokens"
         return f"{self.stopped_by} is reached: {self.words()} were spent{need}"
 
     def seconds_left(self) -> float:
@@ -183,7 +187,9 @@ class _Active(tuple[Spent, ...]):
 def active() -> tuple[Spent, ...]:
     """Returns the limits that a call falls under which begins now, the innermost last."""
     inner = current().get(_Active)
-    return _open if inner is None else inner
+    if inner is None:
+        return _open
+    return inner
 
 
 @contextmanager

@@ -154,7 +154,9 @@ def _named(words: str, sent: list[str]) -> str:
     if not _REFUSED.search(words):
         return ""
     param = _PARAM.search(words)
-    stated = (param.group(1) or param.group(2)).rpartition(".")[2] if param else ""
+    stated = ""
+    if param:
+        stated = (param.group(1) or param.group(2)).rpartition(".")[2]
     refused = ""
     for name in sent:
         for written in _NAMES[name]:
@@ -174,7 +176,9 @@ def _other_name(words: str) -> str:
     match = re.search(
         r"(?:use|instead|please)\D{0,40}?(max_completion_tokens|max_tokens)", words, re.I
     )
-    return match.group(1) if match else ""
+    if match:
+        return match.group(1)
+    return ""
 
 
 def _lower_limit(words: str, sent: int) -> int | None:
