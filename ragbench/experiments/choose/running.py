@@ -55,14 +55,14 @@ class Runner:
 class Choice:
     """How a race ended.
 
-    `runners` are all programs, those that are in first, the cheapest at the top; `exits` says of
-    the others when and why they left. `questions` were asked of `stream` that there are.
-    `stopped_by` is the limit that ended the race, blank where none did.
+    `runners` are all programs, those that are in first, the cheapest at the top; `exits` has a row
+    for each of the others, when and why it left and to whom. `questions` were asked of `stream`
+    that there are. `stopped_by` is the limit that ended the race, blank where none did.
     """
 
     runners: Sequence[Runner]
     running: Sequence[str]
-    exits: Sequence[tuple[str, Exit, str]]
+    exits: Sequence[Mapping[str, Any]]
     questions: int
     stream: int
     rule: Rule
@@ -98,13 +98,8 @@ class Choice:
 
     def to_dict(self) -> dict[str, Any]:
         """The race as JSON."""
-        exits = []
-        for name, exit_row, winner in self.exits:
-            exits.append({**vars(exit_row), "program": name, "winner": winner})
-        runners = []
-        for runner in self.runners:
-            runners.append({**vars(runner), "folder": str(runner.folder)})
-        race = {**vars(self), "rule": vars(self.rule), "exits": exits, "programs": runners}
+        runners = [{**vars(runner), "folder": str(runner.folder)} for runner in self.runners]
+        race = {**vars(self), "rule": vars(self.rule), "programs": runners}
         del race["runners"]
         return {"advice": self.sentence, "share": self.calls_share, **race}
 
@@ -264,11 +259,12 @@ class Field:
     def choice(self, stopped: str) -> Choice:
         """Returns how the race stands."""
         running = [self.programs[number] for number in self.race.cheapest_first()]
-        exits = []
+        exits: list[dict[str, Any]] = []
         for exit_row in self.race.exits:
             winner = "" if exit_row.winner is None else self.programs[exit_row.winner]
-            exits.append((self.programs[exit_row.program], exit_row, winner))
-        order = [*running, *(name for name, _, _ in reversed(exits))]
+            program = self.programs[exit_row.program]
+            exits.append({**vars(exit_row), "program": program, "winner": winner})
+        order = [*running, *(row["program"] for row in reversed(exits))]
         return Choice(
             runners=[self._runner(name) for name in order if name in self.runs],
             running=running,

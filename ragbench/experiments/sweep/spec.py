@@ -10,7 +10,8 @@ A *leaf* is a field, or a key of a field that holds a mapping: `retriever`, `set
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from functools import reduce
+from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -151,19 +152,14 @@ def _merged(base: Fields, over: Fields) -> dict[str, Any]:
 
 def _product(block: Fields) -> Iterator[dict[str, Any]]:
     """Yields the fields of every combination of the values of `block`."""
-    axes: list[list[dict[str, Any]]] = []
-    for name, values in block.items():
-        axes += _axes(name, values)
+    axes = list(chain.from_iterable(starmap(_axes, block.items())))
     combinations = math.prod(map(len, axes))
     if combinations > _MOST_CELLS:
         raise ConfigError(
             f"a matrix has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"
         )
     for combination in product(*axes):
-        fields: dict[str, Any] = {}
-        for patch in combination:
-            fields = _merged(fields, patch)
-        yield fields
+        yield reduce(_merged, combination, {})
 
 
 def _axes(name: str, values: Any) -> Iterator[list[dict[str, Any]]]:
