@@ -33,80 +33,101 @@ class Option:
     incidental: bool = False
 
 
+def option(
+    default: Any,
+    description: str,
+    *,
+    aliases: tuple[str, ...] = (),
+    metavar: str = "",
+    default_words: str = "",
+    group: str = "",
+    incidental: bool = False,
+    **bounds: Any,
+) -> Any:
+    """Returns a field of settings with its `Option`, whose `default` is `default_words`.
+
+    `bounds` are those of `pydantic.Field`, such as `ge`.
+    """
+    field: FieldInfo = Field(default, description=description, **bounds)
+    field.metadata.append(Option(aliases, metavar, default_words, group, incidental))
+    return field
+
+
 class DataSettings(Knobs):
     """Which questions over which passages: all that decides the bytes of a data set."""
 
-    dataset: str = Field("synthetic", description="data set; see `ragbench list datasets`")
-    data_file: Path | None = Field(
-        None, description="questions (JSON, lines of it, a table), to be cut into splits"
+    dataset: str = option("synthetic", "data set; see `ragbench list datasets`")
+    data_file: Path | None = option(
+        None, "questions (JSON, lines of it, a table), to be cut into splits"
     )
-    train_file: Path | None = Field(None, description="file of training questions")
-    val_file: Path | None = Field(None, description="file of validation questions")
-    test_file: Path | None = Field(None, description="file of test questions")
-    field: Annotated[dict[str, str], Option(metavar="NAME=FIELD")] = Field(
+    train_file: Path | None = option(None, "file of training questions")
+    val_file: Path | None = option(None, "file of validation questions")
+    test_file: Path | None = option(None, "file of test questions")
+    field: dict[str, str] = option(
         {},
-        description="read NAME, such as question, from this FIELD of your file, as answer.value or "
+        "read NAME, such as question, from this FIELD of your file, as answer.value or "
         "output[].answer; repeat for more",
+        metavar="NAME=FIELD",
     )
-    corpus_field: Annotated[dict[str, str], Option(metavar="NAME=FIELD")] = Field(
-        {}, description="the same for passages: id, title, text or sentences"
+    corpus_field: dict[str, str] = option(
+        {}, "the same for passages: id, title, text or sentences", metavar="NAME=FIELD"
     )
-    encoding: Annotated[str, Option(default="utf-8")] = Field(
-        "", description="coding of your files of text, such as latin-1 or utf-16"
+    encoding: str = option(
+        "", "coding of your files of text, such as latin-1 or utf-16", default_words="utf-8"
     )
     fractions: Annotated[
         str | None,
         BeforeValidator(lambda v: ",".join(map(str, v)) if isinstance(v, list | tuple) else v),
-        Option(metavar="TRAIN,VAL,TEST", default="0.4,0.2,0.4"),
-    ] = Field(
-        None, description="shares of train, validation and test where a file is cut into splits"
-    )
-    corpus_file: Path | None = Field(
-        None, description="file of the passages to search, or a folder of documents"
-    )
-    passage_tokens: Annotated[int | None, Option(default="200")] = Field(
+    ] = option(
         None,
+        "shares of train, validation and test where a file is cut into splits",
+        metavar="TRAIN,VAL,TEST",
+        default_words="0.4,0.2,0.4",
+    )
+    corpus_file: Path | None = option(
+        None, "file of the passages to search, or a folder of documents"
+    )
+    passage_tokens: int | None = option(
+        None,
+        "tokens per passage when documents are cut into passages",
+        default_words="200",
         ge=10,
         le=100_000,
-        description="tokens per passage when documents are cut into passages",
     )
-    alias_file: Path | None = Field(None, description="file of entity aliases, for 2WikiMultiHopQA")
-    hub: bool = Field(False, description="read the data set from the Hugging Face hub")
-    hub_repo: Annotated[str | None, Option(metavar="OWNER/NAME")] = Field(
-        None, description="repository on the hub, if not the data set's own"
+    alias_file: Path | None = option(None, "file of entity aliases, for 2WikiMultiHopQA")
+    hub: bool = option(False, "read the data set from the Hugging Face hub")
+    hub_repo: str | None = option(
+        None, "repository on the hub, if not the data set's own", metavar="OWNER/NAME"
     )
-    hub_config: Annotated[str | None, Option(metavar="NAME", default="its first")] = Field(
-        None, description="configuration of the data set on the hub"
+    hub_config: str | None = option(
+        None, "configuration of the data set on the hub", metavar="NAME", default_words="its first"
     )
-    setting: Annotated[
-        Literal["distractor", "pooled"] | None,
-        Option(default="distractor; pooled for chunks and a corpus file"),
-    ] = Field(
+    setting: Literal["distractor", "pooled"] | None = option(
         None,
-        description="search each question's own passages (distractor), or those of all (pooled)",
+        "search each question's own passages (distractor), or those of all (pooled)",
+        default_words="distractor; pooled for chunks and a corpus file",
     )
-    view: Annotated[
-        Literal["paragraph", "chunk"] | None,
-        Option(default="paragraph; chunk for arag and graphrag_bench"),
-    ] = Field(None, description="unit of retrieval: paragraphs, or chunks of fixed length")
-    size: int = Field(
-        2000, ge=100, le=1_000_000, description="number of passages of the synthetic data set"
-    )
-    renamed: Annotated[str | None, Option(metavar="KEY")] = Field(
+    view: Literal["paragraph", "chunk"] | None = option(
         None,
+        "unit of retrieval: paragraphs, or chunks of fixed length",
+        default_words="paragraph; chunk for arag and graphrag_bench",
+    )
+    size: int = option(2000, "number of passages of the synthetic data set", ge=100, le=1_000_000)
+    renamed: str | None = option(
+        None,
+        "change every name and year one to one, by this key, so that nothing is known by heart",
+        metavar="KEY",
         min_length=1,
-        description="change every name and year one to one, by this key, so that nothing is known "
-        "by heart",
     )
-    unanswerable: Annotated[float | None, Option(metavar="SHARE")] = Field(
+    unanswerable: float | None = option(
         None,
+        "take one gold passage from this share of the questions, which then have no answer",
+        metavar="SHARE",
         gt=0,
         le=1,
-        description="take one gold passage from this share of the questions, which then have no "
-        "answer",
     )
-    split_seed: Annotated[int | None, Option(default="as --seed")] = Field(
-        None, ge=0, description="seed of the splits and of the synthetic data set"
+    split_seed: int | None = option(
+        None, "seed of the splits and of the synthetic data set", default_words="as --seed", ge=0
     )
 
     @model_validator(mode="before")
@@ -135,12 +156,17 @@ class DataSettings(Knobs):
 class QuestionSettings(DataSettings):
     """Which questions of the data set are asked."""
 
-    split: Annotated[
-        Literal["train", "validation", "test", "all"],
-        Option(default="test; all of your own file where nothing is compiled"),
-    ] = Field("test", description="split to take the questions from")
-    limit: Annotated[int | None, Option(incidental=True, default="all; 20 of synthetic")] = Field(
-        20, ge=1, description="number of questions, from the start of the split; 0 for all"
+    split: Literal["train", "validation", "test", "all"] = option(
+        "test",
+        "split to take the questions from",
+        default_words="test; all of your own file where nothing is compiled",
+    )
+    limit: int | None = option(
+        20,
+        "number of questions, from the start of the split; 0 for all",
+        incidental=True,
+        default_words="all; 20 of synthetic",
+        ge=1,
     )
 
     @model_validator(mode="before")
@@ -155,74 +181,89 @@ class QuestionSettings(DataSettings):
 class LMSettings(Knobs):
     """The model that answers, and how it is asked."""
 
-    lm: Annotated[str, Option(aliases=("model",), metavar="SPEC")] = Field(
+    lm: str = option(
         "local",
-        description="LM: local, local:NAME, local:FILE.gguf, or PROVIDER/MODEL such as "
-        "openai/gpt-4o-mini",
+        "LM: local, local:NAME, local:FILE.gguf, or PROVIDER/MODEL such as openai/gpt-4o-mini",
+        aliases=("model",),
+        metavar="SPEC",
     )
-    lm_for: Annotated[dict[str, str], Option(metavar="ROLE=SPEC")] = Field(
+    lm_for: dict[str, str] = option(
         {},
-        description="another LM for one role of the program (see `ragbench show program`); "
-        "repeat for more",
+        "another LM for one role of the program (see `ragbench show program`); repeat for more",
+        metavar="ROLE=SPEC",
     )
-    api_base: Annotated[str | None, Option(aliases=("model_base_url",), metavar="URL")] = Field(
-        None, description="address of an OpenAI-compatible server"
+    api_base: str | None = option(
+        None, "address of an OpenAI-compatible server", aliases=("model_base_url",), metavar="URL"
     )
-    header: Annotated[dict[str, str], Option(metavar="NAME=VALUE|env:VAR", incidental=True)] = (
-        Field(
-            {},
-            description="a header that is sent to the LM's server, a secret one by the variable "
-            "of the environment that holds it; repeat for more",
-        )
+    header: dict[str, str] = option(
+        {},
+        "a header that is sent to the LM's server, a secret one by the variable "
+        "of the environment that holds it; repeat for more",
+        metavar="NAME=VALUE|env:VAR",
+        incidental=True,
     )
-    ca_file: Annotated[Path | None, Option(incidental=True)] = Field(
-        None, description="certificates (PEM) to trust beside the usual ones"
+    ca_file: Path | None = option(
+        None, "certificates (PEM) to trust beside the usual ones", incidental=True
     )
-    price: Annotated[str | None, Option(metavar="in=USD,out=USD[,cached=USD]", incidental=True)] = (
-        Field(None, description="dollars per million tokens, for an LM of unknown price")
+    price: str | None = option(
+        None,
+        "dollars per million tokens, for an LM of unknown price",
+        metavar="in=USD,out=USD[,cached=USD]",
+        incidental=True,
     )
-    price_for: Annotated[dict[str, str], Option(metavar="SPEC=in=USD,out=USD", incidental=True)] = (
-        Field(
-            {},
-            description="the same for another LM, as it is given (teacher, prompt LM, LM of a "
-            "role); repeat for more",
-        )
+    price_for: dict[str, str] = option(
+        {},
+        "the same for another LM, as it is given (teacher, prompt LM, LM of a "
+        "role); repeat for more",
+        metavar="SPEC=in=USD,out=USD",
+        incidental=True,
     )
-    temperature: Annotated[float, Field(ge=0, le=2)] | Literal["none"] = Field(
-        0.0, description="sampling temperature; none to send none"
+    temperature: Annotated[float, Field(ge=0, le=2)] | Literal["none"] = option(
+        0.0, "sampling temperature; none to send none"
     )
-    reply_tokens: Annotated[
-        Annotated[int, Field(ge=1, le=1_000_000)] | Literal["none"],
-        Option(aliases=("max_tokens",)),
-    ] = Field(512, description="maximum tokens of one reply; none to send no limit")
-    adapter: Annotated[str, Option(metavar="auto|chat|json|xml|baml|two_step|FILE.py:CLASS")] = (
-        Field("auto", description="format of prompts and replies; auto is the LM's own")
+    reply_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["none"] = option(
+        512, "maximum tokens of one reply; none to send no limit", aliases=("max_tokens",)
     )
-    timeout: Annotated[
-        float | None, Option(default="120; 600 for a local model", incidental=True)
-    ] = Field(None, gt=0, description="seconds in which a whole reply must be there")
-    rpm: Annotated[
-        float | None, Option(group="limits", default="the server's limit", incidental=True)
-    ] = Field(None, gt=0, description="maximum requests to the LM per minute")
-    tpm: Annotated[
-        float | None, Option(group="limits", default="the server's limit", incidental=True)
-    ] = Field(None, gt=0, description="maximum tokens to and from the LM per minute")
-    patience: Annotated[float, Option(group="limits", incidental=True)] = Field(
-        600.0, ge=0, description="seconds to keep trying an LM that is down"
+    adapter: str = option(
+        "auto",
+        "format of prompts and replies; auto is the LM's own",
+        metavar="auto|chat|json|xml|baml|two_step|FILE.py:CLASS",
     )
-    cache: Annotated[bool, Option(incidental=True)] = Field(
-        True, description="reuse the replies to identical calls"
+    timeout: float | None = option(
+        None,
+        "seconds in which a whole reply must be there",
+        default_words="120; 600 for a local model",
+        incidental=True,
+        gt=0,
     )
+    rpm: float | None = option(
+        None,
+        "maximum requests to the LM per minute",
+        group="limits",
+        default_words="the server's limit",
+        incidental=True,
+        gt=0,
+    )
+    tpm: float | None = option(
+        None,
+        "maximum tokens to and from the LM per minute",
+        group="limits",
+        default_words="the server's limit",
+        incidental=True,
+        gt=0,
+    )
+    patience: float = option(
+        600.0, "seconds to keep trying an LM that is down", group="limits", incidental=True, ge=0
+    )
+    cache: bool = option(True, "reuse the replies to identical calls", incidental=True)
 
 
 class RetrieverSettings(Knobs):
     """The retriever and its settings."""
 
-    retriever: Annotated[str, Option(metavar="NAME")] = Field(
-        "bm25", description="retriever; see `ragbench list retrievers`"
-    )
-    retriever_set: Annotated[dict[str, Any], Option(metavar="NAME=VALUE")] = Field(
-        {}, description="a setting of the retriever, see `ragbench show`; repeat for more"
+    retriever: str = option("bm25", "retriever; see `ragbench list retrievers`", metavar="NAME")
+    retriever_set: dict[str, Any] = option(
+        {}, "a setting of the retriever, see `ragbench show`; repeat for more", metavar="NAME=VALUE"
     )
 
 

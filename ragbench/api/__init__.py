@@ -24,7 +24,7 @@ from ragbench.data import Dataset, load_dataset as _load
 from ragbench.data.answers import answers_of
 from ragbench.data.own import own_dataset, passages_of
 from ragbench.errors import ConfigError
-from ragbench.experiments.config import ask_whole, check_one_run, make_config
+from ragbench.experiments.config import Fields, ask_whole, check_one_run, make_config
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.objects import (
     LM,
@@ -33,6 +33,7 @@ from ragbench.experiments.runs.objects import (
     Data,
     Metric,
     Program,
+    Searched,
     check_options,
     compile_config_of,
     config_of,
@@ -80,7 +81,7 @@ def make_retriever(
     name: str,
     data: Dataset | Corpus | str | Path | None = None,
     *,
-    passages: Iterable[Passage | str] | None = None,
+    passages: Searched | None = None,
     **settings: Any,
 ) -> Retriever:
     """The retriever called `name` over `passages`, or over the corpus of `data`, in its setting.
@@ -172,7 +173,7 @@ def evaluate(
     *,
     lm: LM | None = None,
     retriever: AnyRetriever | None = None,
-    corpus: Iterable[Passage | str] | None = None,
+    corpus: Searched | None = None,
     devset: Sequence[dspy.Example] | None = None,
     metric: AnyMetric | Sequence[AnyMetric] = (),
     **options: Any,
@@ -238,11 +239,11 @@ def compile(
     optimizer: Any = "bootstrap",
     lm: LM | None = None,
     retriever: AnyRetriever | None = None,
-    corpus: Iterable[Passage | str] | None = None,
+    corpus: Searched | None = None,
     trainset: Sequence[dspy.Example] | None = None,
     valset: Sequence[dspy.Example] | None = None,
     metric: AnyMetric | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Fields | None = None,
     probe: bool = False,
     **options: Any,
 ) -> Path | Judgement | None:
@@ -286,8 +287,8 @@ def verdict(
     seeds: int = 3,
     lm: LM | None = None,
     retriever: AnyRetriever | None = None,
-    corpus: Iterable[Passage | str] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    corpus: Searched | None = None,
+    settings: Fields | None = None,
     equal_cost: bool = True,
     metrics: Sequence[AnyMetric] = HEADLINE,
     margin: float | None = None,
@@ -324,7 +325,7 @@ def load_program(
     *,
     retriever: Any = None,
     program: Program | None = None,
-    set: Mapping[str, Any] | None = None,
+    set: Fields | None = None,
     compiled: str | Path | None = None,
     form: bool | None = None,
     votes: int | None = None,

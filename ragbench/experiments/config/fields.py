@@ -1,12 +1,12 @@
 """The settings of compiling and of tuning, and how the command line offers each of them."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from ragbench.knobs import Knobs
-from ragbench.settings import Option
+from ragbench.settings import option
 from ragbench.user_code import allow
 
 
@@ -16,30 +16,36 @@ class CompileConfig(Knobs):
     There is no split to choose: training and validation questions are used, and no others.
     """
 
-    optimizer: Annotated[str, Option(metavar="NAME|FILE.py:CLASS|NAME -> NAME")] = Field(
+    optimizer: str = option(
         "bootstrap",
-        description="optimizer, see `ragbench list optimizers`; it may be one of your own, or "
+        "optimizer, see `ragbench list optimizers`; it may be one of your own, or "
         "several in a chain",
+        metavar="NAME|FILE.py:CLASS|NAME -> NAME",
     )
-    preset: Literal["light", "medium", "heavy"] = Field(
-        "light", description="how much the search may spend"
+    preset: Literal["light", "medium", "heavy"] = option("light", "how much the search may spend")
+    opt_set: dict[str, Any] = option(
+        {},
+        "a knob (parameter) of the optimizer, see `ragbench show`; repeat for more",
+        metavar="KNOB=VALUE",
     )
-    opt_set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
-        {}, description="a knob (parameter) of the optimizer, see `ragbench show`; repeat for more"
+    optimizer_metric: str = option(
+        "f1",
+        "metric that the optimizer chooses by; it may be one of your own",
+        metavar="em|f1|FILE.py:FUNCTION",
     )
-    optimizer_metric: Annotated[str, Option(metavar="em|f1|FILE.py:FUNCTION")] = Field(
-        "f1", description="metric that the optimizer chooses by; it may be one of your own"
+    train_limit: int | None = option(50, "number of training questions; 0 for all", ge=1)
+    val_limit: int | None = option(50, "number of validation questions; 0 for all", ge=1)
+    teacher: str | None = option(
+        None,
+        "LM that answers the training questions",
+        metavar="SPEC",
+        default_words="the LM of --lm",
     )
-    train_limit: int | None = Field(50, ge=1, description="number of training questions; 0 for all")
-    val_limit: int | None = Field(50, ge=1, description="number of validation questions; 0 for all")
-    teacher: Annotated[str | None, Option(metavar="SPEC", default="the LM of --lm")] = Field(
-        None, description="LM that answers the training questions"
+    prompt_lm: str | None = option(
+        None, "LM that writes instructions", metavar="SPEC", default_words="the LM of --lm"
     )
-    prompt_lm: Annotated[str | None, Option(metavar="SPEC", default="the LM of --lm")] = Field(
-        None, description="LM that writes instructions"
-    )
-    optimizer_seed: int = Field(0, ge=0, description="seed of the optimizer")
-    out: Path | None = Field(None, description="folder of the compiled program")
+    optimizer_seed: int = option(0, "seed of the optimizer", ge=0)
+    out: Path | None = option(None, "folder of the compiled program")
 
     @field_validator("optimizer_metric", "optimizer")
     @classmethod
@@ -57,19 +63,20 @@ class CompileConfig(Knobs):
 class TuneConfig(Knobs):
     """How to search; what is searched, and over which questions, is a `RunConfig`."""
 
-    objective: Annotated[
-        tuple[str, ...], Option(aliases=("metric",), metavar="NAMES", default="f1,cost")
-    ] = Field(
+    objective: tuple[str, ...] = option(
         ("f1", "cost"),
-        min_length=1,
-        description="what to improve: metrics, cost, tokens, calls, latency, separated by commas; "
+        "what to improve: metrics, cost, tokens, calls, latency, separated by commas; "
         "results are ranked by the first",
+        aliases=("metric",),
+        metavar="NAMES",
+        default_words="f1,cost",
+        min_length=1,
     )
-    trials: int = Field(20, ge=1, le=100_000, description="combinations of parameters to try")
-    space: Annotated[dict[str, str], Option(metavar="KNOB=LOW:HIGH|A,B")] = Field(
-        {}, description="range or choices of one parameter; repeat for more"
+    trials: int = option(20, "combinations of parameters to try", ge=1, le=100_000)
+    space: dict[str, str] = option(
+        {}, "range or choices of one parameter; repeat for more", metavar="KNOB=LOW:HIGH|A,B"
     )
-    only: Annotated[tuple[str, ...], Option(metavar="KNOBS", default="all")] = Field(
-        (), description="parameters to search, separated by commas"
+    only: tuple[str, ...] = option(
+        (), "parameters to search, separated by commas", metavar="KNOBS", default_words="all"
     )
-    tune_seed: int = Field(0, ge=0, description="seed of the search")
+    tune_seed: int = option(0, "seed of the search", ge=0)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
@@ -20,9 +20,9 @@ from ragbench.settings import (
     SEED,
     DataSettings,
     LMSettings,
-    Option,
     QuestionSettings,
     RetrieverSettings,
+    option,
     option_of,
 )
 from ragbench.user_code import allow
@@ -36,56 +36,91 @@ _QUESTION_FILES = ("data_file", "test_file", "train_file", "val_file")
 class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     """One run: a program over questions, with a retriever and an LM."""
 
-    program: Annotated[str, Option(metavar="NAME")] = Field(
-        "ircot", description="architecture; see `ragbench list programs`"
+    program: str = option("ircot", "architecture; see `ragbench list programs`", metavar="NAME")
+    set: dict[str, Any] = option(
+        {},
+        "a knob (parameter) of the program, see `ragbench show`; repeat for more",
+        metavar="KNOB=VALUE",
     )
-    set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
-        {}, description="a knob (parameter) of the program, see `ragbench show`; repeat for more"
-    )
-    compiled: Annotated[Path | None, Option(group="program")] = Field(
+    compiled: Path | None = option(
         None,
-        description="folder of a compiled program, shipped for the one that comes with ragbench, "
+        "folder of a compiled program, shipped for the one that comes with ragbench, "
         "or a state that plain DSPy saved as JSON, with --program",
+        group="program",
     )
-    policy: Annotated[Path | None, Option(group="program")] = Field(
-        None, description="policy file written by `ragbench recommend`, run by the program router"
+    policy: Path | None = option(
+        None,
+        "policy file written by `ragbench recommend`, run by the program router",
+        group="program",
     )
-    form: Annotated[bool, Option(group="control")] = Field(
-        False, description="ask for short answers and cut off the rest (a control for compiling)"
+    form: bool = option(
+        False,
+        "ask for short answers and cut off the rest (a control for compiling)",
+        group="control",
     )
-    votes: Annotated[int, Option(group="control")] = Field(
+    votes: int = option(
         1,
+        "answers sampled per question; the most common is kept (a control)",
+        group="control",
         ge=1,
         le=99,
-        description="answers sampled per question; the most common is kept (a control)",
     )
-    question_timeout: Annotated[float | None, Option(group="limits", incidental=True)] = Field(
-        None, gt=0, description="seconds after which a question may make no further call"
+    question_timeout: float | None = option(
+        None,
+        "seconds after which a question may make no further call",
+        group="limits",
+        incidental=True,
+        gt=0,
     )
-    workers: Annotated[int, Option(aliases=("num_threads",), group="run", incidental=True)] = Field(
-        4, ge=1, le=1024, description="questions answered in parallel"
+    workers: int = option(
+        4,
+        "questions answered in parallel",
+        aliases=("num_threads",),
+        group="run",
+        incidental=True,
+        ge=1,
+        le=1024,
     )
-    processes: Annotated[int, Option(group="shard", incidental=True)] = Field(
-        1, ge=1, le=64, description="processes that share the questions answered in parallel"
-    )
-    engine: Annotated[Literal["local", "ray"], Option(group="shard", incidental=True)] = Field(
-        "local", description="where questions are answered: here, or over a Ray cluster"
-    )
-    prompts: Annotated[bool, Option(group="run", incidental=True)] = Field(
-        True, description="save the prompts and replies of all calls beside the records, compressed"
-    )
-    seed: Annotated[int, Option(group="run")] = Field(
-        SEED, ge=0, description="seed of the run: of the LM, and of the splits without --split-seed"
-    )
-    repeat: Annotated[int, Option(group="repeat")] = Field(
+    processes: int = option(
         1,
+        "processes that share the questions answered in parallel",
+        group="shard",
+        incidental=True,
+        ge=1,
+        le=64,
+    )
+    engine: Literal["local", "ray"] = option(
+        "local",
+        "where questions are answered: here, or over a Ray cluster",
+        group="shard",
+        incidental=True,
+    )
+    prompts: bool = option(
+        True,
+        "save the prompts and replies of all calls beside the records, compressed",
+        group="run",
+        incidental=True,
+    )
+    seed: int = option(
+        SEED,
+        "seed of the run: of the LM, and of the splits without --split-seed",
+        group="run",
+        ge=0,
+    )
+    repeat: int = option(
+        1,
+        "which time the questions are asked: each has replies and seeds of its own",
+        group="repeat",
         ge=1,
         le=1000,
-        description="which time the questions are asked: each has replies and seeds of its own",
     )
-    out: Annotated[
-        Path | None, Option(group="run", default="a name made from the settings", incidental=True)
-    ] = Field(None, description="folder to write to")
+    out: Path | None = option(
+        None,
+        "folder to write to",
+        group="run",
+        default_words="a name made from the settings",
+        incidental=True,
+    )
 
     @model_validator(mode="before")
     @classmethod

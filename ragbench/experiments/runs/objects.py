@@ -36,6 +36,8 @@ Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
 #: What may answer: the name of a program, `package.module:Class`, or a DSPy module or its class.
 Program: TypeAlias = str | dspy.Module | type[dspy.Module]
 LM: TypeAlias = str | dspy.BaseLM
+#: What is searched where the data are examples: passages, or their texts.
+Searched: TypeAlias = Iterable[Passage | str]
 #: What may search: the name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
 AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]
 
@@ -45,7 +47,7 @@ def config_of(
     data: Data | None,
     lm: LM | None,
     retriever: AnyRetriever | None,
-    corpus: Iterable[Passage | str] | None,
+    corpus: Searched | None,
     options: Fields,
     settings: Fields | None = None,
 ) -> RunConfig:
@@ -78,7 +80,7 @@ def config_of(
 
 
 def _data_fields(
-    data: Data | None, corpus: Iterable[Passage | str] | None, options: Fields
+    data: Data | None, corpus: Searched | None, options: Fields
 ) -> dict[str, Any]:
     """The fields of `options` with the name of the data set that `data` and `corpus` come to."""
     fields: dict[str, Any] = {}

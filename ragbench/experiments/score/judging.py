@@ -174,21 +174,20 @@ class Causes(Annotation):
             return rule
         if reply.value is None:
             return Cause(rule.level, "undecided", reply.why, rule.hop, by="model")
-        return self.of_value(record, reply.value)
+        level, kind = self.level_and_kind(record, reply.value)
+        words = reply.value.replace("_", " ")
+        return Cause(level, kind, f"the model says: {words}", by="model")
 
-    def of_value(self, record: Record, value: str) -> Cause:
-        """The cause that a choice of the model stands for."""
+    def level_and_kind(self, record: Record, value: str) -> tuple[str, str]:
+        """Those of the cause that a choice of the model stands for."""
         gold = set(record.gold_pids)
-        all_there = bool(gold) and gold <= set(union(record))
+        same = ("data", "metrics_disagree")
         if self.rules[record.qid].kind == "among_words":
             same = ("reading", "wrong_form")
-        else:
-            same = ("data", "metrics_disagree")
-        if all_there:
+        lacking = ("retrieval", "answer_not_seen")
+        if gold and gold <= set(union(record)):
             lacking = ("data", "answer_not_in_gold")
-        else:
-            lacking = ("retrieval", "answer_not_seen")
-        level, kind = {
+        return {
             "same_meaning": same,
             "part_of_it": ("reading", "partial"),
             "wrong_entity": ("reading", "same_type"),
@@ -196,8 +195,6 @@ class Causes(Annotation):
             "no_answer": ("control", "gave_up"),
             "passages_lack_it": lacking,
         }[value]
-        words = value.replace("_", " ")
-        return Cause(level, kind, f"the model says: {words}", by="model")
 
 
 class FailureModes(Causes):
@@ -231,10 +228,9 @@ class FailureModes(Causes):
         }
         return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
 
-    def of_value(self, record: Record, value: str) -> Cause:
-        """The cause of a mode."""
-        words = value.replace("_", " ")
-        return Cause(_LEVEL_OF_MODE[value], value, f"the model says: {words}", by="model")
+    def level_and_kind(self, record: Record, value: str) -> tuple[str, str]:
+        """Those of a mode."""
+        return _LEVEL_OF_MODE[value], value
 
 
 def _steps_shown(record: Record) -> tuple[list[str], bool]:

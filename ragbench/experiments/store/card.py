@@ -2,7 +2,7 @@
 
 import secrets
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -10,6 +10,9 @@ from ragbench.errors import RunError
 from ragbench.experiments.store.files import read_object, why_invalid
 from ragbench.experiments.store.reader import Reader
 from ragbench.experiments.store.schema import CARD, DATABASE
+
+#: Values by name, as JSON has them.
+JsonObject: TypeAlias = dict[str, Any]
 
 
 class _Part(BaseModel):
@@ -24,7 +27,7 @@ class DataId(_Part):
     digest: str = ""
 
 
-def _named(identity: dict[str, Any]) -> dict[str, Any]:
+def _named(identity: JsonObject) -> JsonObject:
     if not isinstance(identity.get("program"), str):
         raise ValueError("it names no program")
     return identity
@@ -39,20 +42,20 @@ class RunCard(_Part):
 
     run: str = Field(default_factory=lambda: secrets.token_hex(8))
     #: All settings as given.
-    config: dict[str, Any] | None = None
+    config: JsonObject | None = None
     #: The settings that can change a record, resolved.
-    identity: Annotated[dict[str, Any], AfterValidator(_named)]
+    identity: Annotated[JsonObject, AfterValidator(_named)]
     #: Name of the system in tables, where it is not that of its program.
     label: str = ""
     #: Questions asked.
     questions: int | None = None
     #: Knobs of the program, defaults included.
-    knobs: dict[str, Any]
+    knobs: JsonObject
     #: Those of the knobs that are not as the program's variant has them.
-    changed_knobs: dict[str, Any] = {}
-    retriever: dict[str, Any] = {}
+    changed_knobs: JsonObject = {}
+    retriever: JsonObject = {}
     #: What the program's own index took in all, and its size.
-    index: dict[str, Any] = {}
+    index: JsonObject = {}
     #: Columns of the table that nobody knows, for predictions of another system.
     unknown: list[str] = []
     #: Model string of the main LM.
@@ -66,7 +69,7 @@ class RunCard(_Part):
     #: Hash of the compiled state in the program, if any.
     compiled: str = ""
     #: What the data set says of itself.
-    data_card: dict[str, Any] = {}
+    data_card: JsonObject = {}
     versions: dict[str, str] = {}
     #: Revision of the code, where it runs from a checkout.
     git: str | None = None
