@@ -6,6 +6,7 @@ best on the validation questions is kept, of equals the earliest. It is the part
 trains weights.
 """
 
+import math
 import random
 from dataclasses import replace
 from functools import lru_cache
@@ -76,8 +77,8 @@ class Chain(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The best of what the steps made."""
-        candidates: list[RAGProgram] = []
-        means: list[float] = []
+        best = -math.inf
+        chosen = student
         notes: dict[str, Any] = {}
         shuffled = random.Random(task.seed)
         current = student
@@ -91,10 +92,11 @@ class Chain(Optimizer):
             mean = task.tally.mean(current)
             if mean is None:
                 mean = measure(current, task.val, task).mean
-            candidates.append(current)
-            means.append(mean)
+            if mean > best:
+                best = mean
+                chosen = current
             notes[f"{number + 1} {step.name}"] = {"score": mean, **result.notes}
-        return SearchResult(candidates[means.index(max(means))], notes=notes)
+        return SearchResult(chosen, notes=notes)
 
     #: Whether the training questions are in another order for each step.
     shuffles: ClassVar[bool] = False

@@ -112,7 +112,7 @@ def full_metric(
     return metric
 
 
-def is_exact(example: dspy.Example, prediction: Any, trace: Any = None) -> bool:
+def is_exact(example: dspy.Example, prediction: Any) -> bool:
     """Whether the answer matches a gold answer exactly, once normalised; a blank one never does."""
     answer = answer_of(prediction)
     return bool(answer) and bool(best(exact_match, answer, example.answers))

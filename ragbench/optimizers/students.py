@@ -68,9 +68,7 @@ def _copied(value: Any) -> Any:
 _Predict.__name__ = "Predict"  # instruction optimizers show the class's name in their prompts
 
 
-def make_student(
-    program: RAGProgram, *, demo_tokens: int, tally: Tally | None = None
-) -> RAGProgram:
+def make_student(program: RAGProgram, *, demo_tokens: int, tally: Tally) -> RAGProgram:
     """A copy of `program` without demonstrations, whose predictors trim theirs to `demo_tokens`.
 
     Its runs are noted in `tally`.
@@ -78,7 +76,7 @@ def make_student(
     student = cast(RAGProgram, program.reset_copy())
     kind: Any = type(student)
     student.__class__ = _student_of(kind)
-    student.rb_tally = tally or Tally()
+    student.rb_tally = tally
     student.rb_names = frozenset({*vars(student), "rb_names"})
     for predictor in student.predictors():
         predictor.__class__ = _Predict

@@ -225,7 +225,8 @@ class Breaker:
         self._failed = 0
         self._prompts: set[int] = set()
         #: Words of the last refusal, and the prompts that were refused so one after the other.
-        self._refused: dict[str, set[int]] = {}
+        self._words = ""
+        self._refused: set[int] = set()
         #: Since when calls wait; None while they pass.
         self.opened_at: float | None = None
         self._rejected_since = math.inf
@@ -320,14 +321,14 @@ class Breaker:
         if not 400 <= status < 500 or isinstance(error, TRANSIENT) or is_of_prompt(error):
             return None
         words = re.sub(r"\d+", "0", reason(error))
-        prompts = self._refused.pop(words, set())
-        self._refused.clear()
-        prompts.add(prompt)
-        self._refused[words] = prompts
-        if len(prompts) < PROMPTS:
+        if words != self._words:
+            self._words = words
+            self._refused.clear()
+        self._refused.add(prompt)
+        if len(self._refused) < PROMPTS:
             return None
         return LMSetupError(
-            f"{self.model} refused {len(prompts)} different prompts in the same words: "
+            f"{self.model} refused {len(self._refused)} different prompts in the same words: "
             f"{reason(error)}; mend what it names, and the same command continues"
         )
 

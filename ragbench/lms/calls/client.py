@@ -109,13 +109,11 @@ class Wire:
     """
 
     def __init__(
-        self,
-        send: Callable[[Any], HttpReply],
-        provider: str = "",
-        headers: Mapping[str, str] | None = None,
+        self, send: Callable[[Any], HttpReply], headers: Mapping[str, str] | None = None
     ) -> None:
         self._send = send
-        self.provider = provider
+        #: DSPy's name of the provider.
+        self.provider = ""
         #: Headers that are sent beside the protocol's.
         self.headers = headers or {}
         #: Parameters that are sent under another name.
@@ -237,7 +235,7 @@ class HostedClient(Client):
                 )
             return
         base = str(self._router.lm(self._route).base_url).rstrip("/")
-        there = listed_models(base, spec.key(), headers=sent_headers(self._wire.headers))
+        there = listed_models(base, spec.key(), sent_headers(self._wire.headers))
         if there and spec.model not in there:
             listing = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
             raise LMSetupError(f"{base} has no model {spec.model!r}; it has {listing}")
@@ -257,7 +255,7 @@ def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
     )
 
 
-def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]] = ()) -> list[str]:
+def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]) -> list[str]:
     """Names of the models of the OpenAI-compatible server at `base`; empty if it has no such list.
 
     Raises:
@@ -336,7 +334,7 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     )
 
 
-def credible(sent: Any, got: Any, read: Any = 0, written: Any = 0) -> bool:
+def credible(sent: Any, got: Any, read: Any, written: Any) -> bool:
     """Returns whether these tokens of prompt, reply, cache read and cache written can be true."""
     counted = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
     return counted and 0 < sent >= read + written
