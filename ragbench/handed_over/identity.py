@@ -17,7 +17,6 @@ import importlib
 import logging
 import sys
 import threading
-import types
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
@@ -26,6 +25,21 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path, PurePath
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from ragbench.handed_over import code, files
@@ -65,16 +79,16 @@ MACHINERY = (
 )
 #: Parts of C code, which their name tells apart.
 _NAMED = (
-    types.WrapperDescriptorType,
-    types.MethodDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.MethodWrapperType,
+    WrapperDescriptorType,
+    MethodDescriptorType,
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodWrapperType,
 )
 #: What wraps functions -> its name in a digest, and what is read of it.
 _WRAPPERS: dict[type, tuple[str, Callable[[Any], Iterable[Any]]]] = {
-    types.MethodType: ("method", attrgetter("__func__", "__self__")),
+    MethodType: ("method", attrgetter("__func__", "__self__")),
     property: ("property", attrgetter("fget", "fset", "fdel")),
     classmethod: ("classmethod", lambda value: (value.__func__,)),
     staticmethod: ("staticmethod", lambda value: (value.__func__,)),
@@ -102,7 +116,7 @@ def identity_of(value: object) -> Identity:
     """The identity of `value`."""
     reader = _Reader()
     label = type(value).__name__
-    if isinstance(value, type | types.FunctionType):
+    if isinstance(value, type | FunctionType):
         label = value.__qualname__
     digest = reader.read(value, label)
     return Identity(digest.hex(), tuple(reader.unread))
@@ -168,25 +182,25 @@ class _Reader:
         kind = type(value)
         if kind is list or kind is tuple:
             return self._all(kind.__name__, value, place)
-        if kind is dict or kind is types.MappingProxyType:
+        if kind is dict or kind is MappingProxyType:
             return self._pairs("dict", value.items(), place)
         if kind is set or kind is frozenset:
             digests = sorted(self.read(member, place) for member in value)
             return _digest("set", b"".join(digests))
         if issubclass(kind, type):  # isinstance takes list[int] for a class
             return self._class(value, place)
-        if kind is types.FunctionType:
+        if kind is FunctionType:
             return self._function(value, place)
-        if kind is types.CodeType:
+        if kind is CodeType:
             return self._code(value, place)
-        if kind is types.ModuleType:
+        if kind is ModuleType:
             return self._module(value, frozenset(vars(value)), place)
         if kind in _WRAPPERS:
             name, getter = _WRAPPERS[kind]
             return self._all(name, getter(value), place)
-        if kind is types.CellType:
+        if kind is CellType:
             return self._cell(value, place)
-        if kind is types.BuiltinFunctionType:
+        if kind is BuiltinFunctionType:
             return self._builtin(value, place)
         if issubclass(kind, _NAMED):
             return _digest("named", repr(getattr(value, "__objclass__", "")), value.__name__)
@@ -208,7 +222,7 @@ class _Reader:
             return self._all("path", (str(value), files.contents_of([value], ())), place)
         return self._instance(value, place)
 
-    def _cell(self, cell: types.CellType, place: str) -> bytes:
+    def _cell(self, cell: CellType, place: str) -> bytes:
         try:
             content = cell.cell_contents
         except ValueError:  # it is filled later
@@ -217,13 +231,13 @@ class _Reader:
 
     def _builtin(self, value: Any, place: str) -> bytes:
         owner = value.__self__
-        if owner is None or isinstance(owner, types.ModuleType):
+        if owner is None or isinstance(owner, ModuleType):
             return _digest("builtin", f"{value.__module__}.{value.__qualname__}")
         return self._all(f"builtin {value.__name__}", (owner,), place)
 
     # Code.
 
-    def _function(self, function: types.FunctionType, place: str) -> bytes:
+    def _function(self, function: FunctionType, place: str) -> bytes:
         """Of installed code the name and what is bound to it; of the user's own all it names."""
         bound = (
             function.__closure__, function.__defaults__, function.__kwdefaults__, vars(function)
@@ -246,7 +260,7 @@ class _Reader:
         for name in sorted(code_names.loaded & space.keys()):
             if not name.startswith("__"):
                 value = space[name]
-                if isinstance(value, types.ModuleType) and attributes & code.DYNAMIC:
+                if isinstance(value, ModuleType) and attributes & code.DYNAMIC:
                     attributes = attributes | vars(value).keys()
                 state.update(name.encode() + self._named(value, attributes, name, place))
         for name in code.imported_modules(function, code_names):
@@ -260,7 +274,7 @@ class _Reader:
 
     def _named(self, value: Any, attributes: set[str], name: str, place: str) -> bytes:
         """A global called `name` of code that also has these `attributes`."""
-        if isinstance(value, types.ModuleType):
+        if isinstance(value, ModuleType):
             return self._module(value, frozenset(attributes), f"{place}: {name}")
         return self.read(value, f"{place}: {name}")
 
@@ -276,7 +290,7 @@ class _Reader:
             return _digest("absent", name)
         return self._module(module, frozenset(attributes), f"{place}: {name}")
 
-    def _module(self, module: types.ModuleType, attributes: frozenset[str], place: str) -> bytes:
+    def _module(self, module: ModuleType, attributes: frozenset[str], place: str) -> bytes:
         """Of an installed module its distribution; of the user's own its file and `attributes`."""
         owner = distribution_of_module(module.__name__)
         if owner is not None:
@@ -293,7 +307,7 @@ class _Reader:
                 state.update(name.encode() + digest)
         return state.digest()
 
-    def _code(self, value: types.CodeType, place: str) -> bytes:
+    def _code(self, value: CodeType, place: str) -> bytes:
         state = hashlib.sha256(value.co_code + value.co_exceptiontable)
         variables = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
         for component in (*variables, value.co_consts, value.co_flags, value.co_name):

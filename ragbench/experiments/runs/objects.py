@@ -79,9 +79,7 @@ def config_of(
     return make_config(fields)
 
 
-def _data_fields(
-    data: Data | None, corpus: Searched | None, options: Fields
-) -> dict[str, Any]:
+def _data_fields(data: Data | None, corpus: Searched | None, options: Fields) -> dict[str, Any]:
     """The fields of `options` with the name of the data set that `data` and `corpus` come to."""
     fields: dict[str, Any] = {}
     for option, value in options.items():

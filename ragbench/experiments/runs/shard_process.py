@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import Semaphore
 
@@ -21,7 +21,7 @@ from ragbench.errors import (
 )
 from ragbench.experiments.runs.context import ready
 from ragbench.experiments.runs.runner import ask_all, prepare
-from ragbench.experiments.runs.shards import ENDING_S, Job, Message
+from ragbench.experiments.runs.shards import ENDING_S, Job, Message, Send
 from ragbench.experiments.store import text_id
 from ragbench.lms.calls import spending
 from ragbench.logs import as_json, quiet_libraries, set_level, to_terminal
@@ -31,7 +31,7 @@ from ragbench.record import Call, Record, was_sent
 class _Sent(logging.Handler):
     """Sends what a `Store` writes, and the lines of the log, to the command's process."""
 
-    def __init__(self, send: Callable[[Message], None], written: Semaphore | None) -> None:
+    def __init__(self, send: Send, written: Semaphore | None) -> None:
         super().__init__()
         self._send = send
         self._written = written
@@ -69,7 +69,7 @@ def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
             return
 
 
-def _ask(job: Job, send: Callable[[Message], None], written: Semaphore | None) -> None:
+def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
     """Ask the shard of `job`; whatever ends it is told by the command."""
     for place in job.path:
         if place not in sys.path:

@@ -41,6 +41,8 @@ _PROCESS = "ragbench.experiments.runs.shard_process"
 #: What a shard sends: the name of a method of `Store` with its arguments, `log` with a line, and
 #: at last `ended` with the error that ended it, if one did.
 Message = tuple[Any, ...]
+#: Takes what a shard sends.
+Send = Callable[[Message], None]
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,7 @@ _Stop = Callable[[bool], None]
 _Start = Callable[[Job], tuple[Iterator[Message], _Stop]]
 
 
-def _ask_all(
-    jobs: Sequence[Job], start: _Start, take: Callable[[Message], None]
-) -> list[Message | None]:
+def _ask_all(jobs: Sequence[Job], start: _Start, take: Send) -> list[Message | None]:
     """Ask each shard in a process of its own; gives the last that each sent, None if it died."""
     stops: list[_Stop] = []
 

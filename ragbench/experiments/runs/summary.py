@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ragbench.experiments.runs.clusters import clusters_of, varies_with
-from ragbench.experiments.store import RunCard, RunFolder, StoredRecords, repeats_in
+from ragbench.experiments.store import Column, RunCard, RunFolder, StoredRecords, repeats_in
 from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
 from ragbench.metrics.efficiency import as_if as as_if_of
 from ragbench.record import LM_KINDS, Record, Totals, add_up, billed
@@ -116,7 +116,7 @@ def shows_method(summary: Summary) -> bool:
 
 
 #: What a summary and a table of runs need of each record.
-COLUMNS: tuple[Callable[[Record], Any], ...] = (
+COLUMNS: tuple[Column, ...] = (
     *(get_metric(name).score for name in (*HEADLINE, EVIDENCE, FOUND)),
     failed, failure_of, stop_reason, varies_with, spending,
 )  # fmt: skip
@@ -246,7 +246,7 @@ class Evaluation:
         self.stopped_by = stopped_by
         self.folder = run.path
 
-    def read(self, columns: Iterable[Callable[[Record], Any]]) -> None:
+    def read(self, columns: Iterable[Column]) -> None:
         """Parse every record once, for the summary and for these `columns`."""
         self.records.compute([*COLUMNS, *columns])
 

@@ -17,7 +17,7 @@ from ragbench.experiments.store.files import (
     write_whole,
 )
 from ragbench.experiments.store.reader import Reader, state_of
-from ragbench.experiments.store.records import StoredRecords
+from ragbench.experiments.store.records import Column, StoredRecords
 from ragbench.experiments.store.run_folder import (
     RunFolder,
     billed_calls,

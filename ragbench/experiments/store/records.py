@@ -10,7 +10,7 @@ while a run goes on. What cannot be read raises RunError.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from ragbench.errors import RunError
 from ragbench.experiments.store.reader import Reader
@@ -19,6 +19,8 @@ from ragbench.logs import get
 from ragbench.record import Call, Record, parse_record
 
 T = TypeVar("T")
+#: Gives what a column has of a record.
+Column: TypeAlias = Callable[[Record], Any]
 
 _log = get(__name__)
 
@@ -40,7 +42,7 @@ class _Rows:
     def __init__(self, reader: Reader, price: Callable[[Call], Call]) -> None:
         self.reader = reader
         self.price = price
-        self.columns: dict[Callable[[Record], Any], dict[int, Any]] = {}
+        self.columns: dict[Column, dict[int, Any]] = {}
         self._parsed: dict[int, Record] = {}
 
     def record(self, row: int) -> Record:
@@ -126,7 +128,7 @@ class StoredRecords(Mapping[str, Record]):
             for (value,) in self._rows.reader.rows(_JSON, rows[-1]):
                 yield qid, value
 
-    def compute(self, functions: Iterable[Callable[[Record], Any]]) -> None:
+    def compute(self, functions: Iterable[Column]) -> None:
         """Compute several columns while every record is read once."""
         columns = []
         for function in functions:
