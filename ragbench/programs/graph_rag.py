@@ -68,7 +68,7 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
     ) -> list[Passage]:
         """Texts, then reports and tables; `presented` gets them in the order of the prompt."""
         knobs = self.knobs
-        tokens = self.knobs.context_tokens
+        tokens = knobs.context_tokens
         entities = index.nearest(trace.question, _OVERSAMPLED * knobs.k)
         if not entities:
             trace.count("no_seed")
@@ -82,16 +82,13 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         texts = list[Passage]()
         if knobs.ablation != "reports":
             limit = int(tokens * knobs.report_share)
-            level = _LEVEL
-            for i in lm_index.chosen_reports(entities, index.reports, level=level, tokens=limit):
+            for i in lm_index.chosen_reports(entities, index.reports, level=_LEVEL, tokens=limit):
                 report = index.reports[i]
                 reports.append(Passage(f"report-{i}", report.title, report.text))
         if knobs.ablation != "tables":
             limit = max(int(tokens * (1 - knobs.report_share - knobs.text_share)), 0)
             lines = lm_index.tables(entities, *graph, tokens=limit, per_entity=_RELATIONS_EACH)
-            named = zip(("Entities", "Relations"), lines, strict=True)
-            rows = []
-            for name, section in named:
+            for name, section in zip(("Entities", "Relations"), lines, strict=True):
                 if section:
                     rows.append(Passage(name.lower(), name, "\n".join(section)))
         if knobs.ablation != "texts":

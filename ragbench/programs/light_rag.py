@@ -116,10 +116,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
                 graph.append(index.entities[i].line)
             graph += [index.relations[i].line(index.entities) for i in relations]
         passages = trace.retriever.presented(trace.question, found)
-        texts = []
-        for passage in passages:
-            if self.knobs.texts:
-                texts.append(passage.text)
+        texts = [passage.text for passage in passages if self.knobs.texts]
         sizes = {"entities": len(entities), "relations": len(relations)}
         notes = {**sizes, "retrieved": [*graph, *texts]}
         trace.step("search", input=trace.question, of=passages, notes=notes)
@@ -158,17 +155,18 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         if knobs.mode != "local":
             links = index.nearest(high, index.relation_vectors, **limits)
         ends = [end for relation in links for end in index.relations[relation].ends]
-
-        def size(relation: int) -> int:
-            return estimate_tokens(index.relations[relation].line(index.entities))
-
-        def entity_size(entity: int) -> int:
-            return estimate_tokens(index.entities[entity].line)
-
         around = _in_turn(_relations_around(index, near), links)
         return (
-            fitting(_in_turn(near, ends), knobs.entity_tokens, size=entity_size),
-            fitting(around, knobs.relation_tokens, size=size),
+            fitting(
+                _in_turn(near, ends),
+                knobs.entity_tokens,
+                size=lambda entity: estimate_tokens(index.entities[entity].line),
+            ),
+            fitting(
+                around,
+                knobs.relation_tokens,
+                size=lambda row: estimate_tokens(index.relations[row].line(index.entities)),
+            ),
         )
 
 

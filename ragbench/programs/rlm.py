@@ -46,7 +46,6 @@ class RLMKnobs(ProgramKnobs):
     max_depth: int = bounded(3, 0, 10, "levels below the question")
     max_children: int = bounded(5, 2, 20, "sub-questions of one node")
     memo: bool = Field(True, description="answer a question that was asked before from memory")
-    sequential_children: bool = Field(True, description="in order where one uses another's answer")
 
 
 @dataclass
@@ -210,7 +209,7 @@ class RLM(RAGProgram[RLMKnobs]):
         self, trace: Trace, branch: Branch, questions: Mapping[int, str], memo: dict[str, str]
     ) -> list[Solved]:
         calls_left = branch.calls - 2
-        if self.knobs.sequential_children and any(map(answers_used, questions.values())):
+        if any(map(answers_used, questions.values())):  # in order
             solved: dict[int, Solved] = {}
             for n, text in questions.items():
                 answers = {number: child.answer for number, child in solved.items()}
@@ -223,8 +222,7 @@ class RLM(RAGProgram[RLMKnobs]):
         # Each child has a memo of its own, for else it would matter which is faster.
         jobs = []
         for n, text in questions.items():
-            child = branch.child(n, with_answers(text, questions, {}, trace.count), share)
-            jobs.append((child, dict(memo)))
+            jobs.append((branch.child(n, text, share), dict(memo)))
         at_once = trace.fan_out(lambda job: self._resolved(trace, *job), jobs, calls_each=0)
         for _, own in jobs:
             for key, answer in own.items():

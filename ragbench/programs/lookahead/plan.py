@@ -27,10 +27,6 @@ ALIKE = 0.5
 _BRACES = re.compile(r"\$?\{+\s*([^{}]*?)\s*\}+")
 
 
-class BadPlanError(Exception):
-    """A plan that cannot be followed."""
-
-
 class Source(NamedTuple):
     """The look-up that finds out what a query refers to, and the variable; blank if none does."""
 
@@ -152,40 +148,35 @@ def read_plan(
     *,
     max_nodes: int,
     mend: bool,
-    count: Callable[[str], None] = lambda event: None,
-) -> PlanGraph:
+    count: Callable[[str], None],
+) -> PlanGraph | None:
     """The graph that a planner's reply describes; look-ups after the first `max_nodes` are cut.
 
     They are called n1, n2, ... in the order planned: small models give whole phrases as ids, which
     every label of a passage would repeat.
 
     With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
-    the plan is counted as `mended_plan`. Without it any of these makes the plan a bad one, and
-    always no look-up, the same id twice, or a circle: BadPlanError.
+    the plan is counted as `mended_plan`. Without it any of these makes the plan a bad one, which
+    is None, as do always no look-up, the same id twice, and a circle.
     """
     cut = {node.id.strip() for node in planned[max_nodes:]}
     if cut:
         count("cut_nodes")
     nodes = [_look_up(node, cut) for node in planned[:max_nodes]]
-    ids = set()
-    for node in nodes:
-        if node.query:
-            ids.add(node.id)
+    ids = {node.id for node in nodes if node.query}
     filled_in = []
     for node in nodes:
         if node.query:
             after = tuple(name for name in node.depends_on if name in ids - {node.id})
             filled_in.append(replace(node, depends_on=after))
     mended = filled_in != nodes
-    if mended and not mend:
-        raise BadPlanError("a blank look-up, or one that waits for itself or an unknown one")
-    if not filled_in or len(ids) < len(filled_in):
-        raise BadPlanError("no look-ups, or two of the same id")
+    if (mended and not mend) or not filled_in or len(ids) < len(filled_in):
+        return None
     linked = [_linked(node, filled_in) for node in filled_in]
     try:
         PlanGraph(tuple(linked)).levels()
     except CycleError:
-        raise BadPlanError("look-ups wait for each other") from None
+        return None
     if mended:
         count("mended_plan")
     short = {node.id: f"n{number}" for number, node in enumerate(linked, start=1)}

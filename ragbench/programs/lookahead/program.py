@@ -36,6 +36,9 @@ from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
 from ragbench.words import question_key
 
+#: Weight of a look-up's novelty in its utility.
+_NOVELTY_WEIGHT = 0.3
+
 
 class LookaheadKnobs(ProgramKnobs):
     """Knobs of `lookahead`; the defaults are those of the variant `bound`."""
@@ -53,7 +56,6 @@ class LookaheadKnobs(ProgramKnobs):
     budget: int = bounded(10, 1, 1000, "cost of all look-ups at the most")
     score: plans.Score = Field("product", description="utility: weighted sum or geometric mean")
     w_confidence: float = bounded(0.5, 0, 10, "weight of a look-up's confidence")
-    w_novelty: float = bounded(0.3, 0, 10, "weight of its novelty")
     w_hop: float = bounded(0.2, 0, 10, "weight of its place in the chain")
     parallel: bool = Field(True, description="look-ups of a level at once, or one by one")
     rerank: str = Field("none", description="none, lm, maxsim or an http address")
@@ -160,20 +162,20 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             budget=self.knobs.budget,
             min_confidence=self.knobs.confidence_threshold,
         )
-        try:
-            return plans.read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
-        except plans.BadPlanError:
+        graph = plans.read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
+        if graph is None:
             trace.count("bad_plan")
-            return None
+        return graph
 
     def within_budget(self, graph: PlanGraph) -> tuple[PlanGraph, dict[str, float]]:
         knobs = self.knobs
-        weights = knobs.w_confidence, knobs.w_novelty, knobs.w_hop
+        weights = knobs.w_confidence, _NOVELTY_WEIGHT, knobs.w_hop
         return plans.prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
 
     def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
         """`graph` without look-ups of little confidence, and within the budget."""
-        least = self.knobs.confidence_threshold
+        knobs = self.knobs
+        least = knobs.confidence_threshold
         utilities = dict[str, float]()
         sure = []
         for n in graph:
@@ -182,7 +184,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         if len(sure) < len(graph.nodes):
             trace.count("unsure_nodes", len(graph.nodes) - len(sure))
         pruned = PlanGraph(tuple(sure))
-        if self.knobs.prune:
+        if knobs.prune:
             pruned, utilities = self.within_budget(pruned)
         dropped = []
         for node in graph:
@@ -192,7 +194,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             return graph
         if len(pruned.nodes) < len(sure):
             trace.count("pruned_nodes", len(sure) - len(pruned.nodes))
-        cost = f"cost {graph.cost}, budget {self.knobs.budget}"
+        cost = f"cost {graph.cost}, budget {knobs.budget}"
         left_out = ", ".join(dropped)
         rounded = {i: round(u, 4) for i, u in utilities.items()}
         notes = {"utilities": rounded} if rounded else {}

@@ -162,24 +162,24 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         corpus = trace.retriever.corpus
         knobs = self.knobs
         tools = knobs.variant == "tools"
-        if not tools and len(corpus) <= knobs.max_variable:
+        most = knobs.k if tools else knobs.max_variable
+        if not tools and len(corpus) <= most:
             passages = list(corpus)
             described = f"{len(passages)} passages, all that there are"
         else:
             try:
-                k = knobs.k if tools else knobs.max_variable
-                passages = trace.search(trace.question, k=k)
+                passages = trace.search(trace.question, k=most)
             except core.BudgetSpentError:
                 passages = []
             described = f"{len(passages)} passages that a search for the question found, best first"
-        if not tools and len(passages) < min(len(corpus), knobs.max_variable):
-            pids = {passage.pid for passage in passages}
-            passages += core.each_once(corpus, pids)
-        if not tools and len(corpus) > knobs.max_variable:
-            trace.count("corpus_cut")
-            passages = passages[: knobs.max_variable]
-            description = f"{len(passages)} of {len(corpus)} passages"
-            described = f"{description}, those nearest to the question first"
+            if not tools:
+                trace.count("corpus_cut")
+                if len(passages) < most:
+                    pids = {passage.pid for passage in passages}
+                    passages += core.each_once(corpus, pids)
+                passages = passages[:most]
+                description = f"{len(passages)} of {len(corpus)} passages"
+                described = f"{description}, those nearest to the question first"
         items = [f"{passage.pid} | {passage}" for passage in passages]
         return passages, items, f"{described}, each as 'pid | title | text'"
 

@@ -44,6 +44,9 @@ from ragbench.signatures import (
     SelectStrips,
 )
 
+#: Strips kept of each source.
+_STRIPS_KEPT = 6
+
 
 class CRAGKnobs(ProgramKnobs):
     """Knobs of `crag`."""
@@ -59,7 +62,6 @@ class CRAGKnobs(ProgramKnobs):
         "sentences", description="strips of 3 sentences, of 50 words, or whole passages"
     )
     refine: bool = Field(True, description="keep only the strips that matter")
-    strips_kept: int = bounded(6, 1, 1000, "strips kept of each source")
     external: Literal["corpus", "none"] = Field(
         "corpus", description="where the keywords are searched; none: answer without context"
     )
@@ -114,10 +116,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         """What is to be done, and the passages that are refined for it."""
         knobs = self.knobs
         if knobs.together:
-            reply = trace.ask(
-                self.grade_all,
-                context=self.shown(passages),
-            )
+            reply = trace.ask(self.grade_all, context=self.shown(passages))
             good = by_number(passages, sorted(reply.keep))
             action = "correct" if reply.enough else "ambiguous"
             if not good:
@@ -162,7 +161,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if not self.knobs.refine or not passages:
             return list(passages)
         chosen = trace.fan_out(lambda p: self._selected(trace, p, earlier), passages)
-        room = self.knobs.strips_kept
+        room = _STRIPS_KEPT
         refined = []
         for passage, strips in zip(passages, chosen, strict=False):
             if strips := strips[:room]:

@@ -64,10 +64,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
             self.draft = predict(DraftSentence)
         else:
             bare = DraftSentence.delete("confidence").delete("uncertain_words")
-            if self.knobs.trigger == "confidence":
-                by_tokens = {"logprobs": True}
-            else:
-                by_tokens = {}
+            by_tokens = {"logprobs": True} if self.knobs.trigger == "confidence" else {}
             self.draft = predict(bare, like=DraftSentence, **by_tokens)
         self.conclude = predict(AnswerWithHints)
 
@@ -77,8 +74,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         answer, reason = trace.until_spent(lambda: self._written(trace, written, passages))
         if not answer:
             context = self.shown(passages)
-            shows = {"context": context, "notes": written}
-            answer = trace.answer(self.conclude, last=True, **shows)
+            answer = trace.answer(self.conclude, last=True, context=context, notes=written)
         return trace.prediction(answer, reason)
 
     def _written(
@@ -115,19 +111,17 @@ class FLARE(RAGProgram[FLAREKnobs]):
 
     def _in_doubt(self, draft: dspy.Prediction) -> bool:
         if self.knobs.trigger != "confidence":
-            return bool(self.knobs.trigger == "always")
+            return self.knobs.trigger == "always"
         if self.knobs.confidence_source == "verbal":
             named = any(map(str.strip, draft.uncertain_words))
-            return named or probability(draft.confidence) < float(self.knobs.theta)
+            return named or probability(draft.confidence) < self.knobs.theta
         likely = [p for _, p in token_probabilities(draft, "thought")]
-        return min(likely, default=1.0) < float(self.knobs.theta)
+        return min(likely, default=1.0) < self.knobs.theta
 
     def _query(self, question: str, written: list[str], draft: dspy.Prediction) -> str:
         """What is searched for: the draft, masked; where nothing is left of it, the question."""
         if self.knobs.query_from == "previous":
-            if written:
-                return written[-1]
-            return question
+            return [question, *written][-1]
         text = str(draft.thought)
         if self.knobs.query_from == "masked" and self.knobs.trigger == "confidence":
             if self.knobs.confidence_source == "logprob":

@@ -54,14 +54,14 @@ class Done:
     @property
     def line(self) -> str:
         """The step as later calls see it; one that failed with all that was noted for it."""
+        result = "unknown"
+        before_notes = "; found: "
         if self.success:  # the notes say which of several things of a name was meant
-            noted = f"; {' '.join(self.notes)}" if self.notes else ""
-            return f"{self.task.rstrip(' ?')}: {self.answer} (rated {self.rating} of 10){noted}"
+            result = f"{self.answer} (rated {self.rating} of 10)"
+            before_notes = "; "
         if self.notes:
-            findings = f"; found: {' '.join(self.notes)}"
-        else:
-            findings = ""
-        return f"{self.task.rstrip(' ?')}: unknown{findings}"
+            result += before_notes + " ".join(self.notes)
+        return f"{self.task.rstrip(' ?')}: {result}"
 
 
 @PROGRAMS.register("ma_rag")
@@ -93,7 +93,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         try:
             while reason != "answered" and plans:
                 plan = self._plan(trace, done)
-                plans = plans - 1
+                plans -= 1
                 if self._follow(trace, plan, done):
                     reason = "answered"
         except core.BudgetSpentError:

@@ -21,6 +21,8 @@ from ragbench.signatures import AnswerFromContext, RecallClues, SurrogateQuestio
 
 #: Words that a clue must have more than, to be searched with.
 _SHORT = 3
+#: Tokens of gists shown at the most.
+_MEMORY_TOKENS = 8000
 
 
 class MemoRAGKnobs(GistSettings, ProgramKnobs):
@@ -29,7 +31,6 @@ class MemoRAGKnobs(GistSettings, ProgramKnobs):
     k: int = bounded(3, 1, 100, "passages per query")
     context_tokens: int = bounded(8000, 100, 1_000_000, "tokens of passages shown")
     memory: bool = Field(True, description="gists of the corpus, and clues from them")
-    memory_tokens: int = bounded(8000, 100, 1_000_000, "tokens of gists shown")
 
 
 @PROGRAMS.register("memo_rag")
@@ -55,7 +56,7 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         index = self.opened(trace)
         memory: list[str] = []
         if isinstance(index, GistIndex):
-            memory = index.memory(trace.question, max_tokens=self.knobs.memory_tokens)
+            memory = index.memory(trace.question, max_tokens=_MEMORY_TOKENS)
         queries = self._queries(trace, memory)
         rankings = [self._search(trace, index, query) for query in queries]
         places = index.corpus.positions

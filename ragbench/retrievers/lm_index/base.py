@@ -238,10 +238,7 @@ class WalkIndex(LMIndex):
     first: ClassVar[str]
     #: Pairs of nodes, and what each weighs; weights of those that repeat add up.
     edges, weights = np.zeros((0, 2), dtype=np.int32), np.zeros(0, dtype=np.float32)
-
-    def __init__(self, corpus: Corpus, **settings: Any) -> None:
-        super().__init__(corpus, **settings)
-        self._graph: Any = None
+    _graph: Any = None
 
     def walked(self, starts: Mapping[int, float], passages: Floats, *, damping: float) -> Floats:
         """Returns the share of each passage in walks, shape `(n,)`, by personalized PageRank.

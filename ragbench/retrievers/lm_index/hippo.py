@@ -10,13 +10,12 @@ fact that joins them, as in the published code.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import regex
 from pydantic import Field
 
-from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.dense import make_index, nearest
 from ragbench.retrievers.embedders import Vectors
@@ -50,11 +49,11 @@ class HippoIndex(WalkIndex):
     index_version = 4
     first = "phrases"
     essential = ("edges",)
-    Settings: ClassVar[type[Knobs]] = HippoSettings
+    Settings = HippoSettings
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
     arrays = ("fact_vectors", "phrase_vectors", "spread", "edges", "weights")
-    values: ClassVar[Mapping[str, Any]] = {"facts_read": list[FactText], "phrases": list[str]}
-    lengths: ClassVar[Mapping[str, str]] = {
+    values = {"facts_read": list[FactText], "phrases": list[str]}  # noqa: RUF012
+    lengths = {  # noqa: RUF012
         "phrases": "phrases",
         "triples": "facts_read",
         "edges": "edges",

@@ -10,15 +10,14 @@ asked, where the published code asks for any two. One call per community reports
 import random
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from ragbench.errors import needs_extra
-from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.lm_index import light
 from ragbench.retrievers.lm_index.base import best_first
@@ -165,10 +164,10 @@ class KnowledgeGraph(light.GraphIndex):
     """Entities, relations and reports on communities, those of the upper levels first."""
 
     name = "knowledge"
-    Settings: ClassVar[type[Knobs]] = KnowledgeSettings
+    Settings = KnowledgeSettings
     signatures = (ExtractGraph, Summarize, ReportCommunity)
-    values: ClassVar[Mapping[str, Any]] = {**light.GraphIndex.values, "reports": list[Report]}
-    lengths: ClassVar[Mapping[str, str]] = {**light.GraphIndex.lengths, "communities": "reports"}
+    values = {**light.GraphIndex.values, "reports": list[Report]}  # noqa: RUF012
+    lengths = {**light.GraphIndex.lengths, "communities": "reports"}  # noqa: RUF012
     essential = ("reports",)
     reports: Sequence[Report] = ()
 

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
@@ -231,8 +230,8 @@ class GraphIndex(LMIndex):
     """Entities with vectors, and relations, read off each passage by the first of `signatures`."""
 
     arrays: ClassVar[tuple[str, ...]] = ("entity_vectors",)
-    values: ClassVar[Mapping[str, Any]] = {"entities": list[Entity], "relations": list[Relation]}
-    lengths: ClassVar[Mapping[str, str]] = {"entities": "entities", "relations": "relations"}
+    values = {"entities": list[Entity], "relations": list[Relation]}  # noqa: RUF012
+    lengths = {"entities": "entities", "relations": "relations"}  # noqa: RUF012
     essential = ("relations",)
 
     entities: Sequence[Entity] = ()
@@ -280,7 +279,7 @@ class LightIndex(GraphIndex):
 
     name = "light"
     index_version = 3
-    Settings: ClassVar[type[Knobs]] = LightSettings
+    Settings = LightSettings
     signatures = (ExtractKeyedGraph,)
     arrays = ("entity_vectors", "relation_vectors")
     relation_vectors = NONE
@@ -312,7 +311,6 @@ class LightIndex(GraphIndex):
         words = self.settings.description_words
         descriptions = (" ".join(" ".join(texts).split()[:words]) for texts in graph.descriptions)
         self.entities, self.relations = graph.described(descriptions)
-        self.__dict__.pop("relations_of", None)
         self.entity_vectors = self._embedded([f"{e.name} {e.description}" for e in self.entities])
         # Keywords, both names and the description, in the order of the published code.
         texts = []

@@ -9,10 +9,10 @@ the passages of a question would be joined.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import dspy
 import numpy as np
@@ -20,7 +20,6 @@ import regex
 from pydantic import Field
 
 from ragbench.errors import ConfigError, needs_extra
-from ragbench.knobs import Knobs
 from ragbench.passages import Passage
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.lm_index.base import NONE, LMIndexSettings, WalkIndex, passage_text
@@ -126,14 +125,14 @@ class LinearIndex(WalkIndex):
     index_version = 4
     first = "names"
     essential = ("edges",)
-    Settings: ClassVar[type[Knobs]] = LinearSettings
+    Settings = LinearSettings
     arrays = ("entity_vectors", "sentence_vectors", "edges", "weights")
-    values: ClassVar[Mapping[str, Any]] = {
+    values = {  # noqa: RUF012
         "names": list[str],
         "sentences": list[list[int]],
         "entities": list[list[int]],
     }
-    lengths: ClassVar[Mapping[str, str]] = {
+    lengths = {  # noqa: RUF012
         "entities": "names",
         "sentences": "entities",
         "edges": "edges",
@@ -204,14 +203,15 @@ class LinearIndex(WalkIndex):
     def starts(self, question: str, activated: Activated, *, passage_ratio: float) -> Any:
         """Returns the weight of each passage at which walks start, shape `(n,)`, not yet scaled."""
         weights = passage_ratio * min_max(self.cosines(question, self.passages))
-        occurrences: dict[int, dict[int, int]] = {}
-        for entity in activated.last:
+        # A passage gains log(1 + sum of score * log(1 + count) / tier) over the entities in it.
+        sums = [0.0] * len(self.corpus)
+        for entity, (score, tier) in activated.last.items():
             name = fold(self.names[entity])
             for row, text in enumerate(self._texts):
                 if count := text.count(name):
-                    occurrences.setdefault(row, {})[entity] = count
-        for row, counts in occurrences.items():
-            weights[row] += mention_bonus(counts, activated)
+                    sums[row] += score * math.log1p(count) / tier
+        for row, mentioned in enumerate(sums):
+            weights[row] += math.log1p(max(mentioned, 0.0))
         return weights
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[str]]:
@@ -298,15 +298,3 @@ def in_text(name: str, text: str) -> str:
 def holds(text: str, name: str) -> bool:
     """Returns whether `name` stands in `text` as whole words."""
     return regex.search(rf"(?<!\w){regex.escape(name)}(?!\w)", text) is not None
-
-
-def mention_bonus(occurrences: Mapping[int, int], activated: Activated) -> float:
-    """What a passage gains for the activated entities in its text, given how often each occurs.
-
-    log(1 + sum of score * log(1 + count) / tier).
-    """
-    total = 0.0
-    for entity, count in occurrences.items():
-        score, tier = activated.last[entity]
-        total += score * math.log1p(count) / tier
-    return math.log1p(max(total, 0.0))

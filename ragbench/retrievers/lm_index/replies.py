@@ -206,8 +206,6 @@ def _attempt(
                 values = {name: reply[name] for name in signature.output_fields}
                 if any(v or isinstance(v, list) for v in values.values()):
                     loss = ""
-                else:
-                    loss = UNREADABLE
         loss = CUT if events["truncated"] else loss
         break
     return IndexReply(to_jsonable_python(dict(values)), (), loss, shortened)

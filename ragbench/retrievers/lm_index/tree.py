@@ -12,17 +12,16 @@ trained for it: the lite form of its code asks an LM for a gist of every 4,096 t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from ragbench.errors import needs_extra
-from ragbench.knobs import Knobs
 from ragbench.passages import Passage
 from ragbench.retrievers.base import Progress, runs
 from ragbench.retrievers.embedders import Vectors
@@ -54,13 +53,13 @@ class SummaryTree(LMIndex):
     """The tree of a corpus and the cosines of its nodes. Nodes 0 to n - 1 are the passages."""
 
     name = "tree"
-    Settings: ClassVar[type[Knobs]] = TreeSettings
+    Settings = TreeSettings
     signatures = (Summarize,)
     by_passage = False
     by_vectors = True
     arrays = ("summary_vectors",)
     essential = ("summaries",)
-    values: ClassVar[Mapping[str, Any]] = {"summaries": list[Summary]}
+    values = {"summaries": list[Summary]}  # noqa: RUF012
 
     summaries: Sequence[Summary] = ()
     summary_vectors = NONE
@@ -146,12 +145,12 @@ class GistIndex(LMIndex):
     """Gists of consecutive passages."""
 
     name = "gists"
-    Settings: ClassVar[type[Knobs]] = GistSettings
+    Settings = GistSettings
     signatures = (Summarize,)
     by_passage = False
     arrays = ("gist_vectors",)
-    values: ClassVar[Mapping[str, Any]] = {"gists": list[str]}
-    lengths: ClassVar[Mapping[str, str]] = {"gists": "gists"}
+    values = {"gists": list[str]}  # noqa: RUF012
+    lengths = {"gists": "gists"}  # noqa: RUF012
     gists: Sequence[str] = ()
     gist_vectors = NONE
 
@@ -250,11 +249,7 @@ def _soft(vectors: Vectors) -> list[list[int]]:
     belongs = chances > _MEMBERSHIP
     belongs[np.arange(n), chances.argmax(axis=1)] = True
     clusters = [np.flatnonzero(column).tolist() for column in belongs.T]
-    chosen = []
-    for cluster in clusters:
-        if cluster:
-            chosen.append(cluster)
-    return chosen
+    return list(filter(None, clusters))
 
 
 Scores = npt.NDArray[np.float32]
