@@ -77,19 +77,13 @@ class FolderStore:
 
     def entries(self) -> list[Manifest]:
         """Returns the stored indexes, newest first, without folders of unreadable manifests."""
-        manifests = [read_manifest(path.parent) for path in self.root.glob(f"*/{MANIFEST}")]
-        complete = []
-        for manifest in manifests:
-            if manifest is not None:
-                complete.append(manifest)
-        return sorted(complete, key=lambda entry: entry.created, reverse=True)
+        folders = (path.parent for path in self.root.glob(f"*/{MANIFEST}"))
+        readable = filter(None, map(read_manifest, folders))
+        return sorted(readable, key=lambda entry: entry.created, reverse=True)
 
     def find(self, prefix: str) -> Manifest:
         """Returns the stored index whose key starts with `prefix`."""
-        matches = []
-        for entry in self.entries():
-            if entry.key.startswith(prefix):
-                matches.append(entry)
+        matches = [entry for entry in self.entries() if entry.key.startswith(prefix)]
         if len(matches) != 1:
             keys = ", ".join(entry.key for entry in matches or self.entries()) or "none"
             number = "no" if not matches else "more than one"

@@ -124,18 +124,18 @@ class Corpus(Sequence[Passage]):
 
     def titled(self, title: str) -> int | None:
         """Returns the position of the first passage with this title, else in any case."""
-        folded = fold(title)
-        if isinstance(self.passages, PassageSource):
-            places = self.passages.titled(title)
-        else:
-            places = self._titles.get(folded, [])
-        for key in (title, folded):
+        places = self.all_titled(title)
+        for key in (title, fold(title)):
             for place in places:
                 if self.passages[place].title == key:
                     return place
-        if places:
-            return places[0]
-        return None
+        return next(iter(places), None)
+
+    def all_titled(self, title: str) -> Sequence[int]:
+        """Returns the positions of the passages with this title in whatever case, ascending."""
+        if isinstance(self.passages, PassageSource):
+            return self.passages.titled(title)
+        return self._titles.get(fold(title), ())
 
     @cached_property
     def _titles(self) -> Mapping[str, Sequence[int]]:

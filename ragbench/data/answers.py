@@ -13,7 +13,15 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);")
 _NUMBER = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
@@ -148,8 +156,6 @@ def answers_of(value: Any) -> list[str]:
     Raises:
         ValueError: one of them is no text, number or truth value; a one-line message.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     adapter: TypeAdapter[tuple[str, ...]] = TypeAdapter(Answers)
     try:
         return list(dict.fromkeys(adapter.validate_python(value)))

@@ -41,6 +41,11 @@ class Dataset:
     layout: str = ""  # of files that give the data set their own name
     is_own: bool = False  # whether all come from one file of a person's own, which is no split
 
+    @property
+    def every(self) -> Sequence[dspy.Example]:
+        """All examples: in the order of the files where that is known, else by split."""
+        return self.questions or [e for examples in self.splits.values() for e in examples]
+
     def select(
         self, split: Split | Literal["all"], limit: int | None = None, *, answered: bool = True
     ) -> Sequence[dspy.Example]:
@@ -50,16 +55,12 @@ class Dataset:
         seeded sample, and a smaller one is part of a larger one. ConfigError where there are none,
         or they have to be `answered` and have no answers.
         """
-        every = self.questions or [e for examples in self.splits.values() for e in examples]
-        if split == "all":
-            chosen = every
-        else:
+        every = self.every
+        chosen = every
+        if split != "all":
             chosen = self.splits.get(split, ())
         if not chosen:
-            sizes = []
-            for name, held in self.splits.items():
-                if held:
-                    sizes.append(f"{name} ({len(held)})")
+            sizes = (f"{name} ({len(held)})" for name, held in self.splits.items() if held)
             listing = ", ".join(sizes) or "none"
             raise ConfigError(f"{self.name} has no {split} questions; it has {listing}")
         if answered and not all(example.answers for example in chosen):
@@ -84,10 +85,9 @@ class Dataset:
         for split in sorted(self.splits):
             state.update(f"\x1d{split}".encode())
             for example in self.splits[split]:
-                content = {}
-                for k, v in example.items():
-                    if k not in _FOLLOWS:
-                        content[k] = v
+                content = dict(example.items())
+                for name in _FOLLOWS:
+                    content.pop(name, None)
                 state.update(f"\x1e{as_json(content)}".encode())
         for question in sorted(self.corpus.askers):
             for positions in self.corpus.contexts_of(question):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.data.readers import check_regular, read_text
-from ragbench.errors import DataError, needs_extra
+from ragbench.errors import DataError, RagbenchError, needs_extra
 from ragbench.logs import get
 
 #: The title and the text of a part of a document.
@@ -35,10 +35,6 @@ _NAMED, _KEPT = 5, 100
 
 _log = get(__name__)
 _said: set[str] = set()
-
-
-class DamagedError(Exception):
-    """A document cannot be read; the message says why."""
 
 
 @dataclass
@@ -69,29 +65,24 @@ class Account:
             listing = _listed(self.without_text)
             lines.append(f"{len(self.without_text)} documents have no text (scans?): {listing}")
         if self.damaged:
-            reasons = []
-            for name, why in self.damaged.items():
-                reasons.append(f"{name} ({why})")
-            listing = _listed(reasons)
+            listing = _listed([f"{name} ({why})" for name, why in self.damaged.items()])
             lines.append(f"{len(self.damaged)} documents are left out as damaged: {listing}")
         return lines
 
 
 def _listed(items: list[str]) -> str:
-    surplus = len(items) - _NAMED
     listing = ", ".join(items[:_NAMED])
-    if surplus > 0:
-        return f"{listing} and {surplus} more"
+    if len(items) > _NAMED:
+        return f"{listing} and {len(items) - _NAMED} more"
     return listing
 
 
 def is_document(path: Path) -> bool:
     """Returns whether `path` is a folder of documents, or one document, and no file of records."""
-    if path.is_dir():
-        return True
-    if path.suffix.lower() not in READERS or not path.is_file():
-        return False
-    if path.suffix.lower() not in (".txt", ".text"):
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix not in READERS or not path.is_file():
+        return path.is_dir()
+    if suffix not in (".txt", ".text"):
         return True
     with path.open("rb") as file:
         return not file.read(200).lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
@@ -110,9 +101,10 @@ def read_documents(path: Path, encoding: str, account: Account) -> Iterator[Sect
     folder = path if path.is_dir() else path.parent
     for file in _files(path):
         name = os.fsencode(file.relative_to(folder)).decode("utf-8", "replace")
-        reader = READERS.get(file.suffix.lower())
+        suffix = file.suffix.lower()
+        reader = READERS.get(suffix)
         if reader is None:
-            account.left_out[file.suffix.lower() or "without an ending"] += 1
+            account.left_out[suffix or "without an ending"] += 1
             continue
         check_regular(file)
         title = name.removesuffix(file.suffix)
@@ -122,8 +114,10 @@ def read_documents(path: Path, encoding: str, account: Account) -> Iterator[Sect
                 if text.strip():
                     is_blank = False
                     yield section, text
-        except DamagedError as error:
-            account.damaged[name] = str(error)
+        except RagbenchError:
+            raise
+        except Exception as error:  # libraries raise errors of many kinds on damaged files
+            account.damaged[name] = next(iter(str(error).splitlines()), type(error).__name__)[:120]
             continue
         if is_blank:
             account.without_text.append(name)
@@ -135,9 +129,10 @@ def read_documents(path: Path, encoding: str, account: Account) -> Iterator[Sect
         why = f": {reasons}" if reasons else ""
         raise DataError(f"{path}: holds no document with text ({endings}){why}"[:600])
     for line in account.lines():
-        if f"{path} {line}" not in _said:
-            _said.add(f"{path} {line}")
-            _log.warning("%s: %s", path, line)
+        message = f"{path}: {line}"
+        if message not in _said:
+            _said.add(message)
+            _log.warning("%s", message)
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -216,22 +211,16 @@ def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
 def _pdf(path: Path, title: str, encoding: str) -> Iterator[Section]:
     with needs_extra(str(path)):
         import pypdf
-    try:
-        with pypdf.PdfReader(path) as reader:
-            for number, page in enumerate(reader.pages, start=1):
-                yield f"{title}, page {number}", page.extract_text()
-    except Exception as error:  # pypdf raises errors of many kinds on damaged files
-        raise DamagedError(_reason(error)) from None
+    with pypdf.PdfReader(path) as reader:
+        for number, page in enumerate(reader.pages, start=1):
+            yield f"{title}, page {number}", page.extract_text()
 
 
 def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
     with needs_extra(str(path)):
         import docx
-    try:
-        with path.open("rb") as file:
-            blocks: Any = list(docx.Document(file).iter_inner_content())
-    except Exception as error:  # of zip files, of XML, of what is within
-        raise DamagedError(_reason(error)) from None
+    with path.open("rb") as file:
+        blocks: Any = list(docx.Document(file).iter_inner_content())
     heading = title
     lines: list[str] = []
     for block in blocks:
@@ -250,11 +239,8 @@ def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
 def _slides(path: Path, title: str, encoding: str) -> Iterator[Section]:
     with needs_extra(str(path)):
         import pptx
-    try:
-        with path.open("rb") as file:
-            slides: Any = list(pptx.Presentation(file).slides)
-    except Exception as error:  # of zip files, of XML, of what is within
-        raise DamagedError(_reason(error)) from None
+    with path.open("rb") as file:
+        slides: Any = list(pptx.Presentation(file).slides)
     for number, slide in enumerate(slides, start=1):
         lines = list(_shape_lines(slide.shapes))
         if slide.has_notes_slide:
@@ -271,10 +257,6 @@ def _shape_lines(shapes: Any) -> Iterator[str]:
         elif getattr(shape, "has_table", False):
             for row in shape.table.rows:
                 yield " | ".join(cell.text for cell in row.cells)
-
-
-def _reason(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:120]
 
 
 READERS: dict[str, Reader] = {

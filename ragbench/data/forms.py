@@ -10,10 +10,11 @@ record has under our own name already, and what the user maps, comes first.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ragbench.data.mapping import AbsentError, value_at
+from ragbench.data.mapping import AbsentError, has, value_at
 from ragbench.data.readers import Row, is_records
 
 
@@ -71,17 +72,9 @@ def form_of(data: Any, forms: Sequence[Form]) -> Form | None:
     if not isinstance(data, dict):
         return None
     for form in forms:
-        if form.has <= data.keys() and not (form.lacks and _has(data, form.lacks)):
+        if form.has <= data.keys() and not (form.lacks and has(data, form.lacks)):
             return form
     return None
-
-
-def _has(data: Any, path: str) -> bool:
-    try:
-        value_at(data, path)
-    except AbsentError:
-        return False
-    return True
 
 
 def formed(row: Row, forms: Sequence[Form]) -> Row:
@@ -95,15 +88,11 @@ def formed(row: Row, forms: Sequence[Form]) -> Row:
             continue
         values = []
         for path in paths:
-            try:
+            with suppress(AbsentError):
                 values.append(value_at(row.data, path))
-            except AbsentError:
-                continue
-        if not values:
-            continue
-        if ours in form.together:
+        if ours in form.together and values:
             taken[ours] = [entry for value in values for entry in value]
-        else:
+        elif values:
             taken[ours] = values[0]
     return row._replace(data={**row.data, **taken})
 

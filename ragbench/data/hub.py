@@ -28,15 +28,6 @@ _CORPUS = "corpus.json"
 REACH_S = 1.5
 
 
-def hub_sets() -> dict[str, HubSource]:
-    """Returns the data sets that have a repository on the hub, by name."""
-    chosen = {}
-    for name, source in DATASETS:
-        if source.hub:
-            chosen[name] = source.hub
-    return chosen
-
-
 #: The hub's names of the parts of a data set, and the splits that they are.
 _PARTS: Mapping[str, Split] = {
     "train": "train",
@@ -55,9 +46,10 @@ def source_of(spec: DataSettings) -> tuple[HubSource, str | None]:
     """
     if (source := DATASETS.get(spec.dataset).hub) is None:
         if spec.hub_repo is None:
+            published = ", ".join(name for name, entry in DATASETS if entry.hub)
             raise ConfigError(
                 f"{spec.dataset} has no repository of its own on the hub; choose from "
-                f"{', '.join(hub_sets())}, or give --hub-repo OWNER/NAME or --data-file"
+                f"{published}, or give --hub-repo OWNER/NAME or --data-file"
             )
         return HubSource(spec.hub_repo), spec.hub_config
     config = spec.hub_config or next(iter(source.configs), None)
@@ -115,10 +107,7 @@ def fetched(spec: DataSettings) -> list[Path]:
     with FileLock(f"{folder}.lock"):
         if not any(folder.iterdir() if folder.is_dir() else ()):
             _fetch(source, config, folder)
-        files = []
-        for path in sorted(folder.iterdir()):
-            if path.name != SUMS:
-                files.append(path)
+        files = sorted({*folder.iterdir()} - {folder / SUMS})
         if not (folder / SUMS).exists():
             lines = [f"{sha256_of(path)}  {path.name}\n" for path in files]
             (folder / SUMS).write_text("".join(lines))
@@ -153,9 +142,8 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
                 file = name.format(config=config)
                 came = huggingface_hub.hf_hub_download(source.repo, file, repo_type="dataset")
                 shutil.copyfile(came, work / target)
-        if source.questions:
-            tables = {}
-        else:
+        tables = {}
+        if not source.questions:
             tables = datasets.load_dataset(source.repo, config)
         for name, rows in tables.items():
             with (work / f"{name}.jsonl").open("w", encoding="utf-8") as lines:

@@ -35,8 +35,7 @@ def default_view(dataset: str) -> View:
 def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Setting:
     """Returns the default setting of a data set: pooled for chunks and with a corpus file."""
     source = DATASETS.get(dataset)
-    chunks = (view or source.view) == "chunk"
-    if chunks or has_corpus:
+    if has_corpus or (view or source.view) == "chunk":
         return "pooled"
     return source.setting
 
@@ -48,27 +47,24 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     dataset = options["dataset"]
     fractions = options.get("fractions")
+    has_corpus = options.get("corpus_file") is not None
     defaults: dict[str, Any] = {
         "fractions": FRACTIONS,
         "passage_tokens": PASSAGE_TOKENS,
+        "view": default_view(dataset),
+        "setting": default_setting(dataset, options.get("view"), has_corpus=has_corpus),
     }
-    has_corpus = options.get("corpus_file") is not None
-    defaults["view"] = default_view(dataset)
-    defaults["setting"] = default_setting(dataset, options.get("view"), has_corpus=has_corpus)
     if source := DATASETS.get(dataset).hub:
         defaults["hub_repo"] = source.repo
         defaults["hub_config"] = next(iter(source.configs), None)
     if fractions is not None:
-        options = {**options, "fractions": _written(parse_fractions(fractions))}
+        shares = ",".join(f"{share:.15g}" for share in parse_fractions(fractions))
+        options = {**options, "fractions": shares}
     chosen = {}
     for k, v in options.items():
         if k not in defaults or v != defaults[k]:
             chosen[k] = v
     return chosen
-
-
-def _written(shares: tuple[float, ...]) -> str:
-    return ",".join(f"{share:.15g}" for share in shares)
 
 
 def load_dataset(spec: DataSettings) -> Dataset:
@@ -85,7 +81,7 @@ def load_dataset(spec: DataSettings) -> Dataset:
         if getattr(spec, name) and not spec.hub:
             raise ConfigError(f"{name} {getattr(spec, name)!r} needs the hub to be chosen too")
     if spec.alias_file and not source.aliased:
-        takers = ", ".join(name for name, known in DATASETS if known.aliased)
+        takers = ", ".join(name for name, entry in DATASETS if entry.aliased)
         raise ConfigError(f"--alias-file {spec.alias_file} is for {takers} alone")
     noting: Any = _Noting(spec, set())
     try:
@@ -145,11 +141,7 @@ def question_files(spec: DataSettings) -> dict[Split | None, Path]:
         "validation": spec.val_file,
         "test": spec.test_file,
     }
-    chosen = {}
-    for split, path in files.items():
-        if path is not None:
-            chosen[split] = path
-    return chosen
+    return {split: path for split, path in files.items() if path is not None}
 
 
 def rows_of(spec: DataSettings) -> Iterator[Row]:
@@ -161,10 +153,9 @@ def rows_of(spec: DataSettings) -> Iterator[Row]:
     files = question_files(spec)
     source = DATASETS.get(spec.dataset).hub
     if not files and not spec.hub:
+        instead = ""
         if source:
             instead = f" or take {source.repo} from the hub"
-        else:
-            instead = ""
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
     for row in hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding):
         yield map_fields(formed(row, QUESTIONS), spec.field)
@@ -194,13 +185,12 @@ def detect_layout(path: Path) -> str | None:
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
         return "2wikimultihopqa"
-    best, most = None, 0  # the data set that has the most of its fields in the record
+    best: tuple[int, str | None] = (0, None)  # by the most fields that the record has
     for name, source in DATASETS:
         for fields in source.layouts:
-            if len(fields) > most and fields <= record.data.keys():
-                best = name
-                most = len(fields)
-    return best
+            if len(fields) > best[0] and fields <= record.data.keys():
+                best = (len(fields), name)
+    return best[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +254,9 @@ def assemble(
     passages = gathered.passages if corpus is None else corpus
     if not isinstance(passages, PassageSource):
         passages = tuple(passages)
-    distractor = setting == "distractor"
+    if setting == "pooled":
+        contexts = {}
+        askers = {}
     # Questions with one text vary together whatever their passages are.
     clusters = find_clusters([[*cluster_keys(e), question_key(e.question)] for e in examples])
     for example, at in zip(examples, clusters, strict=True):
@@ -276,13 +268,12 @@ def assemble(
         assigned=assigned,
         # The user's own splits keep the order of their files; official ones are sampled from.
         in_order={split for split in question_files(spec) if split},
-        contexts=contexts if distractor else {},
+        contexts=contexts,
     )
     if spec.view == "chunk":
         searched = _chunk_view(spec, passages, examples)
     else:
-        own = (contexts, askers) if distractor else ({}, {})
-        searched = Corpus(passages, contexts=own[0], askers=own[1])
+        searched = Corpus(passages, contexts=contexts, askers=askers)
     used = [example for members in splits.values() for example in members]
     card = {
         "questions": len(examples),
@@ -339,11 +330,11 @@ def _chunk_view(
         gold: set[str] = set()
         for pid in example.gold_pids:
             held = holders[pid]
-            named = []
+            named = set()
             for title, i in example.support:
-                if title == titles[pid]:
-                    named.append(i)
-            gold |= {held[i] for i in named if 0 <= i < len(held)} or set(held)
+                if title == titles[pid] and 0 <= i < len(held):
+                    named.add(held[i])
+            gold |= named or {*held}
         has_chunks = all(holders[pid] for pid in example.gold_pids)  # none is without text
         example.gold_pids = sorted(gold) if has_chunks else []
     return chunks

@@ -11,7 +11,7 @@ import re
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
@@ -58,9 +58,8 @@ def validate(model: type[Model], row: Row) -> Model:
     message = problem["msg"].removeprefix("Value error, ")
     message = message.replace("\n", " ").replace("tuple", "list")
     if problem["type"] == "missing":
-        if "." in field:
-            message = "is missing"
-        else:
+        message = "is missing"
+        if "." not in field:
             message = missing(model, row, field)
     elif problem["type"].endswith("_type"):
         message = f"{message}, not {kind_of(problem['input'])}"
@@ -85,14 +84,7 @@ def _structured(model: type[Record]) -> frozenset[str]:
     """Returns the names in a file of the fields that are lists or objects."""
     fields: set[str] = set()
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        if get_origin(kind) in (Union, types.UnionType):
-            choices = []
-            for choice in get_args(kind):
-                if choice is not type(None):
-                    choices.append(choice)
-            kind = choices[0] if len(choices) == 1 else kind
-        if get_origin(kind) is None:
+        if not _is_structured(field.annotation):
             continue
         alias = field.validation_alias
         if isinstance(alias, AliasChoices):
@@ -102,16 +94,22 @@ def _structured(model: type[Record]) -> frozenset[str]:
     return frozenset(fields)
 
 
+def _is_structured(kind: Any) -> bool:
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _is_structured(get_args(kind)[0])
+    if origin in (Union, types.UnionType):
+        return any(map(_is_structured, get_args(kind)))
+    return origin is not None
+
+
 def fail(row: Row, field: str, message: str) -> NoReturn:
     """Raise a DataError that names the row, its id if it has one, and the field."""
+    label = ""
     if isinstance(row.data, dict):
         record_id = row.data.get("id", row.data.get("_id"))
-    else:
-        record_id = None
-    if isinstance(record_id, str | int):
-        label = f" (id {str(record_id)[:60]!r})"
-    else:
-        label = ""
+        if isinstance(record_id, str | int):
+            label = f" (id {str(record_id)[:60]!r})"
     if len(message) > _LONGEST:
         message = f"{message[:_LONGEST]}..."
     raise DataError(f"{row.where}{label}: field {field!r}: {message}")
@@ -143,7 +141,10 @@ def _follow(value: Any, steps: list[str]) -> Any:
     if step.startswith("["):
         number = int(step[1:-1])
         if not isinstance(value, list) or number >= len(value):
-            raise AbsentError(f"{step} is not there: it is {_size(value)}")
+            size = kind_of(value)
+            if isinstance(value, list):
+                size += f" of {len(value)}"
+            raise AbsentError(f"{step} is not there: it is {size}")
         return _follow(value[number], remaining)
     if isinstance(value, list):
         raise AbsentError(f"a list holds {step!r}: write []. before it")
@@ -173,28 +174,18 @@ def _each(value: Any, remaining: list[str]) -> list[Any]:
     return values
 
 
+def has(data: Any, path: str) -> bool:
+    """Returns whether something stands at `path` in `data`."""
+    try:
+        value_at(data, path)
+    except AbsentError:
+        return False
+    return True
+
+
 def absent_fields(row: Row, paths: Mapping[str, str]) -> set[str]:
     """Returns those of our fields whose paths lead nowhere in the row."""
-    absent: set[str] = set()
-    for ours, path in paths.items():
-        try:
-            value_at(row.data, path)
-        except AbsentError:
-            absent.add(ours)
-    return absent
-
-
-def _at(error: AbsentError, path: str) -> str:
-    """Returns where within a path of several steps it ends, in brackets."""
-    if len(_STEP.findall(path)) > 1:
-        return f" ({error})"
-    return ""
-
-
-def _size(value: Any) -> str:
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return kind_of(value)
+    return {ours for ours, path in paths.items() if not has(row.data, path)}
 
 
 def map_fields(row: Row, paths: Mapping[str, str], option: str = "--field") -> Row:
@@ -214,9 +205,12 @@ def map_fields(row: Row, paths: Mapping[str, str], option: str = "--field") -> R
             taken[ours] = value_at(row.data, path)
         except AbsentError as error:
             present = ", ".join(sorted(map(str, row.data)))[:200]
+            end = ""
+            if len(_STEP.findall(path)) > 1:
+                end = f" ({error})"
             raise DataError(
                 f"{row.where}: has no field {path!r}; it has {present}: "
-                f"change {option} {ours}={path}{_at(error, path)}"
+                f"change {option} {ours}={path}{end}"
             ) from None
         used |= {path, *_STEP.findall(path)[:1]}
     unmapped = {}

@@ -43,10 +43,9 @@ def own_dataset(
     Raises:
         ConfigError: what is no example, no passage, or has the id of another.
     """
-    if isinstance(field, str):
-        paths = {"answer": field}
-    else:
-        paths = dict(field or {})
+    paths = field or {}
+    if isinstance(paths, str):
+        paths = {"answer": paths}
     examples_of_split: dict[Split, list[dspy.Example]] = {}
     examples_by_qid: dict[str, dspy.Example] = {}
     for split, examples in splits.items():
@@ -118,14 +117,10 @@ def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
     if own_fields:
         fields["own_fields"] = own_fields
     made = make_example(qid=qid, question=question, answers=answers, **fields)
-    made._input_keys = _declared(example) | {"question"}
+    declared = getattr(example, "_input_keys", None)  # by `with_inputs`
+    made._input_keys = {"question", *(declared or ())}
     as_json(dict(made.items()))  # what cannot be kept with the record is refused at once
     return made
-
-
-def _declared(example: dspy.Example | Mapping[str, Any]) -> set[str]:
-    """The names of the inputs that `with_inputs` declares of `example`."""
-    return set(getattr(example, "_input_keys", None) or ())
 
 
 def _text(value: object, name: str) -> str:

@@ -106,15 +106,10 @@ def _groups(paragraphs: Sequence[Passage], max_tokens: int) -> Iterator[list[tup
     group: list[tuple[Passage, int]] = []
     size = 0
     for paragraph in paragraphs:
-        costs = []
-        for sentence in paragraph.sentences:
-            costs.append(estimate_tokens(f"{sentence} "))
-        if group and size + sum(costs) > max_tokens:
-            yield group
-            group = []
-            size = 0
+        costs = [estimate_tokens(f"{sentence} ") for sentence in paragraph.sentences]
         for index, cost in enumerate(costs):
-            if group and size + cost > max_tokens:
+            needed = cost if index else sum(costs)
+            if group and size + needed > max_tokens:
                 yield group
                 group = []
                 size = 0
@@ -151,9 +146,10 @@ class CorpusRecord(Record):
         if text is None and self.sentences is None:
             fail(row, "text", f"{missing(type(self), row, 'text')} (or give 'sentences')")
         pid = self.id if keep_id and self.id else ""
-        if self.sentences is None:
-            return from_sentences(title, split_sentences(text or ""), pid=pid)
-        return from_sentences(title, self.sentences, pid=pid)
+        sentences: Sequence[str] | None = self.sentences
+        if sentences is None:
+            sentences = split_sentences(text or "")
+        return from_sentences(title, sentences, pid=pid)
 
 
 class ChunkRecord(Record):
@@ -228,18 +224,16 @@ def need_corpus(spec: DataSettings) -> Path:
 
 
 def _corpus_rows(path: Path, spec: DataSettings) -> Iterator[Row]:
+    content = None
     if path.suffix.lower() == ".json":
         content = read_json(path, spec.encoding)
-    else:
-        content = None
     if isinstance(content, dict) and not {"title", "text", "sentences"} & content.keys():
         for number, (title, body) in enumerate(content.items(), start=1):
             key = "sentences" if isinstance(body, list) else "text"
             yield Row(f"{path}: record {number}", {"title": title, key: body})
         return
-    field_paths = spec.corpus_field
     for row in read_rows(path, spec.encoding):
-        yield map_fields(row, field_paths, "--corpus-field")
+        yield map_fields(row, spec.corpus_field, "--corpus-field")
 
 
 def read_chunks(path: Path) -> list[Passage]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 from ragbench.errors import DataError, needs_extra
 
@@ -20,6 +20,15 @@ _TABLES = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _EXCEL = {".xlsx", ".xlsm"}
 #: Endings of files of tables that are not read, and what to make of them.
 _OTHER_TABLES = {".xls": "save it as .xlsx", ".ods": "save it as .xlsx or .csv"}
+_KINDS = {
+    "dict": "an object",
+    "list": "a list",
+    "str": "text",
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "NoneType": "null",
+}
 #: Endings of the files that `read_rows` reads piece by piece.
 STREAMED = frozenset({*_LINES, *_TABLES, ".parquet"})
 _ROWS_AT_ONCE = 5_000
@@ -40,9 +49,7 @@ class Row(NamedTuple):
 
 def kind_of(value: Any) -> str:
     """Returns the JSON type of `value`, for people."""
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
-    kinds |= {int: "a number", float: "a number", type(None): "null"}
-    return kinds.get(type(value), type(value).__name__)
+    return _KINDS.get(type(value).__name__, type(value).__name__)
 
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
@@ -54,8 +61,7 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
     Raises:
         DataError: the file cannot be read, is malformed, or changed while it was read.
     """
-    check_regular(path)
-    before = _stamp(path)
+    before = check_regular(path)
     if encoding and _is_utf8(path):
         encoding = ""
     suffix = path.suffix.lower()
@@ -77,7 +83,7 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
         yield row
     if empty:
         raise DataError(f"{path}: is empty: it holds no record")
-    if _stamp(path) != before:
+    if check_regular(path) != before:
         raise DataError(f"{path}: changed while it was read; run this again when it is whole")
 
 
@@ -93,13 +99,6 @@ def _is_utf8(path: Path) -> bool:
         except UnicodeDecodeError:
             return False
     return True
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Size in bytes and time of the last change in nanoseconds."""
-    with _reading(path):
-        stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
 
 
 def read_json(path: Path, encoding: str = "") -> Any:
@@ -119,13 +118,18 @@ def read_text(path: Path, encoding: str = "") -> str:
     return text.removeprefix("\ufeff")
 
 
-def check_regular(path: Path) -> None:
-    """DataError where `path` is no regular file: a pipe or a device would be waited for."""
+def check_regular(path: Path) -> tuple[int, int]:
+    """Returns the size in bytes and the time of the last change in nanoseconds.
+
+    Raises:
+        DataError: it is no regular file: a pipe or a device would be waited for.
+    """
     with _reading(path):
-        path.stat()
+        status = path.stat()
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise DataError(f"{path}: cannot be read (it is {kind})")
+    return status.st_size, status.st_mtime_ns
 
 
 def _json_rows(path: Path, encoding: str) -> Iterator[Row]:
@@ -134,10 +138,7 @@ def _json_rows(path: Path, encoding: str) -> Iterator[Row]:
         return _line_rows(path, encoding)
     records = _parse(text, str(path))
     if isinstance(records, dict):
-        lists = []
-        for value in records.values():
-            if is_records(value):
-                lists.append(value)
+        lists = list(filter(is_records, records.values()))
         records = lists[0] if len(lists) == 1 else records
     if not isinstance(records, list):
         raise DataError(f"{path}: must hold a list of records, not {kind_of(records)}")
@@ -158,10 +159,7 @@ def _is_lines(text: str) -> bool:
 
 
 def _line_rows(path: Path, encoding: str) -> Iterator[Row]:
-    with (
-        _reading(path, encoding),
-        path.open(encoding=encoding or "utf-8-sig", newline="\n") as file,
-    ):
+    with _opened(path, encoding, "\n") as file:
         for number, line in enumerate(file, start=1):
             where = f"{path}: line {number}"
             if "\x00" in line:
@@ -177,10 +175,7 @@ def _table_rows(path: Path, separator: str, encoding: str) -> Iterator[Row]:
     if separator == "\t" and not _is_quoted(path, encoding):
         quoting = csv.QUOTE_NONE
     try:
-        with (
-            _reading(path, encoding),
-            path.open(encoding=encoding or "utf-8-sig", newline="") as file,
-        ):
+        with _opened(path, encoding) as file:
             head = file.readline()
             if ";" in head and separator not in head:
                 separator = ";"  # as spreadsheets write it where the comma is a decimal point
@@ -190,10 +185,7 @@ def _table_rows(path: Path, separator: str, encoding: str) -> Iterator[Row]:
             for number, record in enumerate(table, start=1):
                 if None in record:
                     raise DataError(f"{path}: record {number} has more cells than the head")
-                cells = {}
-                for name, value in record.items():
-                    cells[name] = value or None
-                yield Row(f"{path}: record {number}", cells)
+                yield Row(f"{path}: record {number}", {k: v or None for k, v in record.items()})
     except csv.Error as error:
         why = _first_line(error).replace("\t", "\\t")
         raise DataError(f"{path}: not a table ({why})") from None
@@ -207,10 +199,7 @@ def _is_quoted(path: Path, encoding: str) -> bool:
     is doubled, or a cell holds a tab or the end of a line.
     """
     try:
-        with (
-            _reading(path, encoding),
-            path.open(encoding=encoding or "utf-8-sig", newline="") as file,
-        ):
+        with _opened(path, encoding) as file:
             evidence = file.readline().startswith('"')
             file.seek(0)
             width = 0
@@ -262,10 +251,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             _check_names(path, file.schema_arrow.names)
             batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE))
             for number, record in enumerate(chain.from_iterable(batches), start=1):
-                present = {}
-                for name, value in record.items():
-                    if value is not None:
-                        present[name] = value
+                present = {name: value for name, value in record.items() if value is not None}
                 yield Row(f"{path}: record {number}", present)
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file ({_first_line(error)})") from None
@@ -304,6 +290,15 @@ def _reading(path: Path, encoding: str = "") -> Iterator[None]:
         raise DataError(f"{path}: cannot be read ({reason})") from None
 
 
+@contextlib.contextmanager
+def _opened(path: Path, encoding: str, newline: str = "") -> Iterator[TextIO]:
+    with (
+        _reading(path, encoding),
+        path.open(encoding=encoding or "utf-8-sig", newline=newline) as file,
+    ):
+        yield file
+
+
 def _wrong_coding(path: Path, encoding: str) -> str:
     """Returns the message for a file of another encoding: the byte and the likely encoding."""
     from charset_normalizer import from_bytes  # slow to import, and rarely needed
@@ -315,11 +310,10 @@ def _wrong_coding(path: Path, encoding: str) -> str:
     except UnicodeError as error:
         place = getattr(error, "start", 0)
     start = max(0, place - _JUDGED_BYTES // 2)
+    best = from_bytes(content[start : start + _JUDGED_BYTES]).best()
+    likely = best.encoding if best is not None else ""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         likely = "utf-16"
-    else:
-        best = from_bytes(content[start : start + _JUDGED_BYTES]).best()
-        likely = best.encoding if best is not None else ""
     coding = encoding or "UTF-8"
     if not likely or likely in ("ascii", "utf_8"):
         return f"{path}: not {coding} text at byte {place}; save it as UTF-8, or give --encoding"

@@ -10,7 +10,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
@@ -87,16 +87,11 @@ def split_examples(
     free = [0.0 if members else f for members, f in zip(fixed.values(), fractions, strict=True)]
     if not any(free):  # the first split that is not given takes all
         free[next((i for i, members in enumerate(fixed.values()) if not members), 0)] = 1.0
-    cut = []
-    start = 0
-    for size in _targets(len(unassigned), free):
-        cut.append(unassigned[start : start + size])
-        start += size
+    remaining = iter(unassigned)
+    cut = [list(islice(remaining, size)) for size in _targets(len(unassigned), free)]
     overlapping = 0
     kind: Disjoint = "questions"
-    held: list[set[Hashable]] = []
-    for members in fixed.values():
-        held.append(set(chain.from_iterable(map(links, members))))
+    held = [set(chain.from_iterable(map(links, members))) for members in fixed.values()]
     taken = set().union(*held)
     lone = [example for example in unassigned if taken.isdisjoint(links(example))]
     targets = _targets(len(lone), free)
@@ -135,11 +130,8 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
     lacking = list(targets)
     places = [0] * len(examples)
     for group in sorted(groups.values(), key=len, reverse=True):
-        fits = next((p for p in range(3) if lacking[p] >= len(group) == 1), None)
-        if fits is None:
-            place = max(range(3), key=lambda p: lacking[p])
-        else:
-            place = fits
+        most = max(range(3), key=lacking.__getitem__)
+        place = next((p for p in range(3) if lacking[p] >= len(group) == 1), most)
         lacking[place] -= len(group)
         for i in group:
             places[i] = place
@@ -192,9 +184,7 @@ def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
 
 def links(example: dspy.Example) -> list[Hashable]:
     """Keys that link an example to others: gold passages, and sub-questions with answers."""
-    steps = []
-    for step in example.decomposition:
-        steps.append((step["question"], step["answer"]))
+    steps = [(step["question"], step["answer"]) for step in example.decomposition]
     return [*example.gold_pids, *steps]
 
 

@@ -32,7 +32,7 @@ def renamed(dataset: Dataset, key: str) -> Dataset:
     Raises:
         DataError: the texts hold no name, as where all is in small letters.
     """
-    every = _examples(dataset)
+    every = dataset.every
     rename = Renaming(_texts(dataset, every), (p.title for p in dataset.corpus), key)
     if not rename.words:
         raise DataError(f"{dataset.name} holds no name written with a capital, so none is changed")
@@ -65,7 +65,7 @@ def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
     Raises:
         DataError: no question's gold passages are known.
     """
-    every = _examples(dataset)
+    every = dataset.every
     with_gold = [example for example in every if example.gold_pids]
     if not with_gold:
         raise DataError(f"{dataset.name} has no gold passages, so that none can be taken away")
@@ -103,15 +103,6 @@ def _without_own(corpus: Corpus, removed: Mapping[str, str]) -> Corpus:
     return replace(corpus, contexts=contexts)
 
 
-def _examples(dataset: Dataset) -> Sequence[dspy.Example]:
-    if dataset.questions:
-        return dataset.questions
-    every: list[dspy.Example] = []
-    for split in dataset.splits.values():
-        every += split
-    return every
-
-
 def _with(
     dataset: Dataset, twins: Mapping[str, dspy.Example], corpus: Corpus, card: Mapping[str, Any]
 ) -> Dataset:
@@ -140,9 +131,8 @@ def _texts(dataset: Dataset, examples: Sequence[dspy.Example]) -> Iterator[str]:
 
 def _rename_passage(passage: Passage, rename: Renaming) -> Passage:
     sentences = tuple(map(rename, passage.sentences))
-    if sentences:
-        text = " ".join(sentences)
-    else:
+    text = " ".join(sentences)
+    if not sentences:
         text = rename(passage.text)
     return Passage(rename(passage.pid), rename(passage.title), text, sentences, passage.score)
 

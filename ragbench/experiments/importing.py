@@ -22,7 +22,7 @@ from pydantic import BeforeValidator
 
 import ragbench
 from ragbench.data import Dataset, load_dataset
-from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list
+from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list, unpacked
 from ragbench.data.forms import PREDICTIONS, formed, records_in
 from ragbench.data.mapping import (
     Record as FileRecord,
@@ -62,6 +62,7 @@ _NAMES = ("id", "pid", "doc_id", "title", "text", "contents", "content")
 
 
 def _blank_is_none(value: Any) -> Any:
+    value = unpacked(value)
     if isinstance(value, str) and not value.strip():
         return None
     if isinstance(value, list):  # as systems that sample several write it

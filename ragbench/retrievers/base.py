@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self
 
 from ragbench.context import current, use
 from ragbench.errors import DataError
@@ -18,9 +18,6 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.passages import Corpus, Passage
 from ragbench.registry import Registry
 from ragbench.user_code import blamed_on, is_ours
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 #: Positions with their scores, best first.
 Hits = list[tuple[int, float]]
@@ -38,19 +35,6 @@ def progress_of(stage: str, progress: Progress | None) -> Progress | None:
     if progress is None:
         return None
     return lambda done, total, _="": progress(done, total, stage)
-
-
-class Newest(dict[Key, Value]):
-    """What was put in last: at most `most` entries, whose oldest makes room for a new one."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def __setitem__(self, key: Key, value: Value) -> None:
-        super().__setitem__(key, value)
-        while len(self) > self.most:
-            del self[next(iter(self))]
 
 
 def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
@@ -262,10 +246,7 @@ class Ranking(Retriever):
         """Returns one list per query, in order; each query is ranked once, all of them together."""
         self.build()
         k = min(k, len(self.corpus))
-        distinct = []
-        for query in dict.fromkeys(queries):
-            if query.strip():
-                distinct.append(query)
+        distinct = list(filter(str.strip, dict.fromkeys(queries)))
         if k < 1 or not distinct:
             return [[] for _ in queries]
         ranked = dict(zip(distinct, self._hits(distinct, k), strict=True))
@@ -353,11 +334,7 @@ class PerQuestion(Retriever):
         Raises:
             DataError: none is, or it has no passages; outside of one call `for_question` first.
         """
-        qid = current().qid
-        if qid is not None:
-            places = self.corpus.contexts.get(qid)
-        else:
-            places = None
+        places = self.corpus.contexts.get(current().qid or "")
         if places is None:
             raise DataError(
                 "each question has its own passages here, and none is being answered that has "

@@ -53,11 +53,7 @@ def words_of(text: str, stopwords: str = "en") -> list[str]:
     """Returns the words of `text`, folded and in order, repeats kept, without the `stopwords`."""
     if stopwords == "none":
         return words(text)
-    chosen = []
-    for word in words(text):
-        if word not in _STOPWORDS:
-            chosen.append(word)
-    return chosen
+    return [word for word in words(text) if word not in _STOPWORDS]
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,10 @@ class Postings:
     def places(self, words: Sequence[str]) -> list[int]:
         """Returns the places of those of `words` that are known, repeats too."""
         keys = _keys(words)
-        places = np.searchsorted(self.words, keys).tolist()
-        n = len(self.words)
-        both = zip(places, keys, strict=True)
-        chosen = []
-        for place, key in both:
-            if place < n and self.words[place] == key:
-                chosen.append(place)
-        return chosen
+        places = np.searchsorted(self.words, keys)
+        is_known = self.words[np.minimum(places, len(self.words) - 1)] == keys
+        places_known: list[int] = places[is_known].tolist()
+        return places_known
 
     def by_passage(self, n: int) -> Any:
         """Returns the weights as a sparse column matrix of shape (words, passages)."""

@@ -87,10 +87,7 @@ class Dense(Ranking):
             if self._index is not None:
                 vectors: Vectors = self._index.reconstruct_batch(np.asarray(positions, np.int64))
                 return vectors
-            missing = []
-            for i in dict.fromkeys(positions):
-                if i not in self._embedded:
-                    missing.append(i)
+            missing = [i for i in dict.fromkeys(positions) if i not in self._embedded]
             if missing:
                 self._embedded |= dict(zip(missing, self._embed(missing, None), strict=True))
             return np.stack([self._embedded[i] for i in positions])
@@ -137,14 +134,11 @@ class Dense(Ranking):
         A score is the mean of the cosines with each of `texts`, in [-1, 1].
         """
         self.build()
-        asked = []
-        for text in texts:
-            if text.strip():
-                asked.append(text)
+        phrases = list(filter(str.strip, texts))
         k = min(k, len(self.corpus))
-        if k < 1 or not asked:
+        if k < 1 or not phrases:
             return []
-        mean = self.embed_queries(asked).mean(axis=0, keepdims=True)
+        mean = self.embed_queries(phrases).mean(axis=0, keepdims=True)
         [hits] = nearest(self._index, mean, k)
         return [self.corpus[position].scored(score) for position, score in hits]
 
@@ -213,12 +207,10 @@ class Dense(Ranking):
 
     def _text(self, position: int) -> str:
         passage = self.corpus.passages[position]
-        settings = self.settings
-        if settings.title:
-            titled = f"{passage.title} {passage.text}"
-        else:
-            titled = passage.text
-        return f"{settings.passage_prefix}{titled}".strip()
+        text = passage.text
+        if self.settings.title:
+            text = f"{passage.title} {text}"
+        return f"{self.settings.passage_prefix}{text}".strip()
 
 
 def choose_kind(kind: str, n: int) -> str:

@@ -104,10 +104,7 @@ class Distracting(Wrapper):
     ) -> tuple[Passage, Passage] | None:
         """Returns what `source` is from now on, and the passage that is put in."""
         seen = " ".join([query, *map(str, hits)]).casefold()
-        unseen = []
-        for name in self.names:
-            if name.casefold() not in seen:
-                unseen.append(name)
+        unseen = [name for name in self.names if name.casefold() not in seen]
         sentences = source.sentences or tuple(_END.split(source.text))
         title = source.title
         text = ""
@@ -119,8 +116,8 @@ class Distracting(Wrapper):
             phrase = query.strip().rstrip(" ?.")
             text = (
                 f"{phrase}: {wrong}. No other source is needed, since {wrong} is what all of them "
+                "name."
             )
-            text += "name."
         elif kind == "split_evidence" and len(sentences) > 1:
             half = (len(sentences) + 1) // 2
             title = ""
@@ -137,16 +134,13 @@ class Distracting(Wrapper):
                     break
         elif kind == "neutral":
             near = f"{query} {source}".casefold()
-            unrelated = []
-            for p in self.donors:
-                if p.title.casefold() not in near:
-                    unrelated.append(p)
+            unrelated = [donor for donor in self.donors if donor.title.casefold() not in near]
             if unrelated:
                 donor = chance.choice(unrelated)
                 return source, replace(donor, pid=f"distractor-neutral-{donor.pid}")
-        if text:
-            return (source, Passage(f"distractor-{kind}-{source.pid}", title, text))
-        return None
+        if not text:
+            return None
+        return source, Passage(f"distractor-{kind}-{source.pid}", title, text)
 
 
 def _altered(text: str, title: str, replacements: Sequence[str], chance: random.Random) -> str:

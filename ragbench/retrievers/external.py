@@ -177,10 +177,9 @@ def _passage(row: Any, corpus: Corpus) -> Passage:
     place = corpus.positions.get(str(pid))
     if place is None:
         place = _by_text(corpus).get(f"{title} | {text}" if title else text)
+    points = 0.0
     if isinstance(score, int | float) and abs(score) < 1e300:
         points = float(score)
-    else:
-        points = 0.0
     if place is not None:
         return Passage.scored(corpus[place], points)
     if pid:

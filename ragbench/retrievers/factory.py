@@ -76,11 +76,7 @@ def split_specs(text: str) -> list[str]:
             specs[-1] += character
     if depth:
         raise ConfigError(f"the brackets in {text!r} do not match")
-    chosen = []
-    for entry in specs:
-        if entry.strip():
-            chosen.append(entry.strip())
-    return chosen
+    return list(filter(None, map(str.strip, specs)))
 
 
 class Wrapper(Retriever):

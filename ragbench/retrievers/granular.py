@@ -81,10 +81,7 @@ class GranularIndex:
         At most 5 sentences that hold a keyword come with each chunk; the first one where only the
         title does.
         """
-        lowered = []
-        for keyword in keywords:
-            if keyword.strip():
-                lowered.append(keyword.lower())
+        lowered = list(map(str.lower, filter(str.strip, keywords)))
         scores = {}
         for position, text in enumerate(self._texts):
             score = sum(text.count(word) * len(word) for word in lowered)
@@ -126,18 +123,14 @@ class GranularIndex:
     def neighbours(self, pid: str) -> list[Passage]:
         """Returns the chunks before and after `pid`, as far as there are."""
         here = self.corpus.positions[pid]
-        near = []
-        for i in (here - 1, here + 1):
-            if 0 <= i < len(self.corpus):
-                near.append(i)
-        return [self.corpus[i] for i in near]
+        return [self.corpus[i] for i in (here - 1, here + 1) if 0 <= i < len(self.corpus)]
 
     def _holding(self, position: int, keywords: list[str]) -> tuple[str, ...]:
         pieces = _pieces(self.corpus[position])
         holding = []
-        for p in pieces:
-            if any(word in p.lower() for word in keywords):
-                holding.append(p)
+        for piece in pieces:
+            if any(word in piece.lower() for word in keywords):
+                holding.append(piece)
         in_title = any(word in self._titles[position].lower() for word in keywords)
         return tuple(holding[:_SHOWN] or (pieces[:1] if in_title else ()))
 
@@ -145,8 +138,4 @@ class GranularIndex:
 def _pieces(passage: Passage) -> list[str]:
     """Returns the sentences of `passage`, or A-RAG's pieces."""
     pieces = passage.sentences or re.split(r"[.!?\n]+", passage.text)
-    chosen = []
-    for piece in pieces:
-        if piece.strip():
-            chosen.append(piece.strip())
-    return chosen
+    return list(filter(None, map(str.strip, pieces)))

@@ -37,9 +37,7 @@ class RankBM25(Ranking):
     def _make(self, progress: Progress | None) -> None:
         from rank_bm25 import BM25Okapi
 
-        texts = []
-        for passage in self.corpus.passages:
-            texts.append(_tokens(f"{passage.title} {passage.text}"))
+        texts = [_tokens(f"{p.title} {p.text}") for p in self.corpus.passages]
         if any(texts):
             self.index = BM25Okapi(texts, **self.settings.model_dump())
 

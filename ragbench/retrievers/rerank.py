@@ -68,10 +68,9 @@ class Rerank(Wrapper):
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """Returns one list per query, in order; the candidates of all are fetched together."""
         self.build()
+        depth = k
         if k > 0 and self.reranker:
             depth = max(k, self.settings.depth)
-        else:
-            depth = k
         candidates = self.parts[0].search_many(queries, k=depth)
         return [self._reordered(q, hits)[:k] for q, hits in zip(queries, candidates, strict=True)]
 
@@ -87,18 +86,15 @@ class Rerank(Wrapper):
         scores = self.reranker.score(query, hits)
         if weight is None:
             # MaxSim over vectors not trained for it is worse than the first search by itself.
+            weight = 1.0
             if self.settings.reranker.startswith("maxsim"):
                 weight = 0.5
-            else:
-                weight = 1.0
         if weight != 1:
             first_scores = min_max([hit.score for hit in hits])
             second_scores = min_max(scores)
             scores = (weight * second_scores + (1 - weight) * first_scores).tolist()
         positions = self.corpus.positions
-        scored = []
-        for hit, score in zip(hits, scores, strict=True):
-            scored.append(hit.scored(score))
+        scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
         return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))
 
 
@@ -261,9 +257,7 @@ class Listwise(Reranker):
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """1 / rank; an unreadable reply leaves the order as it was."""
-        lines = []
-        for n, passage in enumerate(passages, start=1):
-            lines.append(f"[{n}] {passage}")
+        lines = [f"[{n}] {passage}" for n, passage in enumerate(passages, start=1)]
         with calling("RankPassages", "reranking"):
             try:
                 ranking = self._rank(query=query, passages=lines).ranking or []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.folder_store import FolderStore, Manifest, read_manifest
-from ragbench.retrievers.base import Newest, Progress, Retriever
+from ragbench.retrievers.base import Progress, Retriever
 
 #: Version of the folder of an index, part of its key.
 _FORMAT = 3
@@ -79,8 +79,10 @@ def opened(key: Hashable, make: Callable[[], Any]) -> Any:
     with _LOCK:
         index = _OPEN.pop(key, None) or make()
         _OPEN[key] = index
+        if len(_OPEN) > 512:
+            del _OPEN[next(iter(_OPEN))]  # what was asked for longest ago
     return index
 
 
 _LOCK = threading.Lock()
-_OPEN: Newest[Hashable, Any] = Newest(512)
+_OPEN: dict[Hashable, Any] = {}

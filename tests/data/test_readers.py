@@ -89,6 +89,17 @@ def test_html_entities_are_decoded_once_and_gold_still_matches(write):
     assert data.questions[0].gold_pids == [p.pid for p in data.corpus]
 
 
+def test_a_text_that_looks_like_json_stays_a_text(write):
+    """Only where a list or an object belongs is a text read as one."""
+    texts = ["[1, 2]", '{"a": 1}', "[[Bo]] is a link."]
+    corpus = [{"id": f"[{i}]", "title": "T", "text": text} for i, text in enumerate(texts)]
+    own = [{"question": "[1, 2]?", "id": "[7]", "answer": '["x", "y"]', "gold": '["[1]"]'}]
+    data = load(write, own, corpus)
+    assert [(p.pid, p.text) for p in data.corpus] == [(f"[{i}]", t) for i, t in enumerate(texts)]
+    [example] = data.questions
+    assert (example.qid, example.answers, example.gold_pids) == ("[7]", ["x", "y"], ["[1]"])
+
+
 def test_a_table_written_by_a_spreadsheet(write):
     table = 'question;answer;notes\n"Who; where?";007;\nWhen?;"[not JSON";x\n'
     data = load(write, write(table.encode(), "mine.csv"))

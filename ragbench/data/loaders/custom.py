@@ -96,9 +96,8 @@ def load_documents(spec: DataSettings) -> Dataset:
 @data_set("jsonl", "answer", "answers", "golden_answers", keeps_ids=True, titled_by_file=True)
 def load_jsonl(spec: DataSettings) -> Dataset:
     """Your own questions, with passages of their own or a corpus file; named by their file."""
-    if spec.corpus_file is None:
-        corpus = None
-    else:
+    corpus = None
+    if spec.corpus_file is not None:
         corpus = read_corpus(spec)
     items = list(_own_items(spec, corpus))
     searched = corpus is not None or any(item.passages for item in items)
@@ -338,9 +337,7 @@ def load_graphrag_bench(spec: DataSettings) -> Dataset:
     """
     spec = _as_chunks(spec)
     records = (validate(DocumentRecord, row) for row in read_rows(need_corpus(spec)))
-    documents = []
-    for record in records:
-        documents.append(from_text(record.corpus_name, record.context))
+    documents = [from_text(record.corpus_name, record.context) for record in records]
     return assemble(spec, _chunked_items(spec), corpus=documents)
 
 

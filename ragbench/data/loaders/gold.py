@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import regex
 
-from ragbench.passages import Passage, PassageSource
+from ragbench.passages import Corpus, Passage, PassageSource
 from ragbench.words import fold
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
@@ -30,16 +30,11 @@ class Titles:
     """Passages by title: exact, without regard to case, and by the name without its bracket."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        self._passages = passages
-        self._on_disk = passages if isinstance(passages, PassageSource) else None
-        in_memory = () if self._on_disk else passages
-        self._folded = _grouped((fold(p.title), p) for p in in_memory)
+        self._corpus = Corpus(passages)
 
     def get(self, title: str) -> Passage | None:
         """Returns the passage with this title, else the only one with it in another case."""
-        candidates = self._folded.get(fold(title), ())
-        if self._on_disk is not None:
-            candidates = [self._on_disk[place] for place in self._on_disk.titled(title)]
+        candidates = [self._corpus[place] for place in self._corpus.all_titled(title)]
         return next((p for p in candidates if p.title == title), None) or _only(candidates)
 
     def match(
@@ -83,10 +78,9 @@ class Titles:
 
     @cached_property
     def _forms(self) -> _Forms:
-        if self._on_disk:
-            pairs = []
-        else:
-            pairs = [(_bare(p.title), p) for p in self._passages]
+        pairs = []
+        if not isinstance(self._corpus.passages, PassageSource):
+            pairs = [(_bare(p.title), p) for p in self._corpus]
         return _Forms(
             _grouped(pairs),
             _grouped((bare.split(", ")[0], p) for bare, p in pairs if ", " in bare),

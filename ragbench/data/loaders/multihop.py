@@ -149,9 +149,7 @@ def _load(spec: DataSettings, aliases: Aliases | None = None) -> Dataset:
     data = assemble(spec, items, corpus=corpus)
     if not matched:
         return data
-    counts = {}
-    for how in ("exact", "matched_with_care"):
-        counts[f"gold_{how}"] = matched[how]
+    counts = {f"gold_{how}": matched[how] for how in ("exact", "matched_with_care")}
     return replace(data, card={**data.card, **counts})
 
 
@@ -197,10 +195,7 @@ def _by_evidence(
     """Returns the passage of each evidence triple; counts the questions by how all were found."""
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
-    taken = set()
-    for passage in exact:
-        if passage is not None:
-            taken.add(passage.pid)
+    taken = {passage.pid for passage in exact if passage is not None}
     passages = []
     for subject, _, obj in triples:
         passages.append(titles.match(subject, obj, record.question, taken=taken))
@@ -208,10 +203,11 @@ def _by_evidence(
     if len({passage.pid for passage in passages if passage is not None}) < len(subjects):
         passages = exact  # one passage for two subjects is a wrong one for one of them
     if triples:
+        matching = "none"
         if all(exact):
             matching = "exact"
-        else:
-            matching = "matched_with_care" if all(passages) else "none"
+        elif all(passages):
+            matching = "matched_with_care"
         matched[matching] += 1
     return passages
 
@@ -300,10 +296,7 @@ def _musique_items(spec: DataSettings, positions: Mapping[str, int] | None) -> I
             qid += "::answerable" if record.answerable else "::unanswerable"
         passages = tuple(from_text(p.title, p.paragraph_text) for p in record.paragraphs)
         pairs = zip(passages, record.paragraphs, strict=True)
-        gold = []
-        for passage, paragraph in pairs:
-            if paragraph.is_supporting:
-                gold.append(passage.pid)
+        gold = [passage.pid for passage, paragraph in pairs if paragraph.is_supporting]
         is_covered = positions is None or all(pid in positions for pid in gold)
         if not record.answerable or not is_covered:
             gold = []

@@ -88,11 +88,10 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
         for number, kind in enumerate(plan[index]):
             for _ in range(_TRIES):
                 question = ask(graph, kind, dice)
-                if question:
-                    keys = {question.key, question_key(question.question)}
-                else:
-                    keys = seen
-                if question is not None and not keys & seen:
+                if question is None:
+                    continue
+                keys = {question.key, question_key(question.question)}
+                if not keys & seen:
                     seen |= keys
                     qid = f"syn-{seed}-{index:05d}-{number:02d}"
                     items.append(_item(qid, question, pages, spread))

@@ -67,58 +67,57 @@ year | In which year was {x} released?
 ~father:person:f | Who was the daughter of {x}? | the daughter of {x}
 ~father:person:m | Who was the son of {x}? | the son of {x}
 """  # noqa: E501
-_ROWS = [line.split(" | ") for line in _TABLE.strip().splitlines()]
-_QUESTIONS = {name: question for name, question, *_ in _ROWS}
-_PHRASES = {name: phrase for name, _, *named in _ROWS for phrase in named}
+
+
+def _rows(table: str) -> list[list[str]]:
+    return [line.split(" | ") for line in table.strip().splitlines()]
+
+
+_QUESTIONS = {name: question for name, question, *_ in _rows(_TABLE)}
+_PHRASES = {name: phrase for name, _, *named in _rows(_TABLE) for phrase in named}
 
 #: Kinship that a reader must infer: what it is called, and the steps it stands for.
-_KINSHIP = (
-    ("paternal grandfather", ("father", "father")),
-    ("maternal grandfather", ("mother", "father")),
-    ("paternal aunt", ("father", "father", "~father:person:f")),
-    ("maternal uncle", ("mother", "father", "~father:person:m")),
-)
+_KINSHIP = _rows("""
+paternal grandfather | father father
+maternal grandfather | mother father
+paternal aunt | father father ~father:person:f
+maternal uncle | mother father ~father:person:m
+""")
 #: Two steps that come to the same as one step that the first passage states.
-_SHORTCUTS = {
-    ("father", "wife"),
-    ("mother", "husband"),
-    ("wife", "husband"),
-    ("husband", "wife"),
-    ("~father:person:m", "father"),
-    ("~father:person:f", "father"),
-    ("town", "~town:school"),
-    ("seat", "~seat:firm"),
-    ("setting", "~setting:film"),
-    ("setting", "~setting:novel"),
-}
+_SHORTCUTS = """
+father wife
+mother husband
+wife husband
+husband wife
+~father:person:m father
+~father:person:f father
+town ~town:school
+seat ~seat:firm
+setting ~setting:film
+setting ~setting:novel
+""".splitlines()
 #: Comparisons of two entities of one kind by the end of a path: kind, path, and how the lower and
 #: the higher are asked for.
-_Contest = tuple[str, tuple[str, ...], str, str]
-_CONTESTS: tuple[_Contest, ...] = (
-    ("person", ("birthdate",), "Who was born first, {}?", "Who was born later, {}?"),
-    ("film", ("year",), "Which film was released first, {}?", "Which film is newer, {}?"),
-    ("novel", ("year",), "Which novel came out first, {}?", "Which novel is newer, {}?"),
-    ("firm", ("founded",), "Which firm was founded first, {}?", "Which firm is younger, {}?"),
-    (
-        "town",
-        ("population",),
-        "Which town has fewer inhabitants, {}?",
-        "Which town has more inhabitants, {}?",
-    ),
-)
-_BRIDGED: tuple[_Contest, ...] = tuple(
-    (kind, (maker, "birthdate"), f"{asked} first, {{}}?", f"{asked} later, {{}}?")
-    for kind, maker in (("film", "director"), ("novel", "author"), ("firm", "founder"))
-    for asked in [f"Which {kind} has the {maker} who was born"]
-)
+_CONTESTS = _rows("""
+person | birthdate | Who was born first, {}? | Who was born later, {}?
+film | year | Which film was released first, {}? | Which film is newer, {}?
+novel | year | Which novel came out first, {}? | Which novel is newer, {}?
+firm | founded | Which firm was founded first, {}? | Which firm is younger, {}?
+town | population | Which town has fewer inhabitants, {}? | Which town has more inhabitants, {}?
+""")
+_BRIDGED = _rows("""
+film | director birthdate | Which film has the director who was born first, {}? | Which film has the director who was born later, {}?
+novel | author birthdate | Which novel has the author who was born first, {}? | Which novel has the author who was born later, {}?
+firm | founder birthdate | Which firm has the founder who was born first, {}? | Which firm has the founder who was born later, {}?
+""")  # noqa: E501
 #: Yes/no: kind, path, and the question.
-_SAME = (
-    ("person", ("birthplace",), "Were {} and {} born in the same town?"),
-    ("person", ("university",), "Did {} and {} attend the same university?"),
-    ("firm", ("seat",), "Are {} and {} based in the same town?"),
-    ("town", ("river",), "Do {} and {} lie on the same river?"),
-    ("film", ("director", "birthplace"), "Were the directors of {} and {} born in the same town?"),
-)
+_SAME = _rows("""
+person | birthplace | Were {} and {} born in the same town?
+person | university | Did {} and {} attend the same university?
+firm | seat | Are {} and {} based in the same town?
+town | river | Do {} and {} lie on the same river?
+film | director birthplace | Were the directors of {} and {} born in the same town?
+""")
 
 
 class Graph:
@@ -128,11 +127,7 @@ class Graph:
         self.entities = entities
         self._back: dict[tuple[str, int], list[Entity]] = {}
         for entity in entities:
-            sex = entity.details.get("sex")
-            if sex:
-                kinds = [entity.kind, f"person:{sex}"]
-            else:
-                kinds = [entity.kind]
+            kinds = [entity.kind, f"person:{entity.details.get('sex')}"]
             for name, value in entity.facts.items():
                 for kind in kinds if isinstance(value, Entity) else ():
                     self._back.setdefault((f"~{name}:{kind}", id(value)), []).append(entity)
@@ -144,13 +139,9 @@ class Graph:
         """
         if name.startswith("~"):
             subjects = self._back.get((name, id(at)), [])
-            if len(subjects) == 1:
-                return (subjects[0], subjects[0])
-            return None
+            return (subjects[0], subjects[0]) if len(subjects) == 1 else None
         value = at.facts.get(name)
-        if value is None:
-            return None
-        return (value, at)
+        return None if value is None else (value, at)
 
     def steps(self, at: Entity, *, back: bool) -> Iterator[str]:
         """Returns the names of the steps from `at`: forward ones, and backward ones with `back`."""
@@ -224,7 +215,7 @@ def _walk(graph: Graph, start: Entity, path: Sequence[str]) -> tuple[list[Hop], 
     seen = {id(start)}
     hops: list[Hop] = []
     for before, name in zip(("", *path), path, strict=False):
-        if not isinstance(at, Entity) or (before, name) in _SHORTCUTS:
+        if not isinstance(at, Entity) or f"{before} {name}" in _SHORTCUTS:
             return None
         taken = graph.step(at, name)
         if taken is None or id(taken[0]) in seen:
@@ -284,9 +275,7 @@ def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: boo
 def _compositional(graph: Graph, dice: Dice) -> Asked | None:
     start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 2, 2, 3, 3, 4)), dice, back=False)
-    if len(path) > 1:
-        return _chain(graph, start, path, "compositional")
-    return None
+    return _chain(graph, start, path, "compositional") if len(path) > 1 else None
 
 
 def _bridge(graph: Graph, dice: Dice) -> Asked | None:
@@ -308,19 +297,17 @@ def _inference(graph: Graph, dice: Dice) -> Asked | None:
     lead = [MAKER[start.kind]] if start.kind in MAKER else []
     person = start.facts[lead[0]] if lead else start
     assert isinstance(person, Entity)
-    kin, steps = dice.pick(_KINSHIP)
+    kin, path = dice.pick(_KINSHIP)
     if dice.below(3) == 0:
         kin = "father-in-law"
-        steps = ("wife" if "wife" in person.facts else "husband", "father")
+        path = "wife father" if "wife" in person.facts else "husband father"
     tail = dice.pick(([], [], ["birthplace"], ["birthdate"], ["deathdate"]))
     if person.kind != "person":
         return None
     relative = f"the {kin} of {_phrase(start, lead)}"
-    if tail:
-        question = _QUESTIONS[tail[0]].format(x=relative)
-    else:
-        question = f"Who is {relative}?"
-    return _chain(graph, start, [*lead, *steps, *tail], "inference", question)
+    asked = _QUESTIONS[tail[0]] if tail else "Who is {x}?"
+    question = asked.format(x=relative)
+    return _chain(graph, start, [*lead, *path.split(), *tail], "inference", question)
 
 
 _Sides = tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]]
@@ -329,10 +316,7 @@ _Sides = tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]]
 def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | None:
     """Two entities of a kind, told apart by name alone, with disjoint ways to the path's ends."""
     # A mention with a year would give the answer away.
-    those = []
-    for e in graph.entities:
-        if e.kind == kind and not re.search(r"\d", e.mention):
-            those.append(e)
+    those = [e for e in graph.entities if e.kind == kind and not re.search(r"\d", e.mention)]
     a = dice.pick(those)
     b = dice.pick(those)
     if a is b or a.name == b.name:
@@ -347,8 +331,9 @@ def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | N
     return (a, b), hops, (walk_of_a[1], walk_of_b[1])
 
 
-def _contest(graph: Graph, dice: Dice, *, among: Sequence[_Contest], qtype: str) -> Asked | None:
-    kind, path, lower, higher = dice.pick(among)
+def _contest(graph: Graph, dice: Dice, *, among: list[list[str]], qtype: str) -> Asked | None:
+    kind, steps, lower, higher = dice.pick(among)
+    path = steps.split()
     if (sides := _two(graph, kind, path, dice)) is None:
         return None
     pair, hops, ends = sides
@@ -357,26 +342,24 @@ def _contest(graph: Graph, dice: Dice, *, among: Sequence[_Contest], qtype: str)
     if low == high:
         return None
     pick = dice.pick(("min", "max"))
-    if (low < high) == (pick == "min"):
-        winner = pair[0]
-    else:
-        winner = pair[1]
+    winner = pair[(low < high) != (pick == "min")]
     # "Which novel ..." tells a work from its namesake of another kind.
     contestants = [e.name if e.kind in MAKER else e.mention for e in pair]
     question = (lower if pick == "min" else higher).format(" or ".join(contestants))
-    logic = {"form": "contest", "items": [e.title for e in pair], "path": list(path), "pick": pick}
+    logic = {"form": "contest", "items": [e.title for e in pair], "path": path, "pick": pick}
     return Asked(question, _spellings(winner), qtype, hops, logic)
 
 
 def _same(graph: Graph, dice: Dice, *, answer: str) -> Asked | None:
-    kind, path, words = dice.pick(_SAME)
+    kind, steps, words = dice.pick(_SAME)
+    path = steps.split()
     if (sides := _two(graph, kind, path, dice)) is None:
         return None
     pair, hops, ends = sides
     if (ends[0] is ends[1]) != (answer == "yes"):
         return None
     question = words.format(pair[0].mention, pair[1].mention)
-    logic = {"form": "same", "items": [e.title for e in pair], "path": list(path)}
+    logic = {"form": "same", "items": [e.title for e in pair], "path": path}
     qtype = "comparison" if len(path) == 1 else "bridge_comparison"
     return Asked(question, (answer,), qtype, hops, logic)
 

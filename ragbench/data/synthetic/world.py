@@ -8,6 +8,7 @@ of relations that starts at a named entity has exactly one end.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -22,19 +23,16 @@ _FIRST = [c + v + e for c in _CONSONANTS for v in _VOWELS for e in _CODAS]
 _SECOND = [c + v for c in _CONSONANTS for v in _VOWELS]
 #: For each kind how many names a cell takes, and the last syllables. These tell the kind, so no two
 #: kinds share a name; all stems have five letters, so no stems and endings spell the same word.
-_NAMES: Mapping[str, tuple[int, Sequence[str]]] = {
-    "country": (1, ("ndria", "lmark", "vonia", "thia")),
-    "town": (7, ("ford", "mouth", "stead", "burg", "haven", "minster", "brook", "field")),
-    "river": (2, ("nar", "len", "mur")),
-    "mountain": (2, ("horn", "spire", "crag")),
-    "school": (2, ("dale", "crest", "leigh", "combe")),
-    "brand": (4, ("nex", "tor", "lix", "vox")),
-    "surname": (
-        5,
-        ["holt", "vane", "wick", "gard", "mond", "stam", "quist", "bray", "thorn", "lund"],
-    ),
-    "language": (1, ("nish", "ric", "lese")),
-    "currency": (1, ("k", "ling", "t")),
+_NAMES = {
+    "country": (1, "ndria lmark vonia thia"),
+    "town": (7, "ford mouth stead burg haven minster brook field"),
+    "river": (2, "nar len mur"),
+    "mountain": (2, "horn spire crag"),
+    "school": (2, "dale crest leigh combe"),
+    "brand": (4, "nex tor lix vox"),
+    "surname": (5, "holt vane wick gard mond stam quist bray thorn lund"),
+    "language": (1, "nish ric lese"),
+    "currency": (1, "k ling t"),
 }
 #: Primes, so coprime to every space: steps of this length visit each name once.
 _STRIDES = (1_000_003, 7_368_787, 15_485_863, 32_452_843, 49_979_687)
@@ -45,9 +43,9 @@ _GIVEN = {
 }
 
 _NOUNS = (
-    *("Orchard", "Lantern", "Harbour", "Winter", "Garden", "Bridge", "Mirror", "Silence"),
-    *("Letters", "Clockmaker", "Lighthouse", "Meadow", "Crossing", "Inheritance", "Pilgrim"),
-    *("Shadow", "Violin", "Market", "Homecoming", "Night", "Ferry", "Promise", "Festival"),
+    "Orchard Lantern Harbour Winter Garden Bridge Mirror Silence Letters Clockmaker Lighthouse "
+    "Meadow Crossing Inheritance Pilgrim Shadow Violin Market Homecoming Night Ferry Promise "
+    "Festival"
 )
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -68,14 +66,29 @@ _FIRMS = (
     (3, "Shipyards", "shipbuilder"),
 )
 #: Kind and number of its title: a remake, an adaptation, and an album named as a film.
-_WORKS = (
-    *(("film", 0), ("film", 0), ("film", 1), ("novel", 1), ("film", 2), ("album", 2)),
-    *(("film", 3), ("novel", 4), ("novel", 5), ("novel", 6), ("album", 7), ("album", 8)),
-)
+_WORKS = """
+film 0
+film 0
+film 1
+novel 1
+film 2
+album 2
+film 3
+novel 4
+novel 5
+novel 6
+album 7
+album 8
+"""
 MAKER = {"film": "director", "novel": "author", "album": "singer"}
 FIRM = {"film": "studio", "novel": "publisher", "album": "label"}
 _TRADE = {"film": "film director", "novel": "novelist", "album": "singer"}
-_INDUSTRY = {"film": "film studio", "novel": "publishing house", "album": "record label"}
+#: The industry that employs a maker of works.
+_EMPLOYER = {
+    "film director": "film studio",
+    "novelist": "publishing house",
+    "singer": "record label",
+}
 
 
 class Dice:
@@ -107,7 +120,8 @@ def names_of(seed: int, cell: int) -> dict[str, list[str]]:
     """Returns the names of each kind that belong to one cell; no name is used twice in a world."""
     dice = Dice(f"{seed}:names")
     by_kind: dict[str, list[str]] = {kind: [] for kind in _NAMES}
-    for kind, (count, endings) in _NAMES.items():
+    for kind, (count, last_syllables) in _NAMES.items():
+        endings = last_syllables.split()
         stride = dice.pick(_STRIDES)
         offset = dice.below(10**9)
         for n in range(cell * count, (cell + 1) * count):
@@ -251,53 +265,47 @@ class _Builder:
         if died <= 2015:
             person.facts["deathdate"] = self._date(died)
             person.facts["deathplace"] = self.dice.pick(self.towns)
-        for kind, kind_of_trade in _TRADE.items():
-            if kind_of_trade == trade:
-                person.facts["employer"] = self.dice.pick(self._industry(kind))
+        if trade in _EMPLOYER:
+            person.facts["employer"] = self.dice.pick(self._employers(trade))
         return person
 
-    def _industry(self, kind: str) -> list[Entity]:
-        chosen = []
-        for f in self.firms:
-            if f.details["industry"] == _INDUSTRY[kind]:
-                chosen.append(f)
-        return chosen
+    def _employers(self, trade: str) -> list[Entity]:
+        return [f for f in self.firms if f.details["industry"] == _EMPLOYER[trade]]
 
     def _works(self, people: list[Entity]) -> list[Entity]:
         words = [*(town.name for town in self.towns), *self.names["surname"]]
         places = self.dice.shuffled(words)
         titles = []
-        for noun, place in zip(self.dice.shuffled(_NOUNS), places, strict=False):
+        for noun, place in zip(self.dice.shuffled(_NOUNS.split()), places, strict=False):
             titles.append(f"The {noun} of {place}")
         works: list[Entity] = []
-        for kind, number in _WORKS:
+        uses = Counter[str]()
+        first_of_kind: dict[str, Entity] = {}
+        for line in _WORKS.strip().splitlines():
+            kind, number = line.split()
+            work = Entity(kind, titles[int(number)])
+            twin = first_of_kind.setdefault(f"{kind} {work.name}", work)
             makers = []
             for p in people:
-                if p.details["trade"] == _TRADE[kind]:
+                if p.details["trade"] == _TRADE[kind] and p is not twin.facts.get(MAKER[kind]):
                     makers.append(p)
-            twin = next((w for w in works if w.name == titles[number] and w.kind == kind), None)
-            if twin is not None:
-                makers = [maker for maker in makers if maker is not twin.facts[MAKER[kind]]]
             maker = self.dice.pick(makers)
             year = _year(maker) + self.dice.between(26, 44)
-            if twin is not None and str(year) == twin.facts["year"]:
+            if str(year) == twin.facts.get("year"):
                 year += 1
-            work = Entity(kind, titles[number])
             work.facts = {MAKER[kind]: maker, "year": str(year)}
-            work.facts[FIRM[kind]] = self.dice.pick(self._industry(kind))
+            work.facts[FIRM[kind]] = self.dice.pick(self._employers(_TRADE[kind]))
             if kind != "album":
                 work.facts["setting"] = self.dice.pick(self.towns)
             works.append(work)
+            uses.update([work.name, f"{kind} {work.name}"])
         for work in works:  # title and mention tell as much more as its namesakes make needful
-            namesakes = []
-            for rival in works:
-                if rival.name == work.name and rival is not work:
-                    namesakes.append(rival)
-            work.mention = f"the {work.kind} {work.name}"
-            if any(rival.kind == work.kind for rival in namesakes):
+            described = f"{work.kind} {work.name}"
+            work.mention = f"the {described}"
+            if uses[described] > 1:
                 work.title = f"{work.name} ({work.facts['year']} {work.kind})"
-                work.mention = f"the {work.facts['year']} {work.kind} {work.name}"
-            elif namesakes:
+                work.mention = f"the {work.facts['year']} {described}"
+            elif uses[work.name] > 1:
                 work.title = f"{work.name} ({work.kind})"
         return works
 

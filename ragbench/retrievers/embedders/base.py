@@ -53,9 +53,7 @@ class Embedder(Model, ABC):
         """Unit vectors, shape `(len(texts), d)`; the calls are filed in the current ledger."""
         if not texts:
             return np.zeros((0, 0), dtype=np.float32)
-        distinct = {}
-        for row, text in enumerate(dict.fromkeys(texts)):
-            distinct[text] = row
+        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         vectors, calls = self._embed(list(map(clean, distinct)), progress)
         for call in calls:
             file_call(call)

@@ -70,11 +70,8 @@ class LocalEmbedder(Embedder):
         windows: list[list[Vectors]] = [[] for _ in texts]
         for rows, encodings, hidden, _ in self._runs(texts):
             for row, states, encoding in zip(rows, hidden, encodings, strict=True):
-                positions = []
-                for i, special in enumerate(encoding.special_tokens_mask):
-                    if not special:
-                        positions.append(i)
-                windows[row].append(normalized(states[positions]))
+                special = np.array(encoding.special_tokens_mask, dtype=bool)
+                windows[row].append(normalized(states[: len(special)][~special]))
         return list(map(np.concatenate, windows))
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:

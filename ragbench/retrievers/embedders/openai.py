@@ -68,12 +68,10 @@ class OpenAIEmbedder(Embedder):
                 "server, or take embedder=local"
             )
         self.model, self._api_base = model, checked_address(api_base, "api_base")
-        # US dollars per token by LiteLLM's price map.
-        if api_base:
-            rate = None
-        else:
-            rate = map_entry("openai", model).get("input_cost_per_token")
-        self._price = rate
+        #: US dollars per token by LiteLLM's price map.
+        self._price = None
+        if not api_base:
+            self._price = map_entry("openai", model).get("input_cost_per_token")
         self.priced = self._price is not None
         #: Most texts of a request; numbers of a vector, 0 while not known.
         self._most_texts = _BATCH_TEXTS
@@ -116,13 +114,12 @@ class OpenAIEmbedder(Embedder):
                 vectors, tokens = answered.reply.value
                 calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
                 shares = _shares(batch_texts, vectors, calls[-1])
-                entries = dict(zip(batch_texts, shares, strict=True))
                 rows: dict[bytes, bytes] = {}
-                for text, entry in entries.items():
+                for text, entry in zip(batch_texts, shares, strict=True):
                     share = _SHARE.pack(entry.tokens, entry.latency_s)
                     rows[self._key(text)] = entry.vector.tobytes() + share
+                    embedded[text] = entry
                 self._cache.put(rows)
-                embedded |= entries
             done += len(batch)
             if progress:
                 progress(done, len(texts))
@@ -205,19 +202,15 @@ class OpenAIEmbedder(Embedder):
         `sent` is what is sent for the texts of `batch`.
         """
         check_price(self.spec, priced=self.priced)
-        price = self._price
 
         def read(reply: Any, tokens: int) -> tuple[Vectors, float | None]:
-            cost = None
-            if price is not None:
-                cost = tokens * price
-            return _checked(reply, batch), cost
+            return _checked(reply, batch), self._cost(tokens)
 
         body: dict[str, Any] = {"model": self.model, "input": sent}
         if self._asks_floats:
             body["encoding_format"] = "float"
         try:
-            return self.service.call("embeddings", body, sent, read, price)
+            return self.service.call("embeddings", body, sent, read, self._price)
         except LMSetupError as error:
             if not self._asks_floats or "encoding_format" not in str(error):
                 raise
@@ -225,15 +218,13 @@ class OpenAIEmbedder(Embedder):
         return self._buy(batch, sent)
 
     def _call(self, tokens: int, latency_s: float, **facts: Any) -> Call:
-        cost = None if self._price is None else tokens * self._price
-        return Call(
-            model=self.identity,
-            kind="embed",
-            prompt_tokens=tokens,
-            cost_usd=cost,
-            latency_s=latency_s,
-            **facts,
-        )
+        usage: dict[str, Any] = {"prompt_tokens": tokens, "cost_usd": self._cost(tokens)}
+        return Call(model=self.identity, kind="embed", latency_s=latency_s, **usage, **facts)
+
+    def _cost(self, tokens: int) -> float | None:
+        if self._price is None:
+            return None
+        return tokens * self._price
 
 
 def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:

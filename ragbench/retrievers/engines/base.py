@@ -52,11 +52,10 @@ class Engine(Ranking):
         """Returns at most `depth` passages for each that is asked, in order."""
 
     def index_settings(self) -> dict[str, Any]:
+        settings = {}
         if self._dense is not None:
-            vectors = self._dense.index_settings()
-        else:
-            vectors = {}
-        return {**vectors, "mode": self.settings.mode, "title": self.settings.title}
+            settings = self._dense.index_settings()
+        return {**settings, "mode": self.settings.mode, "title": self.settings.title}
 
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
         settings = self.settings
@@ -76,8 +75,7 @@ class Engine(Ranking):
         share = settings.dense_weight
         half = len(queries)
         hits = []
-        for words, vectors in zip(ranked[:half], ranked[half:], strict=True):
-            by_words = by_rank(words, settings.rrf_k)
-            by_vectors = by_rank(vectors, settings.rrf_k)
-            hits.append(fused([(1 - share, by_words), (share, by_vectors)], k))
+        values = [by_rank(ranking, settings.rrf_k) for ranking in ranked]
+        for words, vectors in zip(values[:half], values[half:], strict=True):
+            hits.append(fused([(1 - share, words), (share, vectors)], k))
         return hits

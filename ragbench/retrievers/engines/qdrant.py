@@ -97,11 +97,10 @@ class Qdrant(Engine):
         return self
 
     def index_settings(self) -> dict[str, Any]:
+        settings = {**super().index_settings(), "url": self.settings.url}
         if self._words is not None:
-            words = self._words.index_settings()
-        else:
-            words = {}
-        return {**super().index_settings(), **words, "url": self.settings.url}
+            settings |= self._words.index_settings()
+        return settings
 
     def facts(self) -> dict[str, Any]:
         return self._facts
@@ -138,39 +137,30 @@ class Qdrant(Engine):
         if self._held() < 0:
             vectors = {}
             words = {}
+            if self._words is not None:
+                words["words"] = models.SparseVectorParams()
             if dense is not None:
                 size = dense.vectors_of([0]).shape[1]
                 vectors["vector"] = models.VectorParams(size=size, distance=models.Distance.DOT)
-            if self._words is not None:
-                words["words"] = models.SparseVectorParams()
             try:
                 with self._answers():
                     self._client.create_collection(self._name, vectors, words)
             except LMSetupError:  # somebody else made it meanwhile, or a first attempt did
                 if self._held() < 0:
                     raise
-        if self._words is not None:
-            postings = self._words.postings
-        else:
-            postings = None
-        if postings is not None:
-            weights = postings.by_passage(n)
-        else:
-            weights = None
+        weights = None
+        if self._words is not None and self._words.postings is not None:
+            weights = self._words.postings.by_passage(n)
         for start in range(0, n, BATCH):
             places = range(start, min(start + BATCH, n))
+            rows = []
             if dense is not None:
                 rows = dense.vectors_of(places).tolist()
-            else:
-                rows = []
             points = []
             for i in places:
                 sides: dict[str, Any] = {"vector": rows[i - start]} if rows else {}
-                if weights is not None:
+                if weights is not None and weights.indptr[i] < weights.indptr[i + 1]:
                     held = slice(*weights.indptr[i : i + 2])
-                else:
-                    held = slice(0)
-                if weights is not None and held.start < held.stop:
                     ids = weights.indices[held].tolist()
                     values = weights.data[held].tolist()
                     sides["words"] = models.SparseVector(indices=ids, values=values)
@@ -208,12 +198,11 @@ class Qdrant(Engine):
         if self._words.postings is None:
             return None
         counts = Counter(self._words.postings.places(self._words.words(entry)))
+        if not counts:
+            return None
         ids = sorted(counts)
-        values = [float(counts[place]) for place in sorted(counts)]
-        words = models.SparseVector(indices=ids, values=values)
-        if ids:
-            return models.QueryRequest(query=words, using="words", limit=depth)
-        return None
+        words = models.SparseVector(indices=ids, values=[float(counts[place]) for place in ids])
+        return models.QueryRequest(query=words, using="words", limit=depth)
 
     @contextmanager
     def _answers(self) -> Iterator[None]:

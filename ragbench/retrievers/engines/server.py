@@ -36,10 +36,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
 
     def answer(self, request: httpx.Request) -> bytes:
         """Returns the JSON that the server answers `request` with."""
-        headers = []
-        for name in _SENT:
-            if name in request.headers:
-                headers.append((name, request.headers[name]))
+        headers = [(name, request.headers[name]) for name in _SENT if name in request.headers]
         if (key := self._server.key) != "none":
             headers.append((self._header, key))
         body = request.read()
