@@ -132,12 +132,16 @@ def _spend(pricing: Pricing, calls: int, prompt: int, reply: int) -> Spend:
 
 
 def _longest(lm: RagbenchLM | None) -> int:
-    return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY) if lm else 512
+    if lm:
+        return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
+    return 512
 
 
 def usd(amount: float) -> str:
     """`amount` US dollars, with more digits where it is small."""
-    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
+    if amount >= 0.01 or amount == 0:
+        return f"${amount:,.2f}"
+    return f"${amount:.4f}"
 
 
 def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
@@ -214,7 +218,9 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
         high = _spend(pricing, cost.calls.high, int(MARGIN[1] * prompt.high), reply.high)
         likely = _spend(pricing, cost.calls.low, *cost.likely)
         estimates.append(Estimate("", low, likely, high))
-    return in_all("the index, in addition", estimates, notes) if estimates else None
+    if estimates:
+        return in_all("the index, in addition", estimates, notes)
+    return None
 
 
 @dataclass(frozen=True)
@@ -343,7 +349,9 @@ class StandIn(dspy.Adapter):
         drawn = self._kind.seed is not None
         if origin is Literal:
             fixed = arguments[-1 if self._kind.last else 0]
-            return self._chance.choice(arguments) if drawn else fixed
+            if drawn:
+                return self._chance.choice(arguments)
+            return fixed
         if origin in (list, tuple, set):
             n = _MANY if self._yes(self._kind.long) else 1
             return [self._value(inner, share * n) for inner in n * arguments[:1]]
@@ -360,10 +368,14 @@ class StandIn(dspy.Adapter):
             return self._yes(self._kind.yes)
         if annotation is float:  # in [0, 1]
             sure = 0.9 if self._kind.yes else 0.1
-            return round(self._chance.random(), 2) if drawn else sure
+            if drawn:
+                return round(self._chance.random(), 2)
+            return sure
         if annotation is int:
             return 1
         return self.text(share)
 
     def _yes(self, answer: bool) -> bool:
-        return answer if self._kind.seed is None else self._chance.random() < 0.5
+        if self._kind.seed is None:
+            return answer
+        return self._chance.random() < 0.5

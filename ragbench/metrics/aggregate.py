@@ -93,7 +93,9 @@ def usable_clusters(clusters: Sequence[str]) -> list[str] | None:
 
     Where all are the same there is one cluster, of which no interval can be given.
     """
-    return None if "" in clusters else list(clusters)
+    if "" in clusters:
+        return None
+    return list(clusters)
 
 
 def _counts(labels: Iterable[str | None]) -> dict[str, int]:

@@ -86,7 +86,9 @@ def add_metric(name: str, score: Score, description: str, *, source: str = "") -
 
     @wraps(score)  # whose it is decides who is blamed for its errors
     def scored(record: Record) -> float | None:
-        return 0.0 if record.failed else score(record)
+        if record.failed:
+            return 0.0
+        return score(record)
 
     return METRICS.register(name)(Metric(name, scored, description, source))
 

@@ -73,7 +73,9 @@ def answer_of(text: str) -> str:
     if text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
     match = _ANSWER_IS.match(text)
-    return match[1].removesuffix(".") if match else text
+    if match:
+        return match[1].removesuffix(".")
+    return text
 
 
 def _normalise(span: str) -> str:
@@ -108,7 +110,9 @@ def _span_f1(pred: str, gold: str) -> float:
     precision = common / len(predicted)
     recall = common / len(gold_words)
     # Not 2c/(p+g), whose last bit can differ: the result is rounded, and halves must fall alike.
-    return 2 * precision * recall / (precision + recall) if common else 0.0
+    if common:
+        return 2 * precision * recall / (precision + recall)
+    return 0.0
 
 
 @once

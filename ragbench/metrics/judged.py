@@ -100,7 +100,9 @@ def answer_correctness(factual: float | None, cosine: float) -> float | None:
 
 def share(count: float, total: int) -> float | None:
     """`part` of `whole`, for coverage and faithfulness; None where there is nothing to count."""
-    return count / total if total else None
+    if total:
+        return count / total
+    return None
 
 
 def _asked(name: str, description: str, source: str = "", *, worst: float = 0.0) -> None:
@@ -108,7 +110,9 @@ def _asked(name: str, description: str, source: str = "", *, worst: float = 0.0)
 
     def score(record: Record) -> float | None:
         value = worst if record.failed else record.scores.get(name)
-        return None if value is None else float(value)
+        if value is None:
+            return None
+        return float(value)
 
     add(Metric(name, score, description, source, worst, higher_is_better=worst == 0.0))
 

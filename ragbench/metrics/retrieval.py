@@ -67,7 +67,9 @@ def union(record: Record) -> list[str]:
 @once
 def shown(record: Record) -> list[str]:
     """Every pid whose text the model was shown; what was found, where that is not known."""
-    return union(record) if record.shown is None else record.shown
+    if record.shown is None:
+        return union(record)
+    return record.shown
 
 
 def evidence(record: Record) -> float | None:
@@ -85,7 +87,9 @@ def retrieval_efficiency(record: Record) -> float | None:
         return 0.0
     f1 = official_f1(record)
     searches = len(rankings(record))
-    return None if f1 is None or not searches else f1 / searches
+    if f1 is None or not searches:
+        return None
+    return f1 / searches
 
 
 def retrieved_tokens(record: Record) -> float:
@@ -123,7 +127,9 @@ def _metric(name: str, measure: Measure, description: str, k: int | None = None)
         if record.failed:
             return 0.0
         scores = [measure(ranking, record.gold_pids, k) for ranking in ranked]
-        return sum(scores) / len(scores) if scores else None
+        if scores:
+            return sum(scores) / len(scores)
+        return None
 
     scope = f"first {k} passages" if k else "passages found"
     text = f"{description}, {scope} of {'each search' if by_search else 'all searches'}"

@@ -60,11 +60,15 @@ def _right_of_answered(record: Record) -> float | None:
 
 
 def _refused_rightly(record: Record) -> float | None:
-    return None if is_answerable(record) else 1 - _answered(record) - record.failed
+    if is_answerable(record):
+        return None
+    return 1 - _answered(record) - record.failed
 
 
 def _refused_wrongly(record: Record) -> float | None:
-    return 1 - _answered(record) if is_answerable(record) else None
+    if is_answerable(record):
+        return 1 - _answered(record)
+    return None
 
 
 add(Metric("answered", _answered, "share of answers that are no refusal"))

@@ -122,7 +122,9 @@ def predicted_pids(record: Record) -> set[str] | None:
     """
     items = record.attribution if record.citations is None else record.citations
     if items is None:
-        return set() if record.cites_sentences else None
+        if record.cites_sentences:
+            return set()
+        return None
     pids: dict[Any, str] = {p.title: p.pid for p in reversed(record.passages)}
     pids |= {number: p.pid for number, p in enumerate(record.passages, start=1)}
     cited = set()
@@ -245,7 +247,9 @@ def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
 
 def _part(field: str, score: Callable[[Record], SetScore | None], record: Record) -> float | None:
     scores = score(record)
-    return None if scores is None else float(getattr(scores, field))
+    if scores is None:
+        return None
+    return float(getattr(scores, field))
 
 
 def _register(

@@ -87,7 +87,9 @@ class Family:
         if a is None or b is None:
             return None
         backward = self.comparisons.get((b, a))
-        return backward.reversed() if backward else self.comparisons.get((a, b))
+        if backward:
+            return backward.reversed()
+        return self.comparisons.get((a, b))
 
     def beside(self, extra: Sequence[Comparison]) -> list[Comparison]:
         """`extra`, tests that are asked for beside the family, corrected with all of its own.
@@ -200,12 +202,16 @@ def default_baseline(runs: Sequence[Evaluation]) -> int | None:
                 vanilla.append(at)
     if len(vanilla) == 1:
         return vanilla[0]
-    return plain[0] if len(plain) == 1 else None
+    if len(plain) == 1:
+        return plain[0]
+    return None
 
 
 def or_infinite(amount: float | None) -> float:
     """The amount, infinite where it is not known: an unknown price is not a low one."""
-    return math.inf if amount is None else amount
+    if amount is None:
+        return math.inf
+    return amount
 
 
 def _measure_of_cost(standings: Sequence[Standing]) -> str:

@@ -216,7 +216,9 @@ def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
 
 def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> Clusters:
     """The cluster of each of `qids`; None where every question stands alone."""
-    return [clusters[qid] for qid in qids] if clusters else None
+    if clusters:
+        return [clusters[qid] for qid in qids]
+    return None
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:

@@ -29,7 +29,9 @@ def per_question(runs: Sequence[Evaluation], amount: str) -> float | None:
         if value is None:
             return None
         values.append(value / max(run.summary.n, 1))
-    return fmean(values) if values else None
+    if values:
+        return fmean(values)
+    return None
 
 
 def saved(comparison: Comparison | None) -> Interval | None:
@@ -57,7 +59,9 @@ class PayBack:
     @property
     def saved(self) -> float | None:
         """Saved per question; negative where more is taken."""
-        return None if self.before is None or self.after is None else self.before - self.after
+        if self.before is None or self.after is None:
+            return None
+        return self.before - self.after
 
     @property
     def questions(self) -> int | None:

@@ -278,7 +278,9 @@ class Verdict:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
         votes = per_question(self.arms.get(VOTES, ()), "tokens")
         compiled = per_question(self.arms[COMPILED], "tokens")
-        return votes / compiled if votes is not None and compiled else None
+        if votes is not None and compiled:
+            return votes / compiled
+        return None
 
     def keep(self) -> None:
         write_json(self.folder / VERDICT, self.to_dict())

@@ -232,7 +232,9 @@ def _step(
 
 
 def _between(ends: Interval | None, sign: str = "") -> str:
-    return f" {ends.words(sign)}" if ends else ""
+    if ends:
+        return f" {ends.words(sign)}"
+    return ""
 
 
 def _reach_in_words(answers: Answers, means: Means, name: str) -> list[str]:

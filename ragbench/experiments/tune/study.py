@@ -265,7 +265,9 @@ def _scored(point: Point, name: str) -> dict[str, Any]:
 
 def _sign(name: str) -> int:
     """1 where more of the objective `name` is better, else -1."""
-    return 1 if objective(name).higher_is_better else -1
+    if objective(name).higher_is_better:
+        return 1
+    return -1
 
 
 def best_of_all(points: Sequence[Point], name: str) -> metrics.Best | None:

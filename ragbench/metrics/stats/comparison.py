@@ -86,7 +86,9 @@ class Comparison:
     @property
     def corrected_p(self) -> float:
         """`p`, as Holm adjusted it where it is one of a family."""
-        return self.p if self.p_adjusted is None else self.p_adjusted
+        if self.p_adjusted is None:
+            return self.p
+        return self.p_adjusted
 
     @property
     def gain(self) -> str:
@@ -290,11 +292,15 @@ def verdict(c: Comparison) -> str:
     close = is_equivalent(c)
     if c.interval and c.corrected_p <= ALPHA and c.interval.excludes_zero():
         word = "better" if (c.interval.low > 0) == c.higher_is_better else "worse"
-        return f"{word}, by less than the margin of {c.margin:g}" if close else word
+        if close:
+            return f"{word}, by less than the margin of {c.margin:g}"
+        return word
     if close:
         return f"equivalent within ±{c.margin:g}"
     why = _why_nothing_is_shown(c)
-    return f"no difference shown ({why})" if why else "no difference shown"
+    if why:
+        return f"no difference shown ({why})"
+    return "no difference shown"
 
 
 def _why_nothing_is_shown(c: Comparison) -> str:
@@ -379,4 +385,6 @@ def _sd(d: Floats) -> float:
     if len(d) < 2:
         return 0.0
     spread = float(d.std(ddof=1))
-    return spread if spread > 1e-12 else 0.0
+    if spread > 1e-12:
+        return spread
+    return 0.0

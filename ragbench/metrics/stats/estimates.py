@@ -181,7 +181,9 @@ def estimate_mean(
 def mean_interval(values: ArrayLike, bounds: Bounds, clusters: Clusters = None) -> Interval | None:
     """The 95 % plus-two t interval of the mean of `values`; None for fewer than two."""
     estimate = estimate_mean(values, bounds, clusters)
-    return estimate.interval() if estimate else None
+    if estimate:
+        return estimate.interval()
+    return None
 
 
 def paired_interval(
