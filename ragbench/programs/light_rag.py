@@ -112,13 +112,15 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         """The passages to read; `graph` gets entities and relations as the prompt shows them."""
         found, entities, relations = self._retrieved(trace, index, high, low, self.knobs.k)
         if isinstance(index, LightIndex):
-            for i in entities:
-                graph.append(index.entities[i].line)
+            graph += [index.entities[i].line for i in entities]
             graph += [index.relations[i].line(index.entities) for i in relations]
         passages = trace.retriever.presented(trace.question, found)
         texts = [passage.text for passage in passages if self.knobs.texts]
-        sizes = {"entities": len(entities), "relations": len(relations)}
-        notes = {**sizes, "retrieved": [*graph, *texts]}
+        notes = {
+            "entities": len(entities),
+            "relations": len(relations),
+            "retrieved": [*graph, *texts],
+        }
         trace.step("search", input=trace.question, of=passages, notes=notes)
         return passages
 

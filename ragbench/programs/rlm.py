@@ -120,9 +120,12 @@ class RLM(RAGProgram[RLMKnobs]):
         return solved
 
     def _leaf(self, trace: Trace, branch: Branch, passages: Passages) -> str:
-        context = self.shown(passages)
-        is_root = not branch.depth
-        return trace.answer(self.read, last=is_root, context=context, question=branch.question)
+        return trace.answer(
+            self.read,
+            last=not branch.depth,
+            context=self.shown(passages),
+            question=branch.question,
+        )
 
     def _decided(
         self, trace: Trace, branch: Branch, passages: list[Passage], memo: dict[str, str]
@@ -144,8 +147,7 @@ class RLM(RAGProgram[RLMKnobs]):
             answer = ""
         questions = _parts(trace, branch, reply.sub_questions[:breadth])
         if reply.mode == "decompose" and questions:
-            instruction = reply.combine
-            return self._split(trace, branch, passages, memo, questions, instruction)
+            return self._split(trace, branch, passages, memo, questions, reply.combine)
         if is_answer(answer):
             trace.step("answer", input=branch.question, observation=answer)
             return branch.solved(answer, 1)
@@ -200,8 +202,13 @@ class RLM(RAGProgram[RLMKnobs]):
             notes = []
             for question, child_answer in zip(texts, answers, strict=True):
                 notes.append(f"{question} {child_answer if is_answer(child_answer) else 'unknown'}")
-            inputs = {"notes": notes, "question": branch.question, "instruction": instruction}
-            answer = trace.answer(self.combine, last=not branch.depth, **inputs)
+            answer = trace.answer(
+                self.combine,
+                last=not branch.depth,
+                notes=notes,
+                question=branch.question,
+                instruction=instruction,
+            )
             spent += 1
         return branch.solved(answer, spent, [node for child in children for node in child.nodes])
 
@@ -250,7 +257,5 @@ def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, s
 
 def full_tree(breadth: int, levels: int) -> int:
     """LM calls of a tree in which every node above the last level splits: nodes + combinations."""
-    widths: list[int] = []
-    for level in range(levels + 1):
-        widths.append(breadth**level)
-    return sum(widths) + sum(widths[:-1])
+    nodes = sum(breadth**level for level in range(levels + 1))
+    return int(2 * nodes - breadth**levels)

@@ -87,8 +87,13 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
             return tree_search.traversal(scores, shape, k=k)
         if not any(scores[node] > knobs.selection for node in shape.layers[-1]):
             trace.count("hiro_empty")
-        limits = {"selection": knobs.selection, "delta": knobs.delta}
-        return tree_search.hiro(scores, shape, **limits, keep_parent=knobs.keep_parent)
+        return tree_search.hiro(
+            scores,
+            shape,
+            selection=knobs.selection,
+            delta=knobs.delta,
+            keep_parent=knobs.keep_parent,
+        )
 
 
 @PROGRAMS.register("raptor")

@@ -147,8 +147,11 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             graph = plans.consensus(sound)
         else:
             graph = plans.single(trace.question)
-        rounded = {"entropy": round(graph.entropy, 4), "confidence": round(graph.confidence, 4)}
-        notes = {**rounded, "plans": len(sound)}
+        notes = {
+            "entropy": round(graph.entropy, 4),
+            "confidence": round(graph.confidence, 4),
+            "plans": len(sound),
+        }
         trace.step("plan", observation="\n".join(graph.lines()), notes=notes)
         return graph
 
@@ -186,19 +189,16 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         pruned = PlanGraph(tuple(sure))
         if knobs.prune:
             pruned, utilities = self.within_budget(pruned)
-        dropped = []
-        for node in graph:
-            if node not in pruned.nodes:
-                dropped.append(node.id)
+        dropped = [node.id for node in graph if node not in pruned.nodes]
         if not dropped:
             return graph
         if len(pruned.nodes) < len(sure):
             trace.count("pruned_nodes", len(sure) - len(pruned.nodes))
         cost = f"cost {graph.cost}, budget {knobs.budget}"
-        left_out = ", ".join(dropped)
+        observation = f"left out: {', '.join(dropped)}"
         rounded = {i: round(u, 4) for i, u in utilities.items()}
         notes = {"utilities": rounded} if rounded else {}
-        trace.step("prune", input=cost, observation=f"left out: {left_out}", notes=notes)
+        trace.step("prune", input=cost, observation=observation, notes=notes)
         if not pruned.nodes:
             trace.count("all_pruned")
             return plans.single(trace.question)
@@ -276,7 +276,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             replies = run.trace.fan_out(lambda job: self._values(run.trace, *job), jobs)
         except core.BudgetSpentError:
             replies = []
-        run.spent = run.spent or len(replies) < len(jobs)
+        run.spent |= len(replies) < len(jobs)
         read = {job[0].node.id: reply for job, reply in zip(jobs, replies, strict=False)}
         bound = []
         for item in done:

@@ -80,14 +80,13 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return self._read(trace, [], trace.passages)
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
-        inputs = {"context": self.shown(passages), "notes": notes}
-        return trace.answer(self.synthesize, last=True, **inputs)
+        context = self.shown(passages)
+        return trace.answer(self.synthesize, last=True, context=context, notes=notes)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
         if self.knobs.gate != "ask":
             return self.knobs.gate == "always", ""
-        unsure = {"retrieve": True, "question_type": ""}
-        reply = trace.ask(self.decide, otherwise=unsure)
+        reply = trace.ask(self.decide, otherwise={"retrieve": True, "question_type": ""})
         trace.step(
             "gate",
             observation="retrieve" if reply.retrieve else "answer from memory",
@@ -115,25 +114,18 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         if question_type:
             poor = question_type == "bridge" and is_poor(answer, trace.question)
         if self.knobs.refine and poor:
-            inputs = {"context": self.shown(passages), "notes": notes}
-            answer = self._refined(trace, answered, inputs, answer)
+            context = self.shown(passages)
+            draft = answer
+            with suppress(core.BudgetSpentError):
+                answer = trace.answer(self.refine, context=context, notes=notes, draft=draft)
+            if is_poor(answer, trace.question):  # the name found most stands in for it
+                if entity := best_entity(trace.question, answered):
+                    trace.step("answer", observation=entity, notes={"entity_fallback": True})
+                    trace.count("entity_fallback")
+                answer = entity or answer or draft
         if is_answer(answer):
             return answer
         return root.answer or answer
-
-    def _refined(
-        self, trace: Trace, answered: list[SubQuestion], inputs: dict[str, Any], draft: str
-    ) -> str:
-        """A better answer than `draft` by one more call, or else the name found most."""
-        better = draft
-        with suppress(core.BudgetSpentError):
-            better = trace.answer(self.refine, **inputs, draft=draft)
-        if not is_poor(better, trace.question):
-            return better
-        if entity := best_entity(trace.question, answered):
-            trace.step("answer", observation=entity, notes={"entity_fallback": True})
-            trace.count("entity_fallback")
-        return entity or better or draft
 
 
 class Exploration:

@@ -245,9 +245,14 @@ class KnowledgeGraph(light.GraphIndex):
             room = limit - sum(map(estimate_tokens, sub_reports))
             entities = fitting(entities, room // 2)
             relations = fitting(relations, room - sum(map(estimate_tokens, entities)))
-            words = self.settings.report_words
-            inputs = {"entities": entities, "relations": relations, "parts": sub_reports}
-            values = lm.ask(ReportCommunity, **inputs, max_words=words).values
+            reply = lm.ask(
+                ReportCommunity,
+                entities=entities,
+                relations=relations,
+                parts=sub_reports,
+                max_words=self.settings.report_words,
+            )
+            values = reply.values
             lines = [values.get("summary"), *(values.get("findings") or [])]
             rating = values.get("rating")
             return Report(

@@ -28,12 +28,15 @@ _STRONGEST = 1e6
 
 @dataclass(frozen=True)
 class Entity:
-    """An entity: its name as first written, and the positions of the passages that name it."""
+    """An entity: its name as first written, and the positions of the passages that name it.
+
+    As one passage gives it, it has no positions yet.
+    """
 
     name: str
     type: str
     description: str
-    passages: tuple[int, ...]
+    passages: tuple[int, ...] = ()
 
     @property
     def line(self) -> str:
@@ -64,14 +67,6 @@ class Relation:
         return f"{ends}{words}: {self.description}"
 
 
-class EntityRow(NamedTuple):
-    """An entity as one passage gives it."""
-
-    name: str
-    type: str
-    description: str
-
-
 class RelationRow(NamedTuple):
     """A relation as one passage gives it."""
 
@@ -86,7 +81,7 @@ class RelationRow(NamedTuple):
 class Extraction:
     """The entities and relations extracted from one passage."""
 
-    entities: list[EntityRow] = field(default_factory=list)
+    entities: list[Entity] = field(default_factory=list)
     relations: list[RelationRow] = field(default_factory=list)
 
     @property
@@ -102,7 +97,7 @@ class Extraction:
         for row in values.get("entities") or []:
             if name := one_line(row.get("name")):
                 kind = one_line(row.get("type")).lower()
-                self.entities.append(EntityRow(name, kind, one_line(row.get("description"))))
+                self.entities.append(Entity(name, kind, one_line(row.get("description"))))
         for row in values.get("relations") or []:
             source = one_line(row.get("source"))
             target = one_line(row.get("target"))
@@ -145,7 +140,7 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
     B and A where the graph is `directed`. An end of a relation that nobody listed becomes an entity
     of its own where `unlisted` ones count; else the relation is dropped.
     """
-    named: dict[str, list[tuple[int, EntityRow]]] = defaultdict(list)
+    named: dict[str, list[tuple[int, Entity]]] = defaultdict(list)
     related: dict[tuple[str, str], list[tuple[int, RelationRow]]] = defaultdict(list)
     for passage, extraction in enumerate(read):
         for entity in extraction.entities:
@@ -165,7 +160,7 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
     for passage, row in chain.from_iterable(related.values()):
         for name in (row.source, row.target):
             if _same(name) in missing:
-                named[_same(name)].append((passage, EntityRow(name, "", row.description)))
+                named[_same(name)].append((passage, Entity(name, "", row.description)))
     place = {name: position for position, name in enumerate(sorted(named))}
     graph = Merged([], [], [])
     for name in place:
@@ -186,7 +181,7 @@ def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
     return [counts[entity] for entity in range(n)]
 
 
-def _entity(rows: Sequence[tuple[int, EntityRow]]) -> Entity:
+def _entity(rows: Sequence[tuple[int, Entity]]) -> Entity:
     types = Counter(row.type for _, row in rows if row.type)
     usual = types.most_common(1)[0][0] if types else ""
     return Entity(rows[0][1].name, usual, "", _passages(rows))
