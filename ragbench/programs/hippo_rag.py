@@ -11,7 +11,6 @@ triples again, which are matched to the candidates by similarity, so that one ma
 from collections.abc import Mapping
 from typing import Literal
 
-import dspy
 from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
@@ -63,16 +62,7 @@ class HippoRAG(SearchedIndex[HippoRAGKnobs]):
             self.extract = predict(ExtractEntities)
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
-    def solve(self, trace: Trace) -> dspy.Prediction:
-        index = self.opened(trace)
-        seeds = self._seeds(trace, index)
-        passages = self.find(trace, lambda: self._walked(trace, index, seeds, self.knobs.k))
-        return self.finish(trace, self.answer, passages)
-
-    def ranked(self, trace: Trace, index: HippoIndex, k: int) -> list[Passage]:
-        return self._walked(trace, index, self._seeds(trace, index), k)
-
-    def _seeds(self, trace: Trace, index: HippoIndex) -> dict[int, float]:
+    def starts(self, trace: Trace, index: HippoIndex) -> dict[int, float]:
         knobs = self.knobs
         question = trace.question
         if knobs.linking == "phrases":
@@ -93,14 +83,14 @@ class HippoRAG(SearchedIndex[HippoRAGKnobs]):
         trace.step("link", input=question, observation=observation, notes={"facts": scored})
         return index.seeds(selected, scores, keep=knobs.linking_top_k)
 
-    def _walked(
-        self, trace: Trace, index: HippoIndex, seeds: Mapping[int, float], k: int
+    def reached(
+        self, trace: Trace, index: HippoIndex, starts: Mapping[int, float], k: int
     ) -> list[Passage]:
-        if not any(seeds.values()):
+        if not any(starts.values()):
             trace.count("no_seed")
             return index.search(trace.question, k=k)
-        named = {index.phrases[phrase]: round(weight, 4) for phrase, weight in seeds.items()}
+        named = {index.phrases[phrase]: round(weight, 4) for phrase, weight in starts.items()}
         trace.step("walk", notes={"seeds": named})
         alike = min_max(index.cosines(trace.question, index.passages))
-        shares = index.walked(seeds, self.knobs.passage_node_weight * alike, damping=DAMPING)
+        shares = index.walked(starts, self.knobs.passage_node_weight * alike, damping=DAMPING)
         return index.hits(shares, k)

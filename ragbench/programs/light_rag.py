@@ -71,7 +71,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         index = self.opened(trace)
-        high, low = self._keywords(trace)
+        high, low = self.starts(trace, index)
         graph: list[str] = []
         passages = trace.search_by(
             lambda: self._noted(trace, index, high, low, graph), trace.question, k=self.knobs.k
@@ -79,9 +79,10 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         answer = self._read(trace, passages if self.knobs.texts else [], graph)
         return trace.prediction(answer, "answered", passages=passages)
 
-    def ranked(self, trace: Trace, index: LMIndex, k: int) -> list[Passage]:
-        high, low = self._keywords(trace)
-        passages, _, _ = self._retrieved(trace, index, high, low, k)
+    def reached(
+        self, trace: Trace, index: LMIndex, starts: tuple[str, str], k: int
+    ) -> list[Passage]:
+        passages, _, _ = self._retrieved(trace, index, *starts, k)
         return passages
 
     def force(self, trace: Trace) -> str:
@@ -92,7 +93,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         context = self.shown(passages)
         return trace.answer(self.answer, last=True, context=context, **inputs)
 
-    def _keywords(self, trace: Trace) -> tuple[str, str]:
+    def starts(self, trace: Trace, index: LMIndex) -> tuple[str, str]:
         """Themes and names, each as one query; the question where there are none."""
         if self.knobs.mode == "naive":
             return "", ""

@@ -13,7 +13,6 @@ The published system finds entities by a spaCy pipeline (`entities=spacy`); the 
 from collections.abc import Sequence
 from typing import Literal
 
-import dspy
 from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, Trace, bounded, predict
@@ -71,16 +70,8 @@ class LinearRAG(SearchedIndex[LinearRAGKnobs]):
             return "linear_rag[regex entities]"
         return self.name
 
-    def solve(self, trace: Trace) -> dspy.Prediction:
-        index = self.opened(trace)
-        mentions = self._mentions(trace)
-        passages = self.find(trace, lambda: self._reached(trace, index, mentions, self.knobs.k))
-        return self.finish(trace, self.answer, passages)
-
-    def ranked(self, trace: Trace, index: lm_index.LMIndex, k: int) -> list[Passage]:
-        return self._reached(trace, index, self._mentions(trace), k)
-
-    def _mentions(self, trace: Trace) -> list[str]:
+    def starts(self, trace: Trace, index: lm_index.LMIndex) -> list[str]:
+        """The entities of the question, as it writes them."""
         knobs = self.knobs
         question = trace.question
         if knobs.ablation == "graph":
@@ -95,13 +86,13 @@ class LinearRAG(SearchedIndex[LinearRAGKnobs]):
         trace.step("extract", input=question, observation=", ".join(mentions))
         return mentions
 
-    def _reached(
-        self, trace: Trace, index: lm_index.LMIndex, mentions: Sequence[str], k: int
+    def reached(
+        self, trace: Trace, index: lm_index.LMIndex, starts: Sequence[str], k: int
     ) -> list[Passage]:
         knobs = self.knobs
         question = trace.question
         if isinstance(index, lm_index.LinearIndex):
-            seeds = index.seeds(mentions)
+            seeds = index.seeds(starts)
         else:
             seeds = []
         if not isinstance(index, lm_index.LinearIndex) or not seeds:
@@ -121,9 +112,9 @@ class LinearRAG(SearchedIndex[LinearRAGKnobs]):
         )
         scores = {index.names[entity]: round(score, 4) for entity, score in seeds}
         tiers = {index.names[entity]: tier for entity, (_, tier) in reached.last.items()}
-        trace.step("bridge", input=", ".join(mentions), notes={"seeds": scores, "tiers": tiers})
-        starts = index.starts(question, reached, passage_ratio=knobs.passage_ratio)
-        starts = PASSAGE_WEIGHT * starts
+        trace.step("bridge", input=", ".join(starts), notes={"seeds": scores, "tiers": tiers})
+        weights = index.starts(question, reached, passage_ratio=knobs.passage_ratio)
+        weights = PASSAGE_WEIGHT * weights
         if knobs.ablation == "pagerank":
-            return index.hits(starts, k)
-        return index.hits(index.walked(reached.weights, starts, damping=DAMPING), k)
+            return index.hits(weights, k)
+        return index.hits(index.walked(reached.weights, weights, damping=DAMPING), k)

@@ -66,7 +66,7 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
         trace.step("search", input=trace.question, of=passages, notes={"layers": layers})
         return self.finish(trace, self.answer, passages)
 
-    def ranked(self, trace: Trace, index: SummaryTree, k: int) -> list[Passage]:
+    def reached(self, trace: Trace, index: SummaryTree, starts: None, k: int) -> list[Passage]:
         return self._nodes(trace, index, [], k)
 
     def _nodes(self, trace: Trace, tree: SummaryTree, layers: list[int], k: int) -> list[Passage]:

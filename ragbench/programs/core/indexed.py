@@ -167,9 +167,22 @@ class IndexProgram(RAGProgram[K]):
 class SearchedIndex(IndexProgram[K]):
     """Answer a question with passages of an index that other programs can search as well."""
 
-    @abstractmethod
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        index = self.opened(trace)
+        starts = self.starts(trace, index)
+        passages = self.find(trace, lambda: self.reached(trace, index, starts, self.knobs.k))
+        return self.finish(trace, self.answer, passages)
+
     def ranked(self, trace: Trace, index: Any, k: int) -> list[Passage]:
         """At most `k` passages of `index` for the question of `trace`, best first."""
+        return self.reached(trace, index, self.starts(trace, index), k)
+
+    def starts(self, trace: Trace, index: Any) -> Any:
+        """Where in `index` the search begins, if the LM or the question decides it."""
+
+    @abstractmethod
+    def reached(self, trace: Trace, index: Any, starts: Any, k: int) -> list[Passage]:
+        """The passages that a search from `starts` ranks first."""
 
 
 def index_programs(program: RAGProgram) -> list[IndexProgram[Any]]:

@@ -33,7 +33,6 @@ class Limits(NamedTuple):
     memory_mb: int = 256
     output_chars: int = 10_000  # shown of what is printed; submitted
     argument_chars: int = 100_000  # of one call to a tool
-    depth: int = 300  # of nested calls
     tool_calls: int = 1000
 
 

@@ -33,6 +33,8 @@ _LEAVES = (
     datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo,
 )  # fmt: skip
 _MAX_DEPTH = 50
+#: Nested calls of the code at the most.
+_MAX_CALLS = 300
 _MAX_BITS = 4096
 #: Errors after which memory or time of the session are spent: the next block gets a new one.
 _EXHAUSTED = (MemoryError, TimeoutError)
@@ -128,7 +130,7 @@ class Worker:
         self.limits: ResourceLimits = {
             "max_feed_duration_secs": self.seconds,
             "max_memory": limits["memory_mb"] * 2**20,
-            "max_recursion_depth": limits["depth"],
+            "max_recursion_depth": _MAX_CALLS,
             "max_suspensions": 10**9,  # the other process counts calls to tools
         }
         # Kills Monty's worker where it does not stop by itself; the limits should act first.

@@ -76,10 +76,8 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     def force(self, trace: Trace) -> str:
         return self._read(trace, trace.passages, [])
 
-    def _read(self, trace: Trace, passages: Passages, pieces: Sequence[str]) -> str:
-        return trace.answer(
-            self.answer, last=True, context=self.shown(passages), notes=list(pieces)
-        )
+    def _read(self, trace: Trace, passages: Passages, pieces: list[str]) -> str:
+        return trace.answer(self.answer, last=True, context=self.shown(passages), notes=pieces)
 
     def _remembered(self, trace: Trace) -> list[str]:
         reply = trace.ask(self.recall)

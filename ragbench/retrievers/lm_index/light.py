@@ -282,9 +282,7 @@ class LightIndex(GraphIndex):
     @cached_property
     def relations_of(self) -> list[list[int]]:
         """The relations of each entity."""
-        positions: list[list[int]] = []
-        for _ in self.entities:
-            positions.append([])
+        positions: list[list[int]] = [[] for _ in self.entities]
         for position, relation in enumerate(self.relations):
             for end in relation.ends:
                 positions[end].append(position)

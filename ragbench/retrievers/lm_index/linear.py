@@ -10,7 +10,7 @@ the passages of a question would be joined.
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
 
@@ -102,8 +102,8 @@ class Activated:
     and the tier of the last time, tier 1 for the question's own.
     """
 
-    weights: dict[int, float] = field(default_factory=dict)
-    last: dict[int, tuple[float, int]] = field(default_factory=dict)
+    weights: dict[int, float]
+    last: dict[int, tuple[float, int]]
 
 
 class LinearSettings(LMIndexSettings):
@@ -246,10 +246,8 @@ class LinearIndex(WalkIndex):
         self.names = list(ids)
         self.counts["entities_not_in_text"] = missing
         n_entities = len(ids)
+        by_entity: list[list[int]] = [[] for _ in ids]
         by_sentence = []
-        by_entity: list[list[int]] = []
-        for _ in ids:
-            by_entity.append([])
         for number, inside_sentence in enumerate(held.values()):
             entities = [ids[name] for name in inside_sentence]
             by_sentence.append(entities)
