@@ -100,13 +100,18 @@ class LazyGroup(click.Group):
             raise UnknownNameError("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """As click does; 1 without a word where nobody reads the output any more (`| head`)."""
+
+class _Pipe(io.FileIO):
+    """A stream of the process; what nobody reads any more (`| head`) is lost, and nothing else."""
+
+    def write(self, data: Any, /) -> int:
         try:
-            return super().invoke(ctx)
+            return super().write(data)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere
-            ctx.exit(1)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data)
 
 
 @click.group(
@@ -126,7 +131,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2, a limit reached 3."""
     # Without this, the first priced call asks the network for a price list.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-    _escape_what_cannot_be_encoded()
+    _print_whatever_happens()
     _stop_on_interrupt()
     try:
         code = cli.main(standalone_mode=False)
@@ -144,11 +149,19 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _escape_what_cannot_be_encoded() -> None:
-    """Let output show an escape for what the terminal or the pipe has no character for."""
-    for stream in (sys.stdout, sys.stderr):
+def _print_whatever_happens() -> None:
+    """Let output show an escape for what it has no character for, and outlive its reader."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+            if stream is getattr(sys, f"__{name}__"):
+                raw = _Pipe(stream.fileno(), "w", closefd=False)
+                text = io.TextIOWrapper(
+                    io.BufferedWriter(raw), stream.encoding, stream.errors,
+                    line_buffering=stream.line_buffering, write_through=stream.write_through,
+                )  # fmt: skip
+                setattr(sys, name, text)
 
 
 def _said(error: Exception) -> int:

@@ -146,12 +146,29 @@ def test_others_end_in_one_line_too(
     place.interrupted(*argv, when=lambda: place.held_with(records, out))
 
 
-def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:
-    command = [sys.executable, "-m", "ragbench", "list", "programs"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+@pytest.mark.parametrize(
+    ("words", "code"), [("list programs", 0), ("--help", 0), ("list nothing", 2), ("eval", 0)]
+)
+@pytest.mark.parametrize("both", [False, True], ids=["stdout", "stdout and stderr"])
+def test_a_reader_that_leaves_changes_nothing_of_what_a_command_does(
+    words: str, code: int, both: bool, tmp_path: Path, place: Place
+) -> None:
+    place.held.left = 10**6
+    argv = words.split()
+    out = tmp_path / "run"
+    if words == "eval":
+        argv = [*place.eval, "--limit", "3", "--out", str(out)]
+    errors = subprocess.STDOUT if both else subprocess.PIPE
+    command = [sys.executable, "-m", "ragbench", *argv]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 1
+        printed = "" if both else process.stderr.read()
+    assert process.returncode == code
+    assert "Traceback" not in printed
+    assert "Broken" not in printed
+    assert both or bool(printed) == (words in ("list nothing", "eval"))
+    if words == "eval":
+        assert len(read_records(out).finished) == 3
 
 
 def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None:
