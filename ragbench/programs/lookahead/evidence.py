@@ -5,7 +5,7 @@ found it and its rank there, such as n1.2.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -116,10 +116,8 @@ def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool
     return [name for name, holds in fired.items() if holds]
 
 
-def reformulations(
-    question: str, looked_up: Sequence[LookedUp], *, tried: Collection[str], most: int
-) -> list[LookUp]:
-    """At most `most` look-ups, f1, f2, ..., of queries that are not among those `tried`.
+def reformulations(question: str, looked_up: Sequence[LookedUp], *, most: int) -> list[LookUp]:
+    """At most `most` look-ups, f1, f2, ..., of queries that none of `looked_up` had.
 
     In this order: the weakest look-up with synonyms, or without question words; the bridge (the
     first bridging look-up and what waits for it, or the first two look-ups) as one query; broader
@@ -146,7 +144,9 @@ def reformulations(
         queries.append(" ".join(_NAMES.findall(query)))
     queries.append(" ".join(words_of(_without_question_words(question))[:KEYWORDS]))
     queries += plain[1:]
-    seen = set(map(question_key, (*tried, "")))
+    seen = {""}
+    for item in looked_up:
+        seen.update(map(question_key, item.queries))
     fresh: dict[str, str] = {}
     for query in queries:
         if question_key(query) not in seen:

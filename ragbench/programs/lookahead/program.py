@@ -307,11 +307,8 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         fired = evidences.triggers(graph, run.looked_up, published=published)
         if not fired:
             return
-        tried: list[str] = []
-        for item in run.looked_up:
-            tried += item.queries
         most = self.knobs.max_fallback_queries
-        nodes = evidences.reformulations(trace.question, run.looked_up, tried=tried, most=most)
+        nodes = evidences.reformulations(trace.question, run.looked_up, most=most)
         trace.count("fallback")
         queries = " / ".join(node.query for node in nodes)
         trace.step("fallback", observation=queries, notes={"triggers": fired})

@@ -184,9 +184,10 @@ class Exploration:
             actions_left=self.knobs.max_steps - self._steps,
             **room,
         )
-        node = self.tree.node(str(reply.node_id))
-        if str(reply.node_id).strip() not in self.tree.nodes:
+        node = self.tree.nodes.get(str(reply.node_id).strip())
+        if node is None:
             self.trace.count("unknown_node")
+            node = self.tree.nodes[self.tree.active]
         self.trace.step("plan", input=node.id, observation=reply.action)
         return reply.action, node, list(reply.get("sub_questions") or [])
 
@@ -208,9 +209,8 @@ class Exploration:
         full = len(self.tree.children(node)) >= self.knobs.max_children
         if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
             return False
-        most = self.knobs.max_children
-        alike = self.knobs.max_similarity
-        added = self.tree.add(node, questions, most=most, alike=alike)
+        knobs = self.knobs
+        added = self.tree.add(node, questions, most=knobs.max_children, alike=knobs.max_similarity)
         split = "\n".join(n.question for n in added)
         self.trace.step("decompose", input=node.question, observation=split)
         if added:

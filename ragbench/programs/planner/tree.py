@@ -78,9 +78,6 @@ class Tree:
     def root(self) -> SubQuestion:
         return self.nodes[ROOT]
 
-    def node(self, node_id: str) -> SubQuestion:
-        return self.nodes.get(node_id.strip(), self.nodes[self.active])
-
     def children(self, node: SubQuestion) -> list[SubQuestion]:
         return [n for n in self.nodes.values() if n.parent == node.id]
 
