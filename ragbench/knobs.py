@@ -100,9 +100,8 @@ def describe(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Name, default, what is allowed, and description of each knob; `defaults` of a variant win."""
     for name, field in model.model_fields.items():
-        allowed = _allowed(field) or _type_name(field.annotation)
         default = str((defaults or {}).get(name, field.default))
-        yield name, default, allowed, field.description or ""
+        yield name, default, _allowed(field), field.description or ""
 
 
 def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
@@ -111,9 +110,8 @@ def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
         return f"{owner}: {problem['msg'].removeprefix('Value error, ')}"
     name = str(problem["loc"][0])
     field = model.model_fields[name]
-    allowed = _allowed(field) or _type_name(field.annotation)
     refusal = f"{owner}: {name}={problem['input']!r} is not allowed"
-    return f"{refusal}; give {allowed} (default {field.default!r})"
+    return f"{refusal}; give {_allowed(field)} (default {field.default!r})"
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -125,7 +123,7 @@ def _allowed(field: FieldInfo) -> str:
     bounds = _bounds(field.metadata)
     if bounds:
         return f"{_type_name(kind)} {bounds}"
-    return _alternatives(kind)
+    return _alternatives(kind) or _type_name(kind)
 
 
 def _bounds(metadata: Iterable[Any]) -> str:

@@ -45,17 +45,18 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
         """As many rounds as find other passages, the last of which answers."""
         answer = ""
         generation = ""
-        passages: list[Passage] = []
+        pids_before: list[str] | None = None
         reason: core.StopReason = "answered"
         for number in range(1, self.knobs.rounds + 1):
             query = self._query(trace.question, generation)
             try:
                 found = trace.search(query, k=self.knobs.k)
-                if number > 1 and same_passages(found, passages):
+                pids = [passage.pid for passage in found]
+                if pids == pids_before:
                     trace.step("search", input=query, of=found)
                     reason = "no_progress"
                     break
-                passages = found
+                pids_before = pids
                 last = number == self.knobs.rounds
                 answer, generation = self._generated(trace, query, found, last=last)
             except core.BudgetSpentError:
@@ -79,8 +80,3 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
         reasoning = one_line(reply.get("reasoning", ""))
         trace.step("generate", input=query, thought=reasoning, observation=answer, of=found)
         return answer, f"{reasoning} {answer}".strip()
-
-
-def same_passages(found: list[Passage], before: list[Passage]) -> bool:
-    """Whether both searches gave the same passages in the same order."""
-    return [passage.pid for passage in found] == [passage.pid for passage in before]

@@ -345,12 +345,11 @@ class REAP(RAGProgram[REAPKnobs]):
 
         An action for an unknown requirement keeps its query, which then is its requirement's text.
         """
-        most = _MAX_ACTIONS
         texts = {task.id: task.question for task in done.plan}
         tried = set(map(question_key, done.searched))
         chosen: list[LookUp] = []
         for action in actions:
-            for query in filled(action.query, done.facts, most=most):
+            for query in filled(action.query, done.facts, most=_MAX_ACTIONS):
                 key = question_key(query)
                 if key in tried:
                     done.trace.count("repeated_query")
@@ -358,7 +357,7 @@ class REAP(RAGProgram[REAPKnobs]):
                     tried.add(key)
                     text = texts.get(action.requirement_id, query)
                     chosen.append(LookUp(action.requirement_id, text, query))
-        return chosen[:most]
+        return chosen[:_MAX_ACTIONS]
 
     def _looked_up(self, done: Progress, look_ups: Sequence[LookUp]) -> list[Known]:
         rankings = done.search([item.query for item in look_ups], self.knobs.k)

@@ -21,7 +21,7 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core import PROGRAMS, RAGProgram, Trace
 from ragbench.programs.core.program import CallKind, calls_of
 from ragbench.record import Step
-from ragbench.retrievers import Progress, Retriever
+from ragbench.retrievers import Retriever
 
 _COMPARING = re.compile(
     r"\b(?:both|same|common|either|neither|than|first|earli(?:er|est)|lat(?:er|est)|old(?:er|est)"
@@ -232,12 +232,8 @@ class Router(RAGProgram):
     def resolve_knobs(cls, knobs: Mapping[str, Any]) -> Any:
         return resolve(RouterKnobs, "router (the knobs of its programs are in its policy)", knobs)
 
-    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        for program in self.programs.by_number.values():
-            program.check_lms(lm, role_lms)
-
     def other_calls(self) -> Sequence[CallKind]:
-        return [call for program in self.programs.by_number.values() for call in calls_of(program)]
+        return [call for program in self.inside() for call in calls_of(program)]
 
     @property
     def changed_knobs(self) -> dict[str, Any]:
@@ -246,10 +242,6 @@ class Router(RAGProgram):
 
     def inside(self) -> Sequence[RAGProgram]:
         return list(self.programs.by_number.values())
-
-    def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
-        for program in self.programs.by_number.values():
-            program.prepare(questions, progress)
 
     def forward(self, question: str) -> dspy.Prediction:
         """The prediction of the program chosen, after a step `route` that says which and why."""

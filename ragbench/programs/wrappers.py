@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,7 +27,6 @@ from ragbench.passages import Passage
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.program import NO_ANSWER, CallKind
 from ragbench.record import Search, Step
-from ragbench.retrievers import Progress
 
 
 class Around(RAGProgram):
@@ -55,14 +54,8 @@ class Around(RAGProgram):
     def inside(self) -> Sequence[RAGProgram]:
         return (self.inner,)
 
-    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        self.inner.check_lms(lm, role_lms)
-
     def other_calls(self) -> Sequence[CallKind]:
         return self.inner.other_calls()
-
-    def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
-        self.inner.prepare(questions, progress)
 
 
 FORM_INSTRUCTION = (

@@ -245,6 +245,8 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """Raise `ConfigError`, with the cure, if the program cannot work with these LMs."""
+        for program in self.inside():
+            program.check_lms(lm, role_lms)
 
     def inside(self) -> Sequence["RAGProgram"]:
         """The programs that this one asks; empty for none."""
@@ -256,6 +258,8 @@ class RAGProgram(dspy.Module, Generic[K]):
         Called before a run with its LM active, so that no question's time includes the work; where
         it was not called, the first question does it.
         """
+        for program in self.inside():
+            program.prepare(questions, progress)
 
     def other_calls(self) -> Sequence[CallKind]:
         """The LM calls that no predictor makes, such as those for an index, by `role_lm`."""

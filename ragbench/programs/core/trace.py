@@ -250,7 +250,8 @@ class Trace:
             inputs = {"question": self.question, **inputs}
         if self.wording != Wording():
             inputs = {**inputs, "signature": styled(signature, *self.wording)}
-        otherwise = {**blank(signature), **otherwise}
+        blanks = blank(signature)
+        otherwise = {**blanks, **otherwise}
         # What only grades a passage does not read it for the answer.
         reads = role != "judge" or "answer" in signature.output_fields
         caller = (getattr(predictor, "rb_signature", ""), role)
@@ -260,7 +261,7 @@ class Trace:
                 if reads:
                     self.show(inputs)
                 try:
-                    return tidied(predictor(**inputs), blank(signature)), inputs
+                    return tidied(predictor(**inputs), blanks), inputs
                 except AdapterParseError as error:
                     if read := error.read if isinstance(error, PartialReplyError) else {}:
                         self.count("partial_reply")
@@ -313,9 +314,10 @@ class Trace:
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list of passages per query, in order; raises where not that many are left."""
         queries = [query[:MAX_QUERY_CHARS] for query in queries]
-        self._begin(k)
         new = [query for query in dict.fromkeys(queries) if (query, k) not in self._cache]
-        rankings, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new))
+        rankings, seconds = self._timed(
+            lambda: self.retriever.search_many(new, k=k), len(new), k
+        )
         hits_of = dict(zip(new, rankings, strict=True))
         with self._lock:
             for query in queries:
@@ -326,22 +328,23 @@ class Trace:
 
     def search_by(self, find: Callable[[], Passages], query: str, *, k: int) -> list[Passage]:
         """The passages that `find` gives, noted as a search for `query`, by an index of its own."""
-        self._begin(k)
-        passages, seconds = self._timed(find, 1)
+        passages, seconds = self._timed(find, 1, k)
         with self._lock:
             self._log.add(passages, query[:MAX_QUERY_CHARS], k, seconds)
         return passages
 
-    def _begin(self, k: int) -> None:
-        """Count a first search that can give every passage there is: nothing is chosen then."""
+    def _timed(
+        self, find: Callable[[], Sequence[Item]], n: int, k: int
+    ) -> tuple[list[Item], float]:
+        """What `find` gives for `n` searches, and the seconds that each took.
+
+        A first search that can give every passage there is, is counted: nothing is chosen then.
+        """
         with self._lock:
             is_first = not self._began
             self._began = True
         if is_first and k >= len(self.retriever.corpus):
             self.count("reads_all")
-
-    def _timed(self, find: Callable[[], Sequence[Item]], n: int) -> tuple[list[Item], float]:
-        """What `find` gives for `n` searches, and the seconds that each took."""
         with self._lock:
             if n > self.budget.retrievals_left:
                 raise BudgetSpentError("searches")
