@@ -2,6 +2,7 @@
 
 import webbrowser
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -81,10 +82,7 @@ def summarize_command(
     if (rows is None) != (cols is None):
         raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
     arms = list(map(reopen_arm, runs))
-    evaluations = []
-    for arm in arms:
-        for run in arm:
-            evaluations.append(run)
+    evaluations = list(chain.from_iterable(arms))
     if rows is not None and cols is not None:
         print_table(paper_table(evaluations, rows, cols, metric.split(","), followed))
     else:

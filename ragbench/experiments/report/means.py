@@ -1,6 +1,6 @@
 """Means with their 95 % intervals, for the rows of tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -59,6 +59,17 @@ def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, fl
             ends if len(runs) == 1 else None,
         )
     return row
+
+
+def protocol_labels(protocol: Protocol) -> list[str]:
+    """What the scores under `protocol` are called in rows and tables."""
+    return [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
+
+
+def sizes_in_words(sizes: Iterable[int]) -> str:
+    """The numbers of questions, such as "100" or "80 to 100"."""
+    ascending = sorted(sizes)
+    return " to ".join(f"{n:,}" for n in dict.fromkeys((ascending[0], ascending[-1])))
 
 
 def known_columns(labels: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Column]:

@@ -5,7 +5,13 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.errors import RunError, UnknownNameError
-from ragbench.experiments.report.means import known_columns, mean_row, protocol_row
+from ragbench.experiments.report.means import (
+    known_columns,
+    mean_row,
+    protocol_labels,
+    protocol_row,
+    sizes_in_words,
+)
 from ragbench.experiments.report.names import lm_aliases, name_of_system
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.settings import lm_name
@@ -56,17 +62,12 @@ def paper_table(
             for name, value in protocol_row(together, protocol).items():
                 line[f"{column} {name}"] = value
     if protocol is not None:
-        labels = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
-        metrics = [*metrics, *labels]
+        metrics = [*metrics, *protocol_labels(protocol)]
     heads = [Column(rows)]
     for column in across:
         labels = [f"{column} {metric}" for metric in metrics]
         heads += known_columns(labels, list(lines.values()))
-    sizes = sorted({len(run.records) for run in runs})
-    if len(sizes) == 1:
-        n = f"{sizes[0]:,}"
-    else:
-        n = f"{sizes[0]:,} to {sizes[-1]:,}"
+    n = sizes_in_words(len(run.records) for run in runs)
     seeds = max(map(len, members.values()))
     pooled = f", up to {seeds} runs pooled" if seeds > 1 else ""
     title = f"Means with 95 % intervals over {n} questions{pooled}; no difference is tested here"

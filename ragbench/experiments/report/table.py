@@ -14,6 +14,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal, get_args
 
 from ragbench.errors import needs_extra
@@ -150,17 +151,17 @@ class Table:
         return pandas.DataFrame(self.records())
 
     def cells(self) -> list[list[str]]:
-        rows = []
-        for row in self.rows:
-            rows.append([column.cell(row) for column in self.columns])
-        return rows
+        """The rows as people read them."""
+        return _cells(self)[1:]
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of all values that a row has for the columns, in their order."""
+        return list(chain.from_iterable(column.fields for column in self.columns))
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as they were computed, with the fields of the columns alone."""
-        fields = []
-        for column in self.columns:
-            for name in column.fields:
-                fields.append(name)
+        fields = self.fields
         records = []
         for row in self.rows:
             records.append({name: row.get(name) for name in fields})
@@ -234,8 +235,8 @@ def on_terminal(table: Table, room: int) -> str:
     table = for_people(table)
     columns = list(table.columns)
     left_out = list[str]()
-    narrow = bool(room) and _unbroken(_cells(table, columns)) > room
-    while narrow and _least(_cells(table, columns, narrow=True)) > room:
+    narrow = bool(room) and _width(_cells(table, columns), len) > room
+    while narrow and _width(_cells(table, columns, narrow=True), _longest) > room:
         droppable = []
         for column in columns:
             if column.drop:
@@ -256,7 +257,11 @@ def _same(table: Table, column: Column) -> bool:
     return len(table.rows) > 1 and len(set(map(column.cell, table.rows))) == 1
 
 
-def _cells(table: Table, columns: Sequence[Column], *, narrow: bool = False) -> list[list[str]]:
+def _cells(
+    table: Table, columns: Sequence[Column] = (), *, narrow: bool = False
+) -> list[list[str]]:
+    """The headings and the rows as people read them, of all columns or of `columns` alone."""
+    columns = columns or table.columns
     cells = [[column.heading for column in columns]]
     for row in table.rows:
         cells.append([column.cell(row, narrow=narrow) for column in columns])
@@ -267,14 +272,9 @@ def _longest(text: str) -> int:
     return max(map(len, text.split(" ")))
 
 
-def _least(cells: Sequence[Sequence[str]]) -> int:
-    """Characters of a line where every cell is as narrow as its longest word."""
-    return sum(max(map(_longest, column)) + 3 for column in zip(*cells, strict=True)) + 1
-
-
-def _unbroken(cells: Sequence[Sequence[str]]) -> int:
-    """Characters of a line where no cell is broken."""
-    return sum(max(map(len, column)) + 3 for column in zip(*cells, strict=True)) + 1
+def _width(cells: Sequence[Sequence[str]], of_cell: Callable[[str], int]) -> int:
+    """Characters of a line in which every cell has at least the width `of_cell`."""
+    return sum(max(map(of_cell, column)) + 3 for column in zip(*cells, strict=True)) + 1
 
 
 def _fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
@@ -344,7 +344,7 @@ def wrapped(text: str, width: int) -> list[str]:
 def _markdown(table: Table) -> str:
     escaped = str.maketrans({"|": r"\|", _TIED: " "})
     cells = []
-    for row in _cells(table, table.columns):
+    for row in _cells(table):
         cells.append([c.translate(escaped) for c in row])
     widths = [min(max(map(len, column)), _MOST_PADDING) for column in zip(*cells, strict=True)]
     flush_left = [column.kind == "text" for column in table.columns]
@@ -362,7 +362,7 @@ def _latex(table: Table) -> str:
     table = for_people(table)
     sides = "".join("l" if column.kind == "text" else "r" for column in table.columns)
     lines = []
-    for row in _cells(table, table.columns):
+    for row in _cells(table):
         lines.append(" & ".join(c.translate(escaped) for c in row) + r" \\")
     sentences = [*filter(None, (table.caption, table.title)), *table.notes]
     caption = ". ".join(sentences or [table.name]).translate(escaped)
@@ -385,7 +385,7 @@ def _latex(table: Table) -> str:
 
 def _html(table: Table) -> str:
     lines = []
-    for number, row in enumerate(_cells(table, table.columns)):
+    for number, row in enumerate(_cells(table)):
         tag = "td" if number else "th"
         cells = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
         lines.append(f"<tr>{''.join(cells)}</tr>")
@@ -394,12 +394,8 @@ def _html(table: Table) -> str:
 
 def _csv(table: Table) -> str:
     out = io.StringIO()
-    header = []
-    for column in table.columns:
-        for name in column.fields:
-            header.append(name)
     rows = [list(map(safe_cell, row.values())) for row in table.records()]
-    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    csv.writer(out, lineterminator="\n").writerows([table.fields, *rows])
     text = out.getvalue().rstrip("\n")  # what moves the cursor is shown as a blank, as in any table
     return _CONTROLS.sub(" ", text)
 

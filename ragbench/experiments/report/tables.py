@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
-from ragbench.experiments.report.means import known_columns, mean_row, measured, protocol_row
+from ragbench.experiments.report.means import (
+    known_columns,
+    mean_row,
+    measured,
+    protocol_labels,
+    protocol_row,
+    sizes_in_words,
+)
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.risk import RISK_COLUMNS, risk_table
 from ragbench.experiments.report.table import Column, Report, Table
@@ -104,8 +111,7 @@ def runs_report(
     table = run_table(evaluations)
     if protocol is not None:
         scored = [protocol_row([run], protocol) for run in evaluations]
-        labels = [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
-        columns = [*table.columns, *known_columns(labels, scored)]
+        columns = [*table.columns, *known_columns(protocol_labels(protocol), scored)]
         rows = [{**row, **beside} for row, beside in zip(table.rows, scored, strict=True)]
         table = replace(table, columns=columns, rows=rows)
     yield table
@@ -166,14 +172,9 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
         columns.append(Column("mark", "".join(sorted(marks))))
     evidence = any(column.name == EVIDENCE for column in columns)
     notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
-    caption = f"Means with 95 % intervals over {_sizes(rows)} questions; no difference is tested"
+    sizes = sizes_in_words(row["n"] for row in rows)
+    caption = f"Means with 95 % intervals over {sizes} questions; no difference is tested"
     return Table("runs", columns, rows, notes=notes, caption=caption)
-
-
-def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The numbers of questions, such as "100" or "80 to 100"."""
-    sizes = sorted({row["n"] for row in rows})
-    return " to ".join(f"{n:,}" for n in dict.fromkeys((sizes[0], sizes[-1])))
 
 
 def row_of_run(run: Evaluation) -> dict[str, Any]:
