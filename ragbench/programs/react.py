@@ -106,8 +106,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
         context = self.shown(trace.passages)
-        inputs = {"context": context, "notes": list(thoughts)}
-        return trace.answer(self.conclude, last=True, **inputs)
+        return trace.answer(self.conclude, last=True, context=context, notes=list(thoughts))
 
     def _tree(self, trace: Trace, box: ReActTools) -> dspy.Prediction:
         samples = range(self.knobs.branching)
@@ -304,8 +303,9 @@ class StepTree:
     def _extended(self, path: Path, name: str, turn: tools.Turn) -> Path:
         use = turn.uses[0]
         seen = self.box.use(use)
-        outcome = {"input": use.shown, "observation": seen.observation, "pids": seen.pids}
-        self._note(use.tool, name, turn, **outcome)
+        self._note(
+            use.tool, name, turn, input=use.shown, observation=seen.observation, pids=seen.pids
+        )
         step = tools.Done(len(path.done), turn.shown, use, seen.observation)
         return Path(name, (*path.done, step))
 

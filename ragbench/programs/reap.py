@@ -177,8 +177,7 @@ class REAP(RAGProgram[REAPKnobs]):
             trace.count("no_facts")
             if self.knobs.read_passages:
                 notes = self.shown(trace.passages)
-        inputs = {"notes": list(dict.fromkeys(notes))}
-        answer = trace.answer(self.synthesize, last=True, **inputs)
+        answer = trace.answer(self.synthesize, last=True, notes=list(dict.fromkeys(notes)))
         facts = []
         for fact in done.facts:
             fulfillment = {"fulfillment": fact.level} if done.levels else {}

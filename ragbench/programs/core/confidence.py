@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import dspy
@@ -58,17 +58,10 @@ def ask_probabilities(
         return None
     if source == "logprob":
         return label_probabilities(reply, field, value, labels)
+    confidence = 1.0
     if source == "verbal":
-        stated = reply.get("confidence")
-    else:
-        stated = None
-    return _spread(value, 1.0 if stated is None else probability(stated, default=1.0), labels)
-
-
-def normalised(weights: Mapping[Label, float]) -> dict[Label, float]:
-    """`weights`, none negative, divided by their sum; equal shares where that is 0."""
-    total = sum(weights.values())
-    return {label: w / total if total else 1 / len(weights) for label, w in weights.items()}
+        confidence = probability(reply.get("confidence"), default=1.0)
+    return _spread(value, confidence, labels)
 
 
 def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[Label, float]:
@@ -97,8 +90,9 @@ def label_probabilities(
                     meant.append(label)
             if len(meant) == 1:  # a token that begins two labels tells nothing
                 weights[meant[0]] += math.exp(logprob)
-    if any(weights.values()):
-        return normalised(weights)
+    total = sum(weights.values())
+    if total:
+        return {label: weight / total for label, weight in weights.items()}
     return _spread(value, 1.0, labels)
 
 

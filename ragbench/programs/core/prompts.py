@@ -11,8 +11,7 @@ from typing import Any, Self
 import dspy
 
 from ragbench.passages import Passage
-from ragbench.programs.core.text import Passages
-from ragbench.sentences import split_sentences
+from ragbench.programs.core.text import Passages, sentences_of
 from ragbench.tokens import estimate_tokens, first_tokens
 
 #: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.
@@ -118,7 +117,7 @@ def _squeezed(text: str) -> str:
 def _beginnings(passage: Passage) -> tuple[str, ...]:
     """The first characters of each sentence of `passage` that is long enough to tell it."""
     starts = []
-    for sentence in passage.sentences or split_sentences(passage.text):
+    for sentence in sentences_of(passage):
         start = _squeezed(sentence)[:_LEAST_SHOWN]
         if len(start) == _LEAST_SHOWN:
             starts.append(start)

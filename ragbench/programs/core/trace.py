@@ -315,9 +315,7 @@ class Trace:
         """One list of passages per query, in order; raises where not that many are left."""
         queries = [query[:MAX_QUERY_CHARS] for query in queries]
         new = [query for query in dict.fromkeys(queries) if (query, k) not in self._cache]
-        rankings, seconds = self._timed(
-            lambda: self.retriever.search_many(new, k=k), len(new), k
-        )
+        rankings, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new), k)
         hits_of = dict(zip(new, rankings, strict=True))
         with self._lock:
             for query in queries:
