@@ -184,7 +184,7 @@ class Desk:
     def advice(self, runs: Runs, metric: str = "f1", worth: Worth = 0.05) -> str:
         """Say which program to use: the cheapest that is shown as good as the best mean."""
         from ragbench.experiments.recommend import advise
-        from ragbench.experiments.report.comparison import advice_report
+        from ragbench.experiments.report.choice import advice_report
         from ragbench.experiments.report.repeats import label_arms
 
         _check_names(metric)

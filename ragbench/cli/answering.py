@@ -128,7 +128,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     Without QUESTION, questions are read line by line from standard input until its end.
     """
     from ragbench.data import make_example
-    from ragbench.experiments.report.tables import trace_report
+    from ragbench.experiments.report.trace import trace_report
     from ragbench.experiments.runs.context import build, limited
     from ragbench.experiments.runs.loading import finish
     from ragbench.experiments.runs.runner import ask

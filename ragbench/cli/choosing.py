@@ -128,7 +128,7 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
 
 
 def _print(choice: Choice) -> None:
-    from ragbench.experiments.report.race import race_lines, race_table
+    from ragbench.experiments.report.choice import race_lines, race_table
 
     say(choice.sentence)
     print_table(race_table(choice.to_dict()))

@@ -73,7 +73,7 @@ def show_command(kind: str, name: str, qid: str | None, diagram: bool) -> None:
         click.echo(_diagram(name))
         return
     if kind == "run":
-        from ragbench.experiments.report.tables import run_report
+        from ragbench.experiments.report.trace import run_report
 
         show(run_report(Path(name), qid))
         return

@@ -156,9 +156,11 @@ def _print_whatever_happens() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
             if stream is getattr(sys, f"__{name}__"):
-                raw = _Pipe(stream.fileno(), "w", closefd=False)
+                pipe: Any = _Pipe(stream.fileno(), "w", closefd=False)
+                if not stream.write_through:  # PYTHONUNBUFFERED
+                    pipe = io.BufferedWriter(pipe)
                 text = io.TextIOWrapper(
-                    io.BufferedWriter(raw), stream.encoding, stream.errors,
+                    pipe, stream.encoding, stream.errors,
                     line_buffering=stream.line_buffering, write_through=stream.write_through,
                 )  # fmt: skip
                 setattr(sys, name, text)

@@ -186,7 +186,7 @@ def recommend_command(
     """
     from ragbench.experiments.artifacts import write_policy
     from ragbench.experiments.recommend import advise
-    from ragbench.experiments.report.comparison import advice_report
+    from ragbench.experiments.report.choice import advice_report
     from ragbench.experiments.report.repeats import label_arms
     from ragbench.experiments.routers import learn_router, make_policy
     from ragbench.experiments.runs.summary import reopen_arm

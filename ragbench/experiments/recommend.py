@@ -20,6 +20,7 @@ from ragbench.errors import ConfigError
 from ragbench.experiments.compare.family import (
     SPENDING,
     Family,
+    Standing,
     comparable,
     make_family,
     or_infinite,
@@ -32,28 +33,17 @@ Floats = NDArray[np.float64]
 WORTH = 0.05
 
 
-@dataclass(frozen=True, eq=False)
-class Arm:
-    """A program over all questions, in the order of `Advice.questions`.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Arm(Standing):
+    """A program over all questions, with its `scores` in the order of `Advice.questions`.
 
-    `spending` is the mean per question by each of `SPENDING`, None where it is not known.
-    `below_best` is this arm minus the best, None for the best; `p_worth` is the p-value (Holm over
-    the cheaper programs) of its being `worth` or more below the best, None where it is not cheaper.
-    Of `right` answers whose gold passages are known, `without_evidence` were given without all of
-    them, which is most of them where it `lacks_evidence`. `why` is what the advice says of it.
+    `p_worth` is the p-value (Holm over the cheaper programs) of its being `worth` or more below the
+    best, None where it is not cheaper. `why` is what the advice says of it.
     """
 
     label: str
-    run: Evaluation
     scores: Floats
-    mean: float
-    interval: metrics.Interval | None
-    spending: Mapping[str, float | None]
-    below_best: metrics.Comparison | None = None
     p_worth: float | None = None
-    without_evidence: int = 0
-    right: int = 0
-    lacks_evidence: bool = False
     why: str = ""
 
     def cost(self, measure: str) -> float:
@@ -107,12 +97,12 @@ class Advice:
             return (
                 f"undecided: {best.label} has the best mean, and {self.rival.label}, which is "
                 f"cheaper, is neither shown worse nor shown less than {self.worth:g} below it "
-                f"({_difference(self.rival)})"
+                f"({_gain(self.rival)})"
             )
         if use is not best:
             return (
                 f"use {use.label}: the cheapest shown less than {self.worth:g} below the best mean "
-                f"({best.label}; {_difference(use)})"
+                f"({best.label}; {_gain(use)})"
             )
         unknown = []
         for arm in self.arms:
@@ -127,7 +117,7 @@ class Advice:
 
     def _needed(self, rival: Arm) -> str:
         few = "too few to say how many would tell"
-        c = rival.below_best
+        c = rival.to_best
         if c is None:
             return ""
         if c.n < metrics.LEAST_PILOT:
@@ -158,11 +148,8 @@ def questions_to_tell(c: metrics.Comparison, worth: float, tests: int) -> int | 
     return min(options, default=None)
 
 
-def _difference(arm: Arm) -> str:
-    c = arm.below_best
-    if c is None:
-        return ""
-    return c.gain
+def _gain(arm: Arm) -> str:
+    return arm.to_best.gain if arm.to_best else ""
 
 
 def _two_figures(n: int) -> str:
@@ -220,18 +207,8 @@ def advise(
     start = 0
     for place, standing in zip(places, family.standings, strict=True):
         end = start + len(standing.runs)
-        arm = Arm(
-            label=labels_of_arms[place],
-            run=standing.runs[0],
-            scores=scores[start:end].mean(axis=0),
-            mean=standing.mean,
-            interval=standing.interval,
-            spending=standing.spending,
-            below_best=standing.to_best,
-            without_evidence=standing.without_evidence,
-            right=standing.right,
-            lacks_evidence=standing.lacks_evidence,
-        )
+        scores_of_arm = scores[start:end].mean(axis=0)
+        arm = Arm(**vars(standing), label=labels_of_arms[place], scores=scores_of_arm)
         arms.append(arm)
         start = end
     arms = _with_worth(arms, arms[family.best], worth, family.cost)
@@ -265,7 +242,7 @@ def _with_worth(arms: Sequence[Arm], best: Arm, worth: float, cost: str) -> list
     """The arms with `p_worth`, Holm over those that are cheaper than the best."""
     p_values: dict[int, float] = {}
     for at, arm in enumerate(arms):
-        c = arm.below_best
+        c = arm.to_best
         if c is not None and not arm.lacks_evidence and arm.is_cheaper(best, cost):
             p_values[at] = c.p_behind(worth)
     adjusted = dict(zip(p_values, metrics.holm(list(p_values.values())), strict=True))
@@ -295,14 +272,14 @@ def _chosen(arms: Sequence[Arm], family: Family, n: int) -> tuple[int | None, in
 
 
 def _shown_worse(arm: Arm) -> bool:
-    return arm.below_best is not None and arm.below_best.verdict.startswith("worse")
+    return arm.to_best is not None and arm.to_best.verdict.startswith("worse")
 
 
 def _why(arm: Arm, best: Arm, worth: float, cost: str) -> str:
     """What the advice says of `arm` beside the best, for the table."""
     if arm.lacks_evidence:
         return f"{arm.without_evidence} of {arm.right} right answers lack their evidence"
-    if arm.below_best is None:
+    if arm.to_best is None:
         return ""
     if arm.p_worth is not None and arm.p_worth <= metrics.ALPHA:
         words = f"shown less than {worth:g} below the best"

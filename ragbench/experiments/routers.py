@@ -178,7 +178,7 @@ def _leaf(scores: Floats, program: int) -> routing.Leaf:
 
 def make_policy(advice: Advice, router: RouterAdvice) -> routing.Policy:
     """The policy that runs the router."""
-    cards = [arm.run.card for arm in advice.arms]
+    cards = [arm.runs[0].card for arm in advice.arms]
     _check_runnable(cards)
     programs = []
     for arm, card in zip(advice.arms, cards, strict=True):

@@ -5,6 +5,7 @@ the command is interrupted in the middle of its work, and not at the end of a ti
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -189,3 +190,17 @@ def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None
     assert demo.returncode == 0
     assert not any(tmp_path.iterdir()), "what was unpacked is gone"
     assert len(files("ragbench.cli").joinpath("demo.zip").read_bytes()) < 300_000
+
+
+def test_unbuffered_output_comes_at_once(place: Place) -> None:
+    command = [sys.executable, "-m", "ragbench", "ask", *place.common]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env={**os.environ, "PYTHONUNBUFFERED": "1", "OPENAI_API_KEY": "none"},
+    )  # fmt: skip
+    with process:
+        ready, _, _ = select.select([process.stdout], [], [], 60)
+        assert ready  # it waits for a question, and has said what it searches
+        assert process.stdout.readline().startswith("searching")
+        process.stdin.close()
+    assert process.returncode == 0

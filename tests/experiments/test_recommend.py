@@ -91,7 +91,7 @@ def test_advice_is_the_same_in_whatever_order(tmp_path: Path) -> None:
     assert best.mean == max(arm.mean for arm in advised[0].arms)
     for arm in advised[0].arms:
         if arm is not best:
-            assert arm.below_best.difference == pytest.approx(arm.mean - best.mean)
+            assert arm.to_best.difference == pytest.approx(arm.mean - best.mean)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_of_cheaper_programs_as_good_the_cheapest_is_advised(tmp_path: Path, com
     assert "cheaper, shown less than 0.05 below the best" in table_row(out, "ircot")
     # Shown worse and yet by less than it is worth is as good; a clear loss is not.
     advised = advise(make_runs(tmp_path / "few", 60, fixed({"vanilla": 20, "ircot": 24})), "em")
-    needed = questions_to_tell(advised.arms[1].below_best, 0.05, advised.family.tests)
+    needed = questions_to_tell(advised.arms[1].to_best, 0.05, advised.family.tests)
     assert needed is not None
     assert needed > 60
-    shown = advised.arms[1].below_best.planned(advised.family.tests)
-    assert shown.power(4 / 60, advised.arms[1].below_best.sd ** 2, needed) >= 0.8
+    shown = advised.arms[1].to_best.planned(advised.family.tests)
+    assert shown.power(4 / 60, advised.arms[1].to_best.sd ** 2, needed) >= 0.8
 
 
 def test_what_is_worth_it_is_for_the_person_to_say(tmp_path: Path, command: Any) -> None:

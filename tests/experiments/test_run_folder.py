@@ -12,11 +12,13 @@ from ragbench.cli.printing import show
 from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.export import export_runs
 from ragbench.experiments.recommend import advise
-from ragbench.experiments.report.comparison import advice_report, comparison_report
+from ragbench.experiments.report.choice import advice_report
+from ragbench.experiments.report.comparison import comparison_report
 from ragbench.experiments.report.page import make_board
 from ragbench.experiments.report.page.html import page_of
 from ragbench.experiments.report.scores import errors_of
-from ragbench.experiments.report.tables import run_report, runs_report
+from ragbench.experiments.report.tables import runs_report
+from ragbench.experiments.report.trace import run_report
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import RunFolder, records
@@ -105,9 +107,7 @@ def test_a_command_opens_a_run_once_and_parses_each_record_once(
     assert work == {"databases": runs, "cards": runs, "records": runs * QUESTIONS}
 
 
-def test_a_page_parses_each_record_once(
-    folders: list[Path], work: Counter[str]
-) -> None:
+def test_a_page_parses_each_record_once(folders: list[Path], work: Counter[str]) -> None:
     page_of(make_board(folders))
     assert (work["databases"], work["records"]) == (2, 2 * QUESTIONS)
 

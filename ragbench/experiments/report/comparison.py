@@ -1,7 +1,7 @@
-"""Comparisons, verdicts and advice as people read them: sentences first, then the numbers."""
+"""Comparisons and verdicts as people read them: sentences first, then the numbers."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -18,18 +18,15 @@ from ragbench.experiments.compare.verdicts import (
     Verdict,
     votes_in_words,
 )
-from ragbench.experiments.recommend import Advice
 from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import name_of_system
 from ragbench.experiments.report.repeats import label_arms, noise_lines
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import evidence_lines, money
-from ragbench.experiments.routers import RouterAdvice
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison, PriceOfLooking
-from ragbench.programs.routing import leaves
 
-#: A compile that fails so often would have shown among enough seeds.
+#: A compile that fails so often would have shown among enough seeds: log 0.1 / log 0.9 = 22.
 RARE = 0.1
 #: The columns of `compared`.
 COMPARED = (
@@ -41,14 +38,12 @@ COMPARED = (
     Column("detectable", kind="score", drop=6),
 )
 #: What machines get beside them; people read it as a sentence.
-FOR_MACHINES = (
-    Column("verdict", for_machines=True),
-    Column("corrected_low", for_machines=True),
-    Column("corrected_high", for_machines=True),
-    Column("n_needed", for_machines=True),
-    Column("n_least", for_machines=True),
-    Column("seeds_needed", for_machines=True),
-)
+FOR_MACHINES = tuple(
+    Column(name, for_machines=True)
+    for name in (
+        "verdict", "corrected_low", "corrected_high", "n_needed", "n_least", "seeds_needed"
+    )
+)  # fmt: skip
 
 
 def comparison_report(results: Sequence[RunComparison]) -> Report:
@@ -70,10 +65,7 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
         yield from noise_lines(result)
     several = (Column("run", "B"),) if len(results) > 1 else ()
     yield _scores(named, several)
-    comparisons: list[Comparison] = []
-    for result in results:
-        comparisons.extend(result.scores.values())
-    yield from cluster_line(comparisons)
+    yield from cluster_line(chain.from_iterable(result.scores.values() for result in results))
     for line in evidence_lines(base):
         yield f"A, {line}"
     for name, result in named:
@@ -101,13 +93,11 @@ def memory_lines(result: RunComparison) -> list[str]:
         return []
     lines = []
     for metric, c in result.scores.items():
-        sign = -1 if keys[0] is None else 1
-        ends = ""
-        if c.interval:
-            low, high = sorted((sign * c.interval.low, sign * c.interval.high))
-            ends = f" [{low:+.3f}, {high:+.3f}]"
-        worth = sign * c.difference
-        lines.append(f"  memory was worth {worth:+.3f} {metric}{ends}: plain less renamed")
+        worth = c.reversed() if keys[0] is None else c
+        words = f"  memory was worth {worth.difference:+.3f} {metric}"
+        if worth.interval:
+            words += f" {worth.interval.words('+')}"
+        lines.append(f"{words}: plain less renamed")
     return lines
 
 
@@ -133,6 +123,13 @@ def compared(c: Comparison) -> dict[str, Any]:
     }
 
 
+def rows_of(
+    identifying: Mapping[str, Any], by_metric: Mapping[str, Comparison]
+) -> list[dict[str, Any]]:
+    """A row for each metric, beside the values that say whose it is."""
+    return [{**identifying, "metric": metric, **compared(c)} for metric, c in by_metric.items()]
+
+
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
     """A line on the clusters of questions in `comparisons`; none where there are no clusters."""
     used = []
@@ -141,27 +138,26 @@ def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
             used.append(c.estimate)
     if not used:
         return []
-    effects = sorted(estimate.design_effect for estimate in used)
+    effects = [estimate.design_effect for estimate in used]
     return [
         f"questions count by {used[0].clusters} clusters that share gold passages: design effect "
-        f"{effects[0]:.2f} to {effects[-1]:.2f}"
+        f"{min(effects):.2f} to {max(effects):.2f}"
     ]
 
 
 def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:
     rows: list[dict[str, Any]] = []
     for name, result in named:
-        for metric, c in result.scores.items():
-            rows.append({"run": name, "metric": metric, **compared(c)})
-            if metric == "em" and result.evidence:
+        for row in rows_of({"run": name}, result.scores):
+            rows.append(row)
+            if row["metric"] == "em" and result.evidence:
                 # It stands beside the others: no part of their family, no verdict.
-                beside = compared(result.evidence) | dict.fromkeys(
-                    ["p", "detectable", *(column.name for column in FOR_MACHINES)]
-                )
-                rows.append({"run": name, "metric": EVIDENCE, **beside})
-    n = sorted({row["n"] for row in rows})
+                untested = ["p", "detectable", *(column.name for column in FOR_MACHINES)]
+                [beside] = rows_of({"run": name}, {EVIDENCE: result.evidence})
+                rows.append(beside | dict.fromkeys(untested))
+    n = [row["n"] for row in rows]
     caption = (
-        f"Differences over {n[0]} to {n[-1]} questions with 95 % intervals; paired t tests, "
+        f"Differences over {min(n)} to {max(n)} questions with 95 % intervals; paired t tests, "
         "corrected (Holm) over all tests of a metric"
     )
     columns = (*several, Column("metric"), *COMPARED, *FOR_MACHINES)
@@ -186,66 +182,11 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
                 if measure == "cost $":
                     times = 1000
                     row["measure"] = "$/1,000"
-                row["a"] = times * c.mean_a
-                row["b"] = times * c.mean_b
+                row |= {"a": times * c.mean_a, "b": times * c.mean_b}
                 row |= with_interval("difference", c.difference, c.interval)
                 row["ratio"] = c.mean_b / c.mean_a if c.mean_a else None
             rows.append(row)
     return Table("costs", columns, rows)
-
-
-def advice_report(advice: Advice, router: RouterAdvice | None = None) -> Report:
-    """The advice first, then the programs it is of, and what a router would come to."""
-    yield from advice.sentences()
-    if router is not None:
-        yield from router.sentences()
-    yield advice_table(advice)
-    if router is not None:
-        if router.oracle is None:
-            oracle = ""
-        else:
-            oracle = f"; the best program of each: {router.oracle:.3f}"
-        yield f"the rule, from the questions that it was learned from{oracle}"
-        for met, leaf in leaves(router.learned):
-            label = advice.arms[leaf.program].label
-            yield f"  {' and '.join(met) or 'any question'}: {label} ({leaf.n} questions)"
-
-
-def advice_table(advice: Advice) -> Table:
-    """A row for each program: how far below the best, how sure that is, its price, and why."""
-    rows = []
-    for arm in advice.arms:
-        c = arm.below_best
-        if not arm.right:
-            evidence = None
-        else:
-            evidence = 1 - arm.without_evidence / arm.right
-        row = {
-            "program": arm.label,
-            **with_interval(advice.metric, arm.mean, arm.interval),
-            **with_interval("below_best", *((c.difference, c.interval) if c else (None, None))),
-            "p": None if c is None else c.p_adjusted,
-            **arm.spending,
-            "evidence": evidence,
-            "why": arm.why or ("the best mean" if arm is advice.best else ""),
-        }
-        rows.append(row)
-    columns = (
-        Column("program"),
-        Column(advice.metric, kind="score", interval=True),
-        Column("below_best", "below the best", "gain", interval=True),
-        Column("p", "p (Holm)", "p"),
-        Column("cost_usd", "$/1,000", "usd_1000"),
-        Column("tokens", kind="amount", drop=2),
-        Column("calls", kind="amount", drop=3),
-        Column("evidence", "right with evidence", "share", drop=1),
-        Column("why"),
-    )
-    title = f"{advice.metric} over {len(advice.questions)} questions, all shared"
-    if advice.clusters:
-        title += f", about {len(set(advice.clusters.values()))} documents"
-    note = f"p of {advice.family.tests} paired tests, corrected (Holm)"
-    return Table("programs", columns, rows, title, [note])
 
 
 def verdict_report(verdict: Verdict) -> Report:
@@ -262,24 +203,16 @@ def verdict_report(verdict: Verdict) -> Report:
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
             yield from (f"{run.folder.name}, {line}" for line in evidence_lines(run))
-    every: list[Comparison] = []
-    for by_metric in verdict.contrasts.values():
-        every.extend(by_metric.values())
     identifying = (Column("contrast", "contrast (B - A)"), Column("metric"))
     columns = (*identifying, *COMPARED, *FOR_MACHINES)
     yield Table("contrasts", columns, contrast_rows(verdict))
-    runs: list[Evaluation] = []
-    for arm in verdict.arms.values():
-        runs.extend(arm)
-    tokens = per_question(runs, "tokens")
-    n = len(runs)
+    runs = list(chain.from_iterable(verdict.arms.values()))
+    tokens = len(runs) * (per_question(runs, "tokens") or 0.0)
     usd = per_question(runs, "cost_usd")
-    looks = looks_in_words(
-        verdict.looks, n * (tokens or 0.0), None if usd is None else n * usd,
-        verdict.price_of_looking(),
-    )  # fmt: skip
-    yield from cluster_line(every)
-    yield from looks
+    if usd is not None:
+        usd *= len(runs)
+    yield from cluster_line(chain.from_iterable(c.values() for c in verdict.contrasts.values()))
+    yield from looks_in_words(verdict.looks, tokens, usd, verdict.price_of_looking())
     spent = verdict.spending
     yield from (
         f"one compile: {spent.calls:,.0f} calls, {spent.tokens.once or 0:,.0f} tokens, "
@@ -295,8 +228,7 @@ def contrast_rows(verdict: Verdict) -> list[dict[str, Any]]:
     """A row for each contrast and metric."""
     rows = []
     for (a, b), by_metric in verdict.contrasts.items():
-        for metric, c in by_metric.items():
-            rows.append({"contrast": f"{b} - {a}", "metric": metric, **compared(c)})
+        rows += rows_of({"contrast": f"{b} - {a}"}, by_metric)
     return rows
 
 
@@ -322,9 +254,8 @@ def headline_of(verdict: Verdict, metric: str) -> str:
     alone = ""
     if not verdict.design.of_optimizer(verdict.distinct_programs):
         alone = f"; said of {verdict.subject} alone"
-    if (c.p_adjusted or 0.0) < 0.001:
-        p = "p < 0.001"
-    else:
+    p = "p < 0.001"
+    if (c.p_adjusted or 0.0) >= 0.001:
         p = f"p {c.p_adjusted:.3f}"
     return (
         f"Compiling {program} {how} {word}: {metric} {c.mean_a:.3f} -> {c.mean_b:.3f}, "
@@ -342,14 +273,13 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
     ):
         if pair in verdict.contrasts:
             c = verdict.contrasts[pair][metric]
-            if c.verdict.startswith("better"):
-                words = good
-            else:
+            words = good
+            if not c.verdict.startswith("better"):
                 words = f"{otherwise}: {c.verdict}"
             arm = votes if pair[0] == VOTES else pair[0]
             lines.append(f"{words}, {c.gain} against {arm}")
     means = " ".join(f"{mean:.3f}" for mean in verdict.seed_means(metric))
-    failed = sum(run.summary.failed for arm in verdict.arms.values() for run in arm)
+    failed = sum(map(_failed, verdict.arms.values()))
     changed = f"fixed {len(verdict.fixed)}, broke {len(verdict.broken)}; failed {failed}, scored 0"
     lines.append(f"seeds {means}; {changed}" if len(verdict.sidecars) > 1 else changed)
     return lines
@@ -359,16 +289,14 @@ def price_line(verdict: Verdict) -> str:
     """What compiling costs, a question and once, and when that pays for itself."""
     spent = verdict.spending
     usd = spent.usd
-    if spent.ratio is None:
-        times = "unknown"
-    else:
+    times = "unknown"
+    if spent.ratio is not None:
         times = f"{spent.ratio:.2f} times"
     line = f"price: {times} the tokens a question"
     if usd.before is not None and usd.after is not None:
         line += f" (${1000 * usd.after:.2f} against ${1000 * usd.before:.2f} for 1,000)"
-    if usd.once is None:
-        once = "of unknown price"
-    else:
+    once = "of unknown price"
+    if usd.once is not None:
         once = f"${usd.once:.4f}"
     return f"{line}; one compile {once}; in $: {usd.words()}"
 
@@ -380,11 +308,8 @@ def summary_lines(verdict: Verdict) -> list[str]:
         lines.append(f"{metric}: {verdict.conclusion(metric)}")
         for (a, b), by_metric in verdict.contrasts.items():
             lines.append(f"  {b} (B) against {a}: {sentence(by_metric[metric])}")
-    failed = {}
-    for name, runs in verdict.arms.items():
-        failed[name] = sum(run.summary.failed for run in runs)
-    if any(failed.values()):
-        counted = ", ".join(f"{name} {n}" for name, n in failed.items())
+    if any(map(_failed, verdict.arms.values())):
+        counted = ", ".join(f"{name} {_failed(runs)}" for name, runs in verdict.arms.items())
         lines.append(
             f"failures, scored as the worst and asked again by the same command: {counted}"
         )
@@ -396,11 +321,9 @@ def summary_lines(verdict: Verdict) -> list[str]:
     if n > 1 and distinct < n:
         lines.append(f"{n} seeds came to {distinct} different programs: fewer replications")
     if verdict.design.of_optimizer(distinct):
-        enough = math.ceil(math.log(0.1) / math.log(1 - RARE))
         lines.append(
             "all seeds compiled on the same questions; a compile that fails one time in ten shows "
-            f"among {n} seeds with a chance of {1 - (1 - RARE) ** n:.0%}, among {enough} with one "
-            "of 90%"
+            f"among {n} seeds with a chance of {1 - (1 - RARE) ** n:.0%}, among 22 with one of 90%"
         )
     elif distinct < LEAST_SEEDS:
         lines.append(
@@ -425,39 +348,30 @@ def arms_table(verdict: Verdict) -> Table:
     return Table("arms", columns, [_arm(verdict, name) for name in verdict.arms])
 
 
+def _failed(runs: Sequence[Evaluation]) -> int:
+    return sum(run.summary.failed for run in runs)
+
+
 def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
     """The row of an arm; every arm is in some contrast, which knows its means."""
     runs = verdict.arms[name]
     pair, by_metric = next(entry for entry in verdict.contrasts.items() if name in entry[0])
-    row: dict[str, Any] = {}
+    row: dict[str, Any] = {"arm": name, "runs": len(runs), "n": runs[0].summary.n}
     for metric, c in by_metric.items():
-        mean, ends = (c.mean_a, c.interval_a) if pair[0] == name else (c.mean_b, c.interval_b)
-        row |= with_interval(metric, mean, ends)
-    shares = []
-    for run in runs:
-        share = _mean(run, EVIDENCE)
-        if share is not None:
-            shares.append(share)
+        if pair[0] == name:
+            row |= with_interval(metric, c.mean_a, c.interval_a)
+        else:
+            row |= with_interval(metric, c.mean_b, c.interval_b)
     if name.startswith("votes"):
-        votes = f" ({verdict.design.votes})"
-    else:
-        votes = ""
-    return {
-        **row,
-        "arm": name + votes,
-        "runs": len(runs),
-        "n": runs[0].summary.n,
-        EVIDENCE: fmean(shares) if len(shares) == len(runs) else None,
-        "failed": sum(run.summary.failed for run in runs),
-        "calls": per_question(runs, "calls"),
-        "tokens": per_question(runs, "tokens"),
-        "cost_usd": per_question(runs, "cost_usd"),
-        "seconds": fmean(run.summary.latency_s.get("mean", 0.0) for run in runs),
-    }
-
-
-def _mean(run: Evaluation, metric: str) -> float | None:
-    return measured(run.records, metric)[metric]
+        row["arm"] += f" ({verdict.design.votes})"
+    shares = [measured(run.records, EVIDENCE)[EVIDENCE] for run in runs]
+    known = [share for share in shares if share is not None]
+    row[EVIDENCE] = fmean(known) if len(known) == len(runs) else None
+    row["failed"] = _failed(runs)
+    for measure in ("calls", "tokens", "cost_usd"):
+        row[measure] = per_question(runs, measure)
+    row["seconds"] = fmean(run.summary.latency_s.get("mean", 0.0) for run in runs)
+    return row
 
 
 def looks_in_words(
@@ -477,16 +391,11 @@ def looks_in_words(
             f"{look.difference:+.3f}, p {look.p:.3f}, {state}"
         )
     final = looks[-1]
-    progress = f"{final.questions} of at most {final.most} questions"
+    ended = f"{state} after {final.questions} of at most {final.most} questions"
     remaining = final.most - final.questions
-    if final.decided:
-        ended = f"decided after {progress}"
-    else:
-        ended = f"not decided after {progress}"
     if final.decided and remaining:
         cost = "" if usd is None else f" and ${usd * remaining:,.4f}"
-        saved = f"{tokens * remaining:,.0f} tokens{cost}"
-        ended = f"decided after {progress}, which saved about {saved}"
+        ended += f", which saved about {tokens * remaining:,.0f} tokens{cost}"
     lines.append(ended)
     if price is not None:
         lines.append(

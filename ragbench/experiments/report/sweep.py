@@ -12,7 +12,7 @@ from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
 from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.plans import ASKED
-from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, compared
+from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, rows_of
 from ragbench.experiments.report.repeats import pooled_table
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
@@ -110,15 +110,8 @@ def estimate_report(sweep: Sweep) -> Report:
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:
     rows = []
     for contrast in contrasts:
-        for metric, c in contrast.scores.items():
-            rows.append(
-                {
-                    "cell": contrast.cell,
-                    "baseline": contrast.baseline,
-                    "metric": metric,
-                    **compared(c),
-                }
-            )
+        whose = {"cell": contrast.cell, "baseline": contrast.baseline}
+        rows += rows_of(whose, contrast.scores)
     verdict = replace(FOR_MACHINES[0], for_machines=False)
     identifying = (Column("cell"), Column("baseline", "against", drop=1), Column("metric"))
     return Table("contrasts", (*identifying, *COMPARED, verdict, *FOR_MACHINES[1:]), rows)

@@ -1,13 +1,11 @@
-"""Tables of runs (scores, evidence, spending, failures, totals), and one question as text."""
+"""Tables of runs: scores, evidence, spending, failures, totals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragbench.errors import UnknownNameError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.means import (
     known_columns,
@@ -32,11 +30,9 @@ from ragbench.experiments.runs.summary import (
     stop_lines,
     summarize,
 )
-from ragbench.experiments.store import RunFolder, StoredRecords
+from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import GROUPINGS, get_metric
-from ragbench.metrics.answer import is_answerable, is_open_question
-from ragbench.metrics.retrieval import shown as shown_pids
-from ragbench.record import Record
+from ragbench.metrics.answer import is_open_question
 
 if TYPE_CHECKING:
     from ragbench.experiments.score.protocols import Protocol
@@ -67,15 +63,6 @@ _COLUMNS = (
     Column("index_usd", "index $", "usd", drop=3),
     Column("p50_s", "p50 s", "seconds", drop=5),
     Column("p95_s", "p95 s", "seconds", drop=7),
-)
-_QUESTION = (
-    Column("qid"),
-    Column("question", most=48, drop=3),
-    Column("answer", most=32),
-    Column("em", "EM", "score", drop=1),
-    Column("f1", "F1", "score"),
-    Column("calls", kind="count", drop=2),
-    Column("ended_by", "ended by"),
 )
 #: Columns of data with questions that have no answer.
 _SILENCE = ("answered", "right_of_answered", "refused_rightly")
@@ -377,129 +364,3 @@ def money(usd: float | None) -> str:
     if usd is None:
         return "unknown"
     return f"{usd:.4f}"
-
-
-def amount(count: int | None) -> str:
-    """A number of calls or tokens, "unknown" where nobody knows it."""
-    if count is None:
-        return "unknown"
-    return str(count)
-
-
-def run_report(folder: Path, qid: str | None = None) -> Report:
-    """What a run is and a line per question, or the trace and calls of one question."""
-    run = RunFolder(folder)
-    card = run.card
-    records = run.records
-    if qid is not None:
-        if qid not in records:
-            raise UnknownNameError(f"question of {folder}", qid, records)
-        yield from trace_report(records[qid])
-        yield "calls"
-        for number, call in enumerate(records[qid].ledger.calls, start=1):
-            remarks = ", cached" * call.cached + (f", {call.error}" if call.error else "")
-            tokens = f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens"
-            yield (
-                f"  {number:>3}  {call.signature or call.kind}, {call.model}: {tokens}, "
-                f"{money(call.cost_usd)} $, {call.latency_s:.1f} s{remarks}"
-            )
-        return
-    knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
-    identity = card.identity
-    yield from (
-        f"run        {folder}",
-        f"program    {identity['program']} ({knobs})",
-        f"data       {card.data.name} {identity.get('split', '')}, "
-        f"{card.data.setting}, {len(records)} questions",
-        f"retriever  {identity.get('retriever', '')}",
-        f"LM         {card.model}, {card.adapter}",
-    )
-    evaluation = Evaluation(run)
-    evaluation.read([question_row])
-    yield Table("questions", _QUESTION, list(records.column(question_row).values()))
-    yield run_table([evaluation])
-
-
-def question_row(record: Record) -> dict[str, Any]:
-    """A row of the table of questions."""
-    return {
-        "qid": record.qid,
-        "question": record.question,
-        "answer": "failed" if record.failure else record.answer,
-        "em": record.scores.get("em"),
-        "f1": record.scores.get("f1"),
-        "calls": record.known("calls", record.ledger.as_if.calls),
-        "ended_by": record.failure.error if record.failure else record.stop_reason,
-    }
-
-
-def trace_report(record: Record) -> Report:
-    """question, steps, passages, answer and cost of one record."""
-    titles = {p.pid: p.title or p.pid for p in record.passages}
-    yield f"question  {record.question}"
-    for number, step in enumerate(record.steps, start=1):
-        replies = {
-            "thought": step.thought,
-            "saw": step.observation[:400],
-            "from": "; ".join(titles.get(pid, pid) for pid in step.pids),
-            "notes": ", ".join(f"{name}={value}" for name, value in step.notes.items()),
-        }
-        yield f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")
-        yield from (f"          {name}: {text}" for name, text in replies.items() if text)
-    for number, search in enumerate(record.searches, start=1):
-        again = ", asked before" if search.cached else ""
-        yield f"search {number:<2} {search.query} (k={search.k}{again})"
-        found = "; ".join(titles.get(pid, pid) for pid in search.pids)
-        yield f"          found: {found or 'nothing'}"
-    yield "passages" if record.passages else "passages  none"
-    for place, passage in enumerate(record.passages, start=1):
-        mark = "*" if passage.pid in record.gold_pids else " "
-        cited = " (cited)" if place in (record.citations or ()) else ""
-        if passage.pid in shown_pids(record):
-            hidden = ""
-        else:
-            hidden = " (never shown)"
-        yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
-    pids = {passage.pid for passage in record.passages}
-    missing = []
-    for pid in record.gold_pids:
-        if pid not in pids:
-            missing.append(pid)
-    if missing:
-        yield f"not found {'; '.join(missing)} (gold)"
-    if failure := record.failure:
-        yield f"failed    {failure.boundary}: {failure.error}: {failure.message[:300]}"
-    else:
-        yield f"answer    {record.answer}  ({record.stop_reason})"
-    if record.answers:
-        scores = []
-        for name, value in record.scores.items():
-            if value is not None:
-                scores.append(f"{name} {value:.2f}")
-        if is_answerable(record):
-            verdict = ", ".join(scores)
-        else:
-            verdict = "not in what could be searched"
-        yield f"gold      {' / '.join(record.answers)}  ({verdict})"
-    if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:
-        yield "          right without its evidence: the model was not shown every gold passage"
-    yield _cost_line(record)
-
-
-def _cost_line(record: Record) -> str:
-    """What a question took, as if nothing had been cached."""
-    total = record.ledger.as_if
-    path = record.known("critical_path_calls", record.ledger.path.calls)
-    calls = amount(record.known("calls", total.calls))
-    tokens = amount(record.known("tokens", total.tokens))
-    searches = amount(record.known("retrievals", len(record.searches)))
-    embedded = f" and {total.other_tokens:,} of embedders" if total.other_tokens else ""
-    cost = money(record.known("cost_usd", total.cost_usd))
-    seconds = record.known("latency_s", record.latency_s)
-    time = "unknown" if seconds is None else f"{seconds:.1f}"
-    events = "".join(f"; {name} {n}" for name, n in record.counts.items())
-    return (
-        f"cost      {calls} calls (path {amount(path)}), {searches} searches, {tokens} tokens"
-        f"{embedded}, "
-        f"{cost} $, {time} s{events}"
-    )

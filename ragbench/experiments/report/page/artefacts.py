@@ -10,6 +10,7 @@ from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compare.spending import spending_of
 from ragbench.experiments.compare.verdicts import Verdict, reread
 from ragbench.experiments.outcomes import CANDIDATES
+from ragbench.experiments.report.choice import race_table
 from ragbench.experiments.report.comparison import (
     arms_table,
     contrast_rows,
@@ -17,7 +18,6 @@ from ragbench.experiments.report.comparison import (
     headline_of,
     price_line,
 )
-from ragbench.experiments.report.race import race_table
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.settings import compiled_from

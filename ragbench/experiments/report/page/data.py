@@ -230,11 +230,11 @@ def _advice(advice: Advice, place_of: dict[int, int]) -> Json:
     use = advice.use
     rival = advice.rival
     return {
-        "use": None if use is None else place_of[id(use.run)],
-        "best": place_of[id(advice.best.run)],
-        "rival": None if rival is None else place_of[id(rival.run)],
+        "use": None if use is None else place_of[id(use.runs[0])],
+        "best": place_of[id(advice.best.runs[0])],
+        "rival": None if rival is None else place_of[id(rival.runs[0])],
         "sentences": advice.sentences(),
-        "why": {place_of[id(arm.run)]: arm.why for arm in advice.arms},
+        "why": {place_of[id(arm.runs[0])]: arm.why for arm in advice.arms},
     }
 
 

@@ -1,0 +1,111 @@
+"""Which program to use, as people read it: an advice over finished runs, and a race.
+
+Of a race: who was in to the end, and when and why the others left.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ragbench.experiments.choose.running import Choice
+from ragbench.experiments.recommend import Advice
+from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.routers import RouterAdvice
+from ragbench.programs.routing import leaves
+
+_COLUMNS = (
+    Column("program"),
+    Column("questions", "n", "count"),
+    Column("score", kind="score"),
+    Column("usd_1k", "$/1,000", "usd", drop=3),
+    Column("tokens", kind="count", drop=4),
+    Column("p95_s", "p95 s", drop=2),
+    Column("outcome"),
+)
+
+
+def race_table(race: Mapping[str, Any]) -> Table:
+    """Returns a row for each program: those that are in first, then the last to leave.
+
+    `race` is what `choose.json` holds.
+    """
+    outcomes = {}
+    for exit in race["exits"]:
+        against = ""
+        if exit["reason"] == "beaten":
+            against = f", {exit['winner']} is better"
+        if exit["reason"] == "not worth it":
+            against = f" beside {exit['winner']}"
+        outcomes[exit["program"]] = f"out at {exit['questions']}: {exit['reason']}{against}"
+    rows = []
+    for place, runner in enumerate(race["programs"]):
+        outcome = outcomes.get(runner["name"], "still in")
+        if place == 0 and len(race["running"]) == 1:
+            outcome = "use this"
+        row = {**runner, "program": runner["name"], "outcome": outcome}
+        row["usd_1k"] = None if runner["usd"] is None else 1000 * runner["usd"]
+        row["tokens"] = round(runner["tokens"])
+        row["p95_s"] = f"{runner['p95_s']:.1f}"
+        rows.append(row)
+    return Table("race", _COLUMNS, rows)
+
+
+def race_lines(choice: Choice) -> list[str]:
+    """Returns what the table does not show: the questions asked, and what would decide."""
+    lines = [
+        f"{choice.questions} of {choice.stream} questions, {choice.calls_share:.0%} of what the "
+        f"full table would have asked; worth {choice.rule.worth:g}; the best is lost at most "
+        f"{choice.rule.alpha:.0%} of times"
+    ]
+    if not choice.decided and len(choice.running) > 1:
+        lines.append("more questions would tell those that are in apart, or a larger --worth")
+    return lines
+
+
+def advice_report(advice: Advice, router: RouterAdvice | None = None) -> Report:
+    """The advice first, then the programs it is of, and what a router would come to."""
+    yield from advice.sentences()
+    if router is not None:
+        yield from router.sentences()
+    yield advice_table(advice)
+    if router is not None:
+        oracle = ""
+        if router.oracle is not None:
+            oracle = f"; the best program of each: {router.oracle:.3f}"
+        yield f"the rule, from the questions that it was learned from{oracle}"
+        for met, leaf in leaves(router.learned):
+            label = advice.arms[leaf.program].label
+            yield f"  {' and '.join(met) or 'any question'}: {label} ({leaf.n} questions)"
+
+
+def advice_table(advice: Advice) -> Table:
+    """A row for each program: how far below the best, how sure that is, its price, and why."""
+    rows = []
+    for arm in advice.arms:
+        row = {
+            "program": arm.label,
+            **with_interval(advice.metric, arm.mean, arm.interval),
+            **with_interval("below_best", None, None),
+            "p": None,
+            **arm.spending,
+            "evidence": 1 - arm.without_evidence / arm.right if arm.right else None,
+            "why": arm.why or "the best mean" * (arm is advice.best),
+        }
+        if c := arm.to_best:
+            row |= {**with_interval("below_best", c.difference, c.interval), "p": c.p_adjusted}
+        rows.append(row)
+    columns = (
+        Column("program"),
+        Column(advice.metric, kind="score", interval=True),
+        Column("below_best", "below the best", "gain", interval=True),
+        Column("p", "p (Holm)", "p"),
+        Column("cost_usd", "$/1,000", "usd_1000"),
+        Column("tokens", kind="amount", drop=2),
+        Column("calls", kind="amount", drop=3),
+        Column("evidence", "right with evidence", "share", drop=1),
+        Column("why"),
+    )
+    title = f"{advice.metric} over {len(advice.questions)} questions, all shared"
+    if advice.clusters:
+        title += f", about {len(set(advice.clusters.values()))} documents"
+    note = f"p of {advice.family.tests} paired tests, corrected (Holm)"
+    return Table("programs", columns, rows, title, [note])
