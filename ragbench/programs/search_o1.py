@@ -55,10 +55,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Turns of reasoning, each ended by a search, until one answers."""
         thoughts: list[str] = []
-        answer, reason = trace.until_spent(lambda: self._reasoned(trace, thoughts))
-        if not is_answer(answer):
-            answer = trace.answer(self.conclude, last=True, notes=thoughts)
-        return trace.prediction(answer, reason)
+        return trace.concluded(lambda: self._reasoned(trace, thoughts), self.conclude, thoughts)
 
     def _reasoned(self, trace: Trace, thoughts: list[str]) -> tuple[str, core.StopReason]:
         """The answer, blank if none was given, and why it ended; `thoughts` gets the reasoning."""

@@ -49,10 +49,7 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Rounds of one follow-up question and its answer, then the answer."""
         notes: list[str] = []
-        answer, reason = trace.until_spent(lambda: self._ask_on(trace, notes))
-        if not is_answer(answer):
-            answer = trace.answer(self.conclude, last=True, notes=notes)
-        return trace.prediction(answer, reason)
+        return trace.concluded(lambda: self._ask_on(trace, notes), self.conclude, notes)
 
     def _ask_on(self, trace: Trace, notes: list[str]) -> tuple[str, core.StopReason]:
         """The answer, blank if none was given, and why the loop ended; `notes` gets the others."""

@@ -23,7 +23,7 @@ from ragbench.ledger import PendingCalls, fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
 from ragbench.programs.core.prompts import halved, shown_in, split_shown
-from ragbench.programs.core.text import Passages
+from ragbench.programs.core.text import Passages, is_answer
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, styled
@@ -386,6 +386,15 @@ class Trace:
             return loop()
         except BudgetSpentError:
             return "", "budget"
+
+    def concluded(
+        self, loop: Callable[[], tuple[str, StopReason]], reader: dspy.Module, notes: list[str]
+    ) -> dspy.Prediction:
+        """Returns what `loop` answers, else what `reader` answers from the `notes` of the loop."""
+        answer, reason = self.until_spent(loop)
+        if not is_answer(answer):
+            answer = self.answer(reader, last=True, notes=notes)
+        return self.prediction(answer, reason)
 
     def step(self, action: str, *, of: Iterable[Passage] = (), **fields: Any) -> None:
         self._log.note(Step(action, **{"pids": tuple(p.pid for p in of), **fields}))
