@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -84,7 +84,9 @@ class Corpus(Sequence[Passage]):
     chunks; `alignment` maps a chunk's pid to the `(title, sentence index)` pairs it holds.
     `contexts` maps the id of a question to the positions of its own passages (the distractor
     setting); it is empty for a pooled corpus. `askers` maps the text of a question to the ids of
-    those that ask it, most often one; a text that is not in it is its own id.
+    those that ask it, most often one; a text that is not in it is its own id. `plain`, where names
+    have been changed, changes them back in any text: an embedder finds by what it knows of names,
+    so it reads the plain text, and what is found does not depend on the key.
     """
 
     passages: Sequence[Passage]
@@ -92,6 +94,7 @@ class Corpus(Sequence[Passage]):
     alignment: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     askers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    plain: Callable[[str], str] | None = None
 
     def __getitem__(self, index: Any) -> Any:
         return self.passages[index]
@@ -160,6 +163,5 @@ class Corpus(Sequence[Passage]):
 
     def subset(self, positions: Sequence[int]) -> Corpus:
         """Returns a corpus of the passages at `positions`, in that order."""
-        return Corpus(
-            tuple(self.passages[i] for i in positions), view=self.view, alignment=self.alignment
-        )
+        passages = tuple(self.passages[i] for i in positions)
+        return replace(self, passages=passages, contexts={}, askers={})

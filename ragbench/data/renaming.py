@@ -33,7 +33,7 @@ _SENTENCE_END = re.compile(r"[.!?:;\u2026\"\u201c(\[]\s*$")
 _BRACKETS = re.compile(r"\s*\([^()]*\)$")
 #: Of the uses of a name inside sentences at most this share is in small letters.
 _COMMON_SHARE = 0.2
-#: Decades that years may move by, back or forth: never nothing, never so far that 1000 is reached.
+#: Decades that years may move by, back or forth: never nothing, and few years to before 1000.
 _DECADES = (-13, -11, -9, -7, -6, -4, 4, 6, 7)
 _CONSONANTS = "bdfghjklmnprstvz"
 _VOWELS = "aeiou"
@@ -85,6 +85,7 @@ class Renaming:
         new_words = _NewWords(frozenset(uses) | _KEPT, chance)
         self.words: Mapping[str, str] = new_words.of_names(name_words)
         self._titles = self._rename_titles(titles, new_words)
+        self._back = self._plain_words()
 
     def __call__(self, text: str) -> str:
         """Returns `text` with every name, title of common words and year replaced."""
@@ -95,10 +96,24 @@ class Renaming:
         for place, match in enumerate(matches):
             titled = {**self._title_at(matches, place), **titled}
             renamed.append(text[end : match.start()])
-            renamed.append(titled.get(place) or self._new_word(match.group()))
+            renamed.append(titled.get(place) or _replaced(match.group(), self.words))
             end = match.end()
         renamed.append(text[end:])
-        return _YEAR.sub(self._move_year, "".join(renamed))
+        return _YEAR.sub(lambda match: self._move_year(match, self.years), "".join(renamed))
+
+    def undo(self, text: str) -> str:
+        """Returns `text` of the renamed world in the words of the plain one.
+
+        A plain name becomes its new word: who asks for one by heart finds nothing.
+        """
+
+        def plain(match: re.Match[str]) -> str:
+            return _replaced(match.group(), self._back)
+
+        def earlier(match: re.Match[str]) -> str:
+            return self._move_year(match, -self.years)
+
+        return _YEAR.sub(earlier, _WORD.sub(plain, text))
 
     def of(self, value: object) -> object:
         """Returns `value`, JSON-like, with every text in it renamed; keys of objects stay."""
@@ -147,6 +162,17 @@ class Renaming:
                 return new_words
         return {}
 
+    def _plain_words(self) -> dict[str, str]:
+        """Returns new word -> plain word, and for a name also plain word -> new word."""
+        plain = dict(self.words)
+        for name, new in self.words.items():
+            plain[new] = name
+        for titles in self._titles.values():
+            for words, places in titles.items():
+                for place, new in places.items():
+                    plain[new] = words[place]
+        return plain
+
     def _common_uses(self, word: str) -> int:
         if word in self._uses:
             return self._uses[word].small
@@ -155,19 +181,12 @@ class Renaming:
     def _has_name(self, words: Iterable[str]) -> bool:
         return any(word.lower() in self.words for word in words)
 
-    def _new_word(self, word: str) -> str:
-        """Returns the new word for a name, in the letters of `word`; `word` where it is none."""
-        new = self.words.get(word.lower())
-        if new is None:
-            return word
-        return _in_letters_of(word, new)
-
-    def _move_year(self, match: re.Match[str]) -> str:
+    def _move_year(self, match: re.Match[str], years: int) -> str:
         year = int(match.group(1))
-        moved = str(year + self.years)
+        moved = str(year + years)
         if match.group(2) is None:
             return moved
-        end = year - year % 100 + int(match.group(3)) + self.years
+        end = year - year % 100 + int(match.group(3)) + years
         return f"{moved}{match.group(2)}{end % 100:02d}"
 
 
@@ -204,6 +223,14 @@ def _count_uses(texts: Iterable[str]) -> dict[str, _Uses]:
             else:
                 use.capital += copies
     return uses
+
+
+def _replaced(word: str, new_words: Mapping[str, str]) -> str:
+    """Returns the new word for `word`, in its letters; `word` itself where there is none."""
+    new = new_words.get(word.lower())
+    if new is None:
+        return word
+    return _in_letters_of(word, new)
 
 
 def _in_letters_of(word: str, new: str) -> str:

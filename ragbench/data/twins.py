@@ -46,6 +46,7 @@ def renamed(dataset: Dataset, key: str) -> Dataset:
         alignment=alignment,
         contexts=corpus.contexts,
         askers={rename(question): qids for question, qids in corpus.askers.items()},
+        plain=rename.undo,
     )
     twins = {}
     for example in every:
@@ -79,8 +80,7 @@ def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
     else:
         gone = set(removed.values())
         lost = {str(example.qid): gone for example in with_gold}
-        remaining = tuple(passage for passage in corpus if passage.pid not in gone)
-        corpus = Corpus(remaining, view=corpus.view, alignment=corpus.alignment)
+        corpus = corpus.subset([i for i, passage in enumerate(corpus) if passage.pid not in gone])
     twins = {}
     for example in every:
         twin = example.copy()

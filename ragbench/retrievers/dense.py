@@ -78,8 +78,10 @@ class Dense(Ranking):
         return make_embedder(self.settings.embedder, self.settings.api_base)
 
     def embed_queries(self, queries: Sequence[str]) -> Vectors:
-        prefix = self.settings.query_prefix
-        return self.embedder.embed([prefix + query for query in queries])
+        texts = queries
+        if self.corpus.plain:
+            texts = list(map(self.corpus.plain, queries))
+        return self.embedder.embed([self.settings.query_prefix + text for text in texts])
 
     def vectors_of(self, positions: Sequence[int]) -> Vectors:
         """Returns the vectors of the passages at `positions`, which are not empty."""
@@ -110,6 +112,8 @@ class Dense(Ranking):
 
     def index_settings(self) -> dict[str, Any]:
         settings = self.settings.model_dump(include={"title", "passage_prefix"})
+        if self.corpus.plain:
+            settings["names"] = "plain"
         return {**settings, "embedder": self.embedder.identity, "index": self._kind}
 
     def facts(self) -> dict[str, Any]:
@@ -210,6 +214,8 @@ class Dense(Ranking):
         text = passage.text
         if self.settings.title:
             text = f"{passage.title} {text}"
+        if self.corpus.plain:
+            text = self.corpus.plain(text)
         return f"{self.settings.passage_prefix}{text}".strip()
 
 

@@ -46,7 +46,8 @@ class GranularIndex:
                 if len(sentence) >= _MIN_SENTENCE:
                     self._owners.append(i)
                     sentences.append(Passage(str(len(sentences)), self._titles[i], sentence))
-        self._dense = Dense(Corpus(tuple(sentences)), embedder=embedder, api_base=api_base)
+        sentence_corpus = Corpus(tuple(sentences), plain=corpus.plain)
+        self._dense = Dense(sentence_corpus, embedder=embedder, api_base=api_base)
         self._chunks = Dense(corpus, embedder=embedder, api_base=api_base)
         self._store = IndexStore() if len(sentences) >= _STORED_FROM else None
 

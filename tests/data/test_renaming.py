@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.data import load_dataset
+from ragbench.data import Dataset, load_dataset
 from ragbench.data.renaming import Renaming
 from ragbench.experiments.config import make_config
 from ragbench.retrievers import make_retriever
@@ -89,12 +89,24 @@ def test_real_answers_keep_their_relation_to_the_gold_passages(shared_data: Path
     assert changed >= 69  # of 76 names and dates; 15 others are numbers and common words
 
 
+def test_a_renamed_text_is_read_back_and_a_name_known_by_heart_is_no_name_there() -> None:
+    rename = Renaming([*TEXTS, "She wrote Range War."], TITLES, "k")
+    for text in (*TEXTS, "She wrote Range War.", "Lovett's McKay, 1905-10"):
+        assert rename.undo(rename(text)) == text
+    assert rename.undo("the green hills of McKay") == "the green hills of McKay"
+    assert rename.undo("Who is Ada Lovett?") == rename("Who is Ada Lovett?")
+
+
+def _pooled(shared_data: Path, key: str | None) -> Dataset:
+    fields = {"dataset": "hotpotqa", "split": "all", "setting": "pooled", "renamed": key}
+    path = shared_data / "hotpotqa/hotpot_train_v1.1_100.json"
+    return load_dataset(make_config({**fields, "data_file": path}).data_settings())
+
+
 def test_bm25_finds_in_the_renamed_world_what_it_finds_in_the_plain_one(shared_data: Path) -> None:
     found = []
     for key in (None, "k", "other"):
-        fields = {"dataset": "hotpotqa", "split": "all", "setting": "pooled", "renamed": key}
-        path = shared_data / "hotpotqa/hotpot_train_v1.1_100.json"
-        dataset = load_dataset(make_config({**fields, "data_file": path}).data_settings())
+        dataset = _pooled(shared_data, key)
         retriever = make_retriever("bm25", dataset.corpus, setting="pooled")
         rankings = retriever.search_many([e.question for e in dataset.questions], k=5)
         recall = 0.0
@@ -104,3 +116,18 @@ def test_bm25_finds_in_the_renamed_world_what_it_finds_in_the_plain_one(shared_d
         found.append(recall / len(rankings))
     assert found[0] == pytest.approx(0.75)
     assert found[1:] == pytest.approx([found[0]] * 2, abs=0.005)
+
+
+def test_an_embedder_reads_the_plain_texts_of_a_renamed_world(shared_data: Path) -> None:
+    """But for capitals within a word, and years that were moved before 1000."""
+    plain = _pooled(shared_data, None)
+    renamed = _pooled(shared_data, "k")
+    assert renamed.corpus.plain is not None
+    pairs = list(zip(map(str, plain.corpus), map(str, renamed.corpus), strict=True))
+    for example, twin in zip(plain.questions, renamed.questions, strict=True):
+        pairs.append((example.question, twin.question))
+    equal = 0
+    for text, twin in pairs:
+        equal += renamed.corpus.plain(twin).lower() == text.lower()
+    assert equal / len(pairs) > 0.98
+    assert renamed.corpus.subset([3, 1]).plain == renamed.corpus.plain

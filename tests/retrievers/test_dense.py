@@ -1,5 +1,6 @@
 """Dense search against numpy, kinds of index, sharing of vectors; one corpus at three grains."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,18 @@ def test_prefixes_and_title_reach_the_embedder(embedder: WordEmbedder) -> None:
     assert embedder.embedded == ["passage: T0 x", "query: who"]
     make_retriever("dense", make_corpus(["y"]), title=False).build()
     assert embedder.embedded[-1] == "y"
+
+
+def test_where_names_are_changed_the_embedder_reads_the_plain_ones(embedder: WordEmbedder) -> None:
+    plain = make_retriever("dense", make_corpus(["x lives"]))
+    changed = replace(make_corpus(["Dolu lives"]), plain=lambda text: text.replace("Dolu", "x"))
+    renamed = make_retriever("dense", changed)
+    [found] = renamed.search("where Dolu lives", k=1)
+    assert found.text == "Dolu lives"
+    assert embedder.embedded == ["T0 x lives", "where x lives"]
+    assert renamed.restrict([0]).search("Dolu", k=1)[0].text == "Dolu lives"
+    assert embedder.embedded[-1] == "x"
+    assert renamed.index_settings() == {**plain.index_settings(), "names": "plain"}
 
 
 def test_index_work_is_not_the_questions_and_vectors_are_shared(embedder: WordEmbedder) -> None:
