@@ -183,12 +183,10 @@ def advise(
         raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
     groups: list[Sequence[Evaluation]] = []
     for entry in runs:
-        if isinstance(entry, Evaluation):
-            groups.append([entry])
-        else:
-            groups.append(entry)
+        groups.append([entry] if isinstance(entry, Evaluation) else entry)
+    few = "advice chooses between programs: give two runs or more"
     if len(groups) < 2:
-        raise ConfigError("advice chooses between programs: give two runs or more")
+        raise ConfigError(few)
     labels_of_arms = list(labels or [group[0].folder.name for group in groups])
     for group in groups:
         for run in group:
@@ -196,9 +194,7 @@ def advise(
     places, unfit = comparable(groups, unshown=unshown)
     left_out = sorted(f"left out: {labels_of_arms[at]}, which {why}" for at, why in unfit.items())
     if len(places) < 2:
-        raise ConfigError(
-            "; ".join(["advice chooses between programs: give two runs or more", *left_out])
-        )
+        raise ConfigError("; ".join([few, *left_out]))
     groups = [groups[at] for at in places]
     family = make_family(groups, metric, common=common)
     every = list(chain.from_iterable(groups))

@@ -135,10 +135,9 @@ def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
     settings = list(map(settings_of, cards))
     aliases = lm_aliases(cards)
     data = {card.data.name for card in cards}
+    words = [f"{questions:,} questions"]
     if len(data) == 1:
-        words = [*data, f"{questions:,} questions"]
-    else:
-        words = [f"{questions:,} questions"]
+        words = [*data, *words]
     kinds = {card.data.setting for card in cards}
     if len(kinds) == 1:
         words += filter(None, kinds)

@@ -70,16 +70,15 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
     identity = card["identity"]
     scores = summary.get("scores") or {}
     variant = str(card["knobs"].get("variant") or "")
+    program = identity["program"]
     if variant not in ("", "default"):
-        variant = f" ({variant})"
-    else:
-        variant = ""
+        program += f" ({variant})"
     cost = (summary.get("as_if") or {}).get("cost_usd")
     intervals = summary.get("intervals") or {}
     n = summary.get("n", 0)
     row = {
         "run": folder.as_posix(),
-        "program": identity["program"] + variant + " compiled" * bool(identity.get("compiled")),
+        "program": program + " compiled" * bool(identity.get("compiled")),
         "data": f"{card['data']['name']} {identity.get('split', '')}".strip(),
         "retriever": str(identity.get("retriever", "")),
         "lm": str(card["model"]),

@@ -42,27 +42,22 @@ def metric_table(runs: Sequence[Scored]) -> Table:
     folders = [run.folder.name for run in runs]
     labels = [f"{n} {i}" if folders.count(n) > 1 else n for i, n in enumerate(folders, start=1)]
     labels = labels if len(runs) > 1 else ["mean"]
-    scores = [run.summary["scores"] for run in runs]
-    rows = []
-    row: dict[str, Any]
-    for words, key in (("questions", "n"), ("failed", "n_failed")):
-        row = {"metric": words}
-        for label, run in zip(labels, runs, strict=True):
-            row[label] = run.summary[key]
-        rows.append(row)
-    for metric in dict.fromkeys(metric for by_metric in scores for metric in by_metric):
-        row = {"metric": metric}
-        for name, by_metric in zip(labels, scores, strict=True):
-            score = by_metric.get(metric, {})
-            row |= with_interval(name, score.get("mean"), score.get("interval"))
-            row[f"{name}_n"] = score.get("n")
-        rows.append(row)
+    rows: dict[str, dict[str, Any]] = {}
     columns = [Column("metric")]
-    for name, run in zip(labels, runs, strict=True):
-        columns.append(Column(name, kind="mean", interval=True))
-        if any(score["n"] != run.summary["n"] for score in run.summary["scores"].values()):
-            columns.append(Column(f"{name}_n", f"n of {name}" if len(runs) > 1 else "n", "count"))
-    return Table("metrics", columns, rows)
+    for label, run in zip(labels, runs, strict=True):
+        n = run.summary["n"]
+        rows.setdefault("questions", {"metric": "questions"})[label] = n
+        rows.setdefault("failed", {"metric": "failed"})[label] = run.summary["n_failed"]
+        columns.append(Column(label, kind="mean", interval=True))
+        scores = run.summary["scores"]
+        for metric, score in scores.items():
+            row = rows.setdefault(metric, {"metric": metric})
+            row |= with_interval(label, score["mean"], score.get("interval"))
+            row[f"{label}_n"] = score["n"]
+        if any(score["n"] != n for score in scores.values()):
+            head = f"n of {label}" if len(runs) > 1 else "n"
+            columns.append(Column(f"{label}_n", head, "count"))
+    return Table("metrics", columns, list(rows.values()))
 
 
 def notes(run: Scored) -> list[str]:

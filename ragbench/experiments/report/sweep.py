@@ -66,11 +66,9 @@ def sweep_report(swept: Swept) -> Report:
     if swept.stopped_by:
         yield f"stopped by {swept.stopped_by}; {line}"
     else:
-        if done == len(swept.outcomes):
-            hint = ""
-        else:
-            hint = "; the same command tries the others again"
-        yield line + hint
+        if done < len(swept.outcomes):
+            line += "; the same command tries the others again"
+        yield line
 
 
 def _pooled(swept: Swept) -> Report:
@@ -140,13 +138,12 @@ def programs_report(folder: Path) -> Report:
 
 def _program_row(folder: Path, card: Sidecar) -> dict[str, Any]:
     optimizer = card.optimizer
+    program = card.program
     if card.variant not in ("", "default"):
-        variant = f" ({card.variant})"
-    else:
-        variant = ""
+        program += f" ({card.variant})"
     return {
         "folder": str(folder),
-        "program": card.program + variant,
+        "program": program,
         "optimizer": f"{optimizer.get('name')} {optimizer.get('preset', '')}".strip(),
         "seed": optimizer.get("seed"),
         "lm": str(card.lms.get("student")),

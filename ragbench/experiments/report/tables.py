@@ -182,13 +182,10 @@ def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, flo
     """
     metric = get_metric("f1")
     for twin in evaluations:
-        if twin.card.data_card.get("twin_of") != run.card.data.digest:
-            continue
-        renamed = {}
-        for name, value in twin.card.identity.items():
-            if name != "renamed":
-                renamed[name] = value
-        if renamed != run.card.identity or "renamed" not in twin.card.identity:
+        identity = twin.card.identity
+        renamed = {**run.card.identity, "renamed": identity.get("renamed")}
+        is_twin = identity == renamed and "renamed" not in run.card.identity
+        if not is_twin or twin.card.data_card.get("twin_of") != run.card.data.digest:
             continue
         plain_scores = run.records.column(metric.score)
         is_open = run.records.column(is_open_question)
@@ -237,14 +234,10 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The columns but for evidence and index where no run has any."""
-    evidence = any(row[EVIDENCE] is not None for row in rows)
-    index = any("index_usd" in row for row in rows)
     left_out = set[str]()
-    if not evidence:
+    if all(row[EVIDENCE] is None for row in rows):
         left_out |= {EVIDENCE, FOUND}
-    if not index:
-        left_out.add("index_usd")
-    for name in (*_SILENCE, "memory", "memory_n"):
+    for name in (*_SILENCE, "index_usd", "memory", "memory_n"):
         if not any(name in row for row in rows):
             left_out.add(name)
     return [column for column in _COLUMNS if column.name not in left_out]
@@ -342,20 +335,19 @@ def unread_lines(damaged: Sequence[str]) -> list[str]:
 
 def failure_table(records: StoredRecords) -> Table:
     """A row per boundary and class of error: number, and the message of the first by id."""
-    failures_of: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    by_class: dict[tuple[str, str], dict[str, Any]] = {}
     for qid, failure in sorted(records.column(failure_of).items()):
         if failure:
+            key = (failure.boundary, failure.error)
             message = " ".join(failure.message.split())
-            failures_of.setdefault((failure.boundary, failure.error), []).append((qid, message))
-    rows = []
-    for (boundary, error), failures in sorted(failures_of.items()):
-        qid, message = failures[0]
-        row = {"boundary": boundary, "error": error, "n": len(failures)}
-        rows.append({**row, "qid": qid, "message": message})
+            first = {"boundary": key[0], "error": key[1], "n": 0, "qid": qid, "message": message}
+            by_class.setdefault(key, first)["n"] += 1
+    rows = [by_class[key] for key in sorted(by_class)]
     columns = (Column("boundary", "failed at"), Column("error"), Column("n", kind="count"),
                Column("qid", "for example"), Column("message", most=80))  # fmt: skip
-    imported = any(row["boundary"] == "import" for row in rows)
-    title = "failures (scored 0" + ("" if imported else "; asked again by the next run") + ")"
+    title = "failures (scored 0; asked again by the next run)"
+    if any(row["boundary"] == "import" for row in rows):
+        title = "failures (scored 0)"
     return Table("failures", columns, rows, title)
 
 

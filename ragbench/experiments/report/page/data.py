@@ -168,16 +168,13 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
 
     Runs whose answer's form was repaired are controls of a verdict, which has their tests.
     """
-    finished = []
+    arms = {}
     for at in places:
         arm = [board.runs[run] for run in board.programs[at].runs]
         control = arm[0].card.identity.get("form")
         if not control and all(run.progress.complete for run in arm):
-            finished.append(at)
-    arms = {}
-    for at in finished:
-        arms[at] = [board.runs[run] for run in board.programs[at].runs]
-    labels = [board.programs[at].name for at in finished]
+            arms[at] = arm
+    labels = [board.programs[at].name for at in arms]
     family_json: Json = {"baseline": None, "best": None, "standings": {}, "n": 0, "tests": 0}
     place_of = {id(arm[0]): at for at, arm in arms.items()}
     family: Family | None = None
@@ -186,7 +183,9 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
         family = advice.family
         family_json["advice"] = _advice(advice, place_of)
     except (CompareError, ConfigError):  # one program, or no measure of accuracy
-        family = _without_advice(list(arms.values()), metric)
+        if len(arms) > 1:
+            with suppress(CompareError):
+                family = make_family(list(arms.values()), metric, common=True)
     if family is not None:
         places_of_family = [place_of[id(member.runs[0])] for member in family.standings]
         baseline = family.baseline
@@ -206,15 +205,6 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
                 standing["before"] = compared(alone.scores[metric])
                 family_json["standings"][at] = standing
     return family_json
-
-
-def _without_advice(arms: Sequence[Sequence[Evaluation]], metric: str) -> Family | None:
-    if len(arms) < 2:
-        return None
-    try:
-        return make_family(arms, metric, common=True)
-    except CompareError:
-        return None
 
 
 def _standing(standing: Standing, metric: str) -> Json:
