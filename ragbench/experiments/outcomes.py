@@ -62,19 +62,22 @@ def judge(plan: Plan, outcome: Outcome) -> Outcome:
         if fingerprint(candidate.program) != fingerprint(plain):
             candidates.append(candidate)
     result = replace(result, candidates=candidates)
-    plain_result = replace(result, program=plain, files={})
-    unchanged = replace(outcome, result=plain_result, after=outcome.before)
-    if changed and gain > _TIE:
-        return replace(outcome, result=result, word="better")
-    if changed and gain < -_TIE:
-        return replace(outcome, result=result, word="worse")
-    if changed and plan.optimizer.keeps_ties:
-        return replace(outcome, result=result, word="tie")
+    word = ""
+    if gain > _TIE:
+        word = "better"
+    elif gain < -_TIE:
+        word = "worse"
+    elif plan.optimizer.keeps_ties:
+        word = "tie"
+    if changed and word:
+        return replace(outcome, result=result, word=word)
+    word = "nothing"
     if outcome.before.mean > 1 - _TIE:
-        return replace(unchanged, word="no room")
-    if changed or candidates:
-        return replace(unchanged, word="kept")
-    return replace(unchanged, word="nothing")
+        word = "no room"
+    elif changed or candidates:
+        word = "kept"
+    result = replace(result, program=plain, files={})
+    return replace(outcome, result=result, after=outcome.before, word=word)
 
 
 def said_of(plan: Plan, outcome: Outcome) -> list[str]:
@@ -122,9 +125,9 @@ def leak_of(plan: Plan, program: RAGProgram) -> int:
     """How many instructions of `program` hold a training answer that the plain ones do not."""
     answers = set()
     for example in plan.train:
-        for answer in example.answers:
-            if len(normalise_answer(answer)) >= _LEAST_ANSWER:
-                answers.add(normalise_answer(answer))
+        for answer in map(normalise_answer, example.answers):
+            if len(answer) >= _LEAST_ANSWER:
+                answers.add(answer)
     leaks = 0
     plain = dict(plan.run_context.program.named_predictors())
     for name, predictor in program.named_predictors():
@@ -197,9 +200,7 @@ def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) 
             "scores": list(row.scores), "order": row.order, "calls": row.calls,
             "tokens": row.tokens,
         })  # fmt: skip
-        files = {}
-        if result.files and is_shipped:
-            files = dict(result.files)
+        files = dict(result.files) if is_shipped else {}
         measured = optimizers.Scores(tuple(measured_scores))
         card = sidecar.model_copy(
             update={

@@ -14,14 +14,11 @@ def replay_report(replayed: Replayed) -> Report:
     for worth in replayed.worth:
         ends = ""
         if worth.interval:
-            ends = f" [{worth.interval.low:.3f}, {worth.interval.high:.3f}]"
+            ends = f" {worth.interval.words()}"
         yield f"{worth.part} is worth {worth.gain:.3f}{ends}"
     rows = []
     for cause, cure in CAUSES.items():
-        if replayed.questions:
-            share = counts[cause] / replayed.questions
-        else:
-            share = None
+        share = counts[cause] / replayed.questions if replayed.questions else None
         rows.append({"cause": cause, "n": counts[cause], "share": share, "mended by": cure})
     columns = (
         Column("cause"),

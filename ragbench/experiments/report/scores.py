@@ -175,7 +175,7 @@ def _cause_table(runs: Sequence[Errors]) -> Table:
         kinds = Counter(cause.name for _, cause in run.wrong)
         counts = {"questions": run.n, "wrong": len(run.wrong)}
         for level in LEVELS:
-            counts |= {level: levels[level]}
+            counts[level] = levels[level]
             for kind in sorted(kinds):
                 if kind.startswith(f"{level}/"):
                     counts[kind] = kinds[kind]
@@ -210,9 +210,8 @@ def _example_lines(run: Errors, show: int, cause_shown: str | None) -> list[str]
         lines.append(f"{name}: {len(cases)} in {run.folder}")
         for record, cause in cases[:show]:
             hop = f"; hop {cause.hop}" if cause.hop else ""
-            if record.answer is None:
-                answer = "none"
-            else:
+            answer = "none"
+            if record.answer is not None:
                 answer = repr(record.answer[:300])
             lines += [
                 f"  {record.qid}  {record.question}",

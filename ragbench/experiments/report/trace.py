@@ -100,15 +100,11 @@ def trace_report(record: Record) -> Report:
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
         cited = " (cited)" if place in (record.citations or ()) else ""
-        if passage.pid in shown_pids(record):
-            hidden = ""
-        else:
-            hidden = " (never shown)"
+        hidden = " (never shown)" * (passage.pid not in shown_pids(record))
         yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
-    pids = {passage.pid for passage in record.passages}
     missing = []
     for pid in record.gold_pids:
-        if pid not in pids:
+        if pid not in titles:
             missing.append(pid)
     if missing:
         yield f"not found {'; '.join(missing)} (gold)"
@@ -121,9 +117,8 @@ def trace_report(record: Record) -> Report:
         for name, value in record.scores.items():
             if value is not None:
                 scores.append(f"{name} {value:.2f}")
-        if is_answerable(record):
-            verdict = ", ".join(scores)
-        else:
+        verdict = ", ".join(scores)
+        if not is_answerable(record):
             verdict = "not in what could be searched"
         yield f"gold      {' / '.join(record.answers)}  ({verdict})"
     if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:

@@ -85,34 +85,22 @@ def _sweep(stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[
     contrasts = []
     for contrast in stored["contrasts"]:
         for metric, scores in contrast["scores"].items():
+            row = {"cell": contrast["cell"], "baseline": contrast["baseline"], "metric": metric}
+            row |= {"n": scores["n"], "verdict": scores["verdict"]}
+            row |= with_interval("difference", scores["difference"], scores["interval"])
             corrected = scores.get("corrected_interval") or {}
-            contrasts.append(
-                {
-                    "cell": contrast["cell"],
-                    "baseline": contrast["baseline"],
-                    "metric": metric,
-                    "n": scores["n"],
-                    "verdict": scores["verdict"],
-                    **with_interval("difference", scores["difference"], scores["interval"]),
-                    "corrected_low": corrected.get("low"),
-                    "corrected_high": corrected.get("high"),
-                }
-            )
+            for end in ("low", "high"):
+                row[f"corrected_{end}"] = corrected.get(end)
+            contrasts.append(row)
     cells = []
     for label, cells_of_arm in arms.items():
-        place = folder / "cells" / cells_of_arm[0]["folder"]
         outcome = cells_of_arm[0]
+        place = folder / "cells" / outcome["folder"]
         for cell in cells_of_arm:
             if cell["state"] != "done":
                 outcome = cell
-        cells.append(
-            {
-                "label": label,
-                "folder": place.as_posix(),
-                "state": outcome["state"],
-                "reason": outcome["reason"],
-            }
-        )
+        row = {"label": label, "folder": place.as_posix()}
+        cells.append({**row, "state": outcome["state"], "reason": outcome["reason"]})
     return {"cells": cells, "contrasts": contrasts}
 
 

@@ -13,7 +13,7 @@ from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compare.family import Family, Standing, make_family
 from ragbench.experiments.compare.paired import Shared
-from ragbench.experiments.recommend import Advice, advise
+from ragbench.experiments.recommend import Advice, Arm, advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.means import measured
@@ -217,14 +217,16 @@ def _standing(standing: Standing, metric: str) -> Json:
 
 def _advice(advice: Advice, place_of: dict[int, int]) -> Json:
     """What `recommend` says, with the places of the programs that it speaks of."""
-    use = advice.use
-    rival = advice.rival
+
+    def place(arm: Arm | None) -> int | None:
+        return place_of[id(arm.runs[0])] if arm else None
+
     return {
-        "use": None if use is None else place_of[id(use.runs[0])],
-        "best": place_of[id(advice.best.runs[0])],
-        "rival": None if rival is None else place_of[id(rival.runs[0])],
+        "use": place(advice.use),
+        "best": place(advice.best),
+        "rival": place(advice.rival),
         "sentences": advice.sentences(),
-        "why": {place_of[id(arm.runs[0])]: arm.why for arm in advice.arms},
+        "why": {place(arm): arm.why for arm in advice.arms},
     }
 
 
