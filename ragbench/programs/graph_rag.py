@@ -27,7 +27,7 @@ _RELATIONS_EACH = 10
 _LEVEL = 2
 
 
-class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
+class GraphRAGKnobs(lm_index.GraphSettings, ProgramKnobs):
     """Knobs of `graph_rag`."""
 
     k: int = bounded(10, 1, 100, "entities; twice as many enter, as published")

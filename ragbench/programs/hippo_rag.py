@@ -18,7 +18,7 @@ from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.programs.core.program import Reader, reading
 from ragbench.programs.core.text import by_number, numbered
 from ragbench.retrievers import Passage
-from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
+from ragbench.retrievers.lm_index import HippoIndex, LMIndexSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
 from ragbench.retrievers.lm_index.hippo import in_words
 from ragbench.retrievers.scores import min_max
@@ -28,7 +28,7 @@ from ragbench.signatures import AnswerFromContext, ExtractEntities, SelectFacts
 DAMPING = 0.5
 
 
-class HippoSearch(HippoSettings):
+class HippoSearch(LMIndexSettings):
     """What decides a search by the facts of the index."""
 
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")

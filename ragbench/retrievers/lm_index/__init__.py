@@ -1,16 +1,15 @@
 """Indexes that an LM makes: of entities, facts, summaries and gists, read off the corpus once."""
 
 from ragbench.retrievers.lm_index.base import LMIndex, LMIndexSettings
-from ragbench.retrievers.lm_index.hippo import HippoIndex, HippoSettings
+from ragbench.retrievers.lm_index.hippo import HippoIndex
 from ragbench.retrievers.lm_index.knowledge import (
     KnowledgeGraph,
-    KnowledgeSettings,
     chosen_passages,
     chosen_reports,
     fitting,
     tables,
 )
-from ragbench.retrievers.lm_index.light import LightIndex, LightSettings
+from ragbench.retrievers.lm_index.light import GraphSettings, LightIndex, LightSettings
 from ragbench.retrievers.lm_index.linear import (
     LinearIndex,
     LinearSettings,

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import regex
-from pydantic import Field
 
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.dense import make_index, nearest
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.lm_index.base import NONE, Floats, LMIndexSettings, WalkIndex, best_first
+from ragbench.retrievers.lm_index.base import NONE, Floats, WalkIndex, best_first
 from ragbench.retrievers.lm_index.linear import by_lm
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.retrievers.scores import min_max
@@ -31,15 +30,9 @@ FactText = tuple[str, str, str]
 
 #: Synonyms of a phrase at the most, and letters or digits that it must have more than.
 _SYNONYMS, _SHORT = 101, 2
+#: The cosine from which on phrases are synonyms.
+_SYNONYM_COSINE = 0.8
 _NOT_WORD = regex.compile(r"[^\w ]|_")
-
-
-class HippoSettings(LMIndexSettings):
-    """What decides an index of HippoRAG 2."""
-
-    synonym_threshold: float = Field(
-        0.8, ge=-1, le=1.01, description="cosine that makes synonyms; above 1 there are none"
-    )
 
 
 class HippoIndex(WalkIndex):
@@ -49,7 +42,6 @@ class HippoIndex(WalkIndex):
     index_version = 4
     first = "phrases"
     essential = ("edges",)
-    Settings = HippoSettings
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
     arrays = ("fact_vectors", "phrase_vectors", "spread", "edges", "weights")
     values = {"facts_read": list[FactText], "phrases": list[str]}  # noqa: RUF012
@@ -127,7 +119,7 @@ class HippoIndex(WalkIndex):
                     weights[edge] = weights.get(edge, 0.0) + 1
         for row, held in enumerate(of_passage):
             weights |= {(len(ids) + row, phrase): 1.0 for phrase in held}
-        weights |= synonyms(self.phrases, self.phrase_vectors, self.settings.synonym_threshold)
+        weights |= synonyms(self.phrases, self.phrase_vectors, _SYNONYM_COSINE)
         self.edges = np.array(list(weights), dtype=np.int32).reshape(-1, 2)
         self.weights = np.array(list(weights.values()), dtype=np.float32)
 

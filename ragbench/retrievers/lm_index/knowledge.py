@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import Field
-
 from ragbench.errors import needs_extra
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.lm_index import light
@@ -138,6 +136,10 @@ def fitting(
 #: igraph draws from one source of random numbers for the whole process.
 _LOCK = threading.Lock()
 _RANDOMNESS, _SEED = 0.001, 0xDEADBEEF  # the published code's
+#: Words of a report, tokens that it is made of, and entities of a community that is not divided.
+_REPORT_WORDS = 2000
+_REPORT_INPUT_TOKENS = 8000
+_MAX_COMMUNITY = 10
 
 
 class Community(NamedTuple):
@@ -148,23 +150,11 @@ class Community(NamedTuple):
     members: tuple[int, ...]
 
 
-class KnowledgeSettings(light.GraphSettings):
-    """What decides a GraphRAG index."""
-
-    report_words: int = Field(2000, ge=20, le=10_000, description="index: words of a report")
-    report_input_tokens: int = Field(
-        8000, ge=100, le=100_000, description="index: tokens that a report is made of"
-    )
-    max_community: int = Field(
-        10, ge=2, le=1000, description="index: entities of an undivided community"
-    )
-
-
 class KnowledgeGraph(light.GraphIndex):
     """Entities, relations and reports on communities, those of the upper levels first."""
 
     name = "knowledge"
-    Settings = KnowledgeSettings
+    Settings = light.GraphSettings
     signatures = (ExtractGraph, Summarize, ReportCommunity)
     values = {**light.GraphIndex.values, "reports": list[Report]}  # noqa: RUF012
     lengths = {**light.GraphIndex.lengths, "communities": "reports"}  # noqa: RUF012
@@ -187,7 +177,7 @@ class KnowledgeGraph(light.GraphIndex):
             len(self.entities),
             [relation.ends for relation in self.relations],
             [relation.weight for relation in self.relations],
-            max_size=self.settings.max_community,
+            max_size=_MAX_COMMUNITY,
         )
         self.reports = self._reports(communities, lm, progress)
         self.entity_vectors = self._embedded([f"{e.name}: {e.description}" for e in self.entities])
@@ -224,7 +214,7 @@ class KnowledgeGraph(light.GraphIndex):
         It is made of the community's entities and relations, best related first; where these do
         not fit, half of what may be shown are the reports on its parts.
         """
-        limit = self.settings.report_input_tokens
+        limit = _REPORT_INPUT_TOKENS
         degree = light.degrees(len(self.entities), self.relations)
         reports_by_community: dict[int, Report] = {}
 
@@ -250,7 +240,7 @@ class KnowledgeGraph(light.GraphIndex):
                 entities=entities,
                 relations=relations,
                 parts=sub_reports,
-                max_words=self.settings.report_words,
+                max_words=_REPORT_WORDS,
             )
             values = reply.values
             lines = [values.get("summary"), *(values.get("findings") or [])]

@@ -134,11 +134,14 @@ class SummaryTree(LMIndex):
         self.__dict__.pop("shape", None)
 
 
+#: Words of a gist, some 512 tokens.
+_GIST_WORDS = 380
+
+
 class GistSettings(LMIndexSettings):
     """What decides the gists of a corpus."""
 
     stretch_tokens: int = Field(4096, ge=50, le=100_000, description="tokens of a gist's passages")
-    gist_words: int = Field(380, ge=10, le=5000, description="words of a gist (512 tokens)")
 
 
 class GistIndex(LMIndex):
@@ -173,7 +176,7 @@ class GistIndex(LMIndex):
 
         def gist(stretch: Sequence[int]) -> str:
             stretch_texts = [texts[place] for place in stretch]
-            words = self.settings.gist_words
+            words = _GIST_WORDS
             reply = lm.ask(Summarize, texts=stretch_texts, max_words=words)
             written = str(reply.values.get("summary") or "").strip()
             return written or first_tokens(" ".join(stretch_texts), words)
