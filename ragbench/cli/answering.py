@@ -240,10 +240,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     asking = shared.make_asking(options, options["judge_lm"], partial(progress.count, "judging"))
     judge = None
     if asking is not None:
-        if protocol in ("arag", "linearrag"):
-            published = "arag"
-        else:
-            published = "ragbench"
+        published = {"arag": "arag", "linearrag": "arag"}.get(protocol, "ragbench")
         rule: Any = options["judge_rule"] or published
         allow = options["allow_self_judge"]
         judge = JudgeRequest(asking, rule, allow, options["embedder"], options["labelled"])
@@ -320,9 +317,7 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     how = {name: options[name] for name in ("metric", "modes")}
     how["allow_self"] = options["allow_self_judge"]
     with spending(shared.take_limits(options)) as spent, progress:
-        scored = []
-        for run in runs:
-            scored.append(errors_of(run, asking=asking, **how))
+        scored = [errors_of(run, asking=asking, **how) for run in runs]
     show(errors_report(scored, show=options["show"], cause=options["cause"]))
     _end_where_stopped(spent.stopped_by)
 

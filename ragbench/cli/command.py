@@ -55,10 +55,9 @@ class Command(click.Command):
             if record and record[1] and (all_ or not group or param.name in self.common):
                 by_group.setdefault(group, []).append(record)
         for name in filter(by_group.__contains__, (*GROUPS, "")):
+            title = "Options"
             if len(by_group) > 1:
                 title = name or "Other options"
-            else:
-                title = "Options"
             with formatter.section(title):
                 formatter.write_dl(by_group[name], col_max=28)
 

@@ -37,9 +37,13 @@ class RunProgress(Watch):
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe still does
         )
         self._bar = self._bars.add_task("", words="", visible=False)
-        self._phase = ("", 0)
+        self._restart("", 0)
+        self._seen = self._begun
+
+    def _restart(self, what: str, todo: int) -> None:
+        self._phase = (what, todo)
         self._done = 0
-        self._begun = self._said = self._seen = time.monotonic()
+        self._begun = self._said = time.monotonic()
         self._first = 0  # done before the rate is measured
         self._billed = Totals()
         self._failed = 0
@@ -62,10 +66,9 @@ class RunProgress(Watch):
 
         ledger = current_ledger()
         usd = ledger.billed.cost_usd if ledger else _command_cost()
+        estimate = ""
         if ledger and usd and done:
             estimate = f"about ${usd * total / done:.4f} in all"
-        else:
-            estimate = ""
         self._show(what or self._making, done, total, usd, estimate, keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
@@ -73,13 +76,7 @@ class RunProgress(Watch):
         if title:
             again = f" ({done} finished before)" if done else ""
             self.say(f"{title}: {todo} questions to ask{again}")
-        self._said = self._begun = time.monotonic()
-        self._phase = ("answering", todo)
-        self._done = 0
-        self._first = 0
-        self._billed = Totals()
-        self._failed = 0
-        self._scores = {"em": 0.0, "f1": 0.0}
+        self._restart("answering", todo)
 
     def update(self, record: Record, done: int, todo: int) -> None:
         """Count one record in."""
@@ -110,13 +107,11 @@ class RunProgress(Watch):
         rate = (done - self._first) / max(now - self._begun, 1e-3)
         pace = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
         seconds_left = (n - done) / rate if rate else 0.0
+        clock = ""
         if seconds_left:
             clock = f"{seconds_left // 60:.0f}:{seconds_left % 60:02.0f} left"
-        else:
-            clock = ""
-        if usd is None or math.isinf(usd):
-            dollars = "$ unknown"
-        else:
+        dollars = "$ unknown"
+        if usd is not None and not math.isinf(usd):
             dollars = f"${usd:.4f}"
         words = "  ".join(filter(None, (pace, dollars, more)))
         self._bars.update(

@@ -89,7 +89,7 @@ def index_drop(keys: tuple[str, ...], all_: bool) -> None:
     if all_:
         entries = store.entries()
     else:
-        entries = list(map(store.find, keys))
+        entries = list(map(store.find, keys))  # before any is dropped
     for entry in entries:
         store.drop(entry.key)
         say(f"dropped {entry.key}  {entry.size / 1e6:.1f} MB")
@@ -219,10 +219,9 @@ def retrieve_command(
         Column("mb", "MB", "number", drop=4),
     ]
     lacking = len(examples) - len(gold)
+    without = ""
     if lacking:
         without = f" ({lacking} more have no known gold passages)"
-    else:
-        without = ""
     title = f"{dataset.name} {split} ({dataset.setting}): {len(gold)} questions{without}, "
     title += f"{len(dataset.corpus)} passages"
     key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"

@@ -110,15 +110,16 @@ class Column:
                 return f"{text[: self.most - 3]}..."
             return text
         render = _SHOWN[self.kind]
+        text = render(value)
+        short = narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1
+        if short:
+            text = _without_zero(text)
         low, high = map(row.get, ends_of(self.name))
-        if narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1:
-            short = _without_zero(render(value))
-            if not self.interval or low is None or high is None:
-                return short
-            return f"{short}{_TIED}[{_two_decimals(low)},{_two_decimals(high)}]"
         if not self.interval or low is None or high is None:
-            return render(value)
-        return f"{render(value)} [{render(low)},{_TIED}{render(high)}]"
+            return text
+        if short:
+            return f"{text}{_TIED}[{_two_decimals(low)},{_two_decimals(high)}]"
+        return f"{text} [{render(low)},{_TIED}{render(high)}]"
 
 
 @dataclass(frozen=True)

@@ -125,13 +125,12 @@ def runs_report(
 def title_of(evaluation: Evaluation) -> str:
     """Which data, retriever and LM a run used."""
     card = evaluation.card
-    split = evaluation.card.identity.get("split")
+    split = card.identity.get("split")
     sizes = {"all": card.data_card.get("questions"), **(card.data_card.get("splits") or {})}
     total = sizes.get(split)
+    counted = "questions"
     if card.questions and total:
         counted = f"{card.questions} of {total} questions"
-    else:
-        counted = "questions"
     how = (card.data.setting, card.identity.get("retriever"), card.model, card.adapter)
     return (
         f"{card.data.name}: {counted} ({'all' if split == 'all' else f'{split} split'}), "
