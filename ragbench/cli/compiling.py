@@ -58,17 +58,16 @@ def compile_command(probe: bool, dry_run: bool, **options: Any) -> None:
     limits = shared.take_limits(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
     config = shared.to_config(**options)
-    if probe:
-        with limited(limits, compile_folder(config, settings)), RunProgress() as progress:
-            probe_program(config, settings, dry_run=dry_run, on_message=say, watch=progress)
-        return
-    if dry_run:
+    if dry_run and not probe:
         with limited(limits):
             plan = make_plan(config, settings)
             say(*estimate_lines(plan, budget_of(plan)))
         return
     with limited(limits, compile_folder(config, settings)), RunProgress() as progress:
-        compile_program(config, settings, on_message=say, watch=progress)
+        if probe:
+            probe_program(config, settings, dry_run=dry_run, on_message=say, watch=progress)
+        else:
+            compile_program(config, settings, on_message=say, watch=progress)
 
 
 @command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])

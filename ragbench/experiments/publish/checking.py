@@ -165,10 +165,7 @@ def why_not_citable(run: Evaluation) -> list[str]:
     if not _PINNED.search(card.model):
         why.append(f"{card.model} is no pinned model: its name stands for what is newest")
     config = card.config or {}
-    own = []
-    for name in _OWN_DATA:
-        if config.get(name):
-            own.append(name)
+    own = list(filter(config.get, _OWN_DATA))
     if own:
         why.append(f"the data are files of one's own ({', '.join(own)}), of which the hash is here")
     total = card.data_card.get("questions")

@@ -314,8 +314,10 @@ def summary_lines(verdict: Verdict) -> list[str]:
             f"failures, scored as the worst and asked again by the same command: {counted}"
         )
     if ratio := verdict.matched():
-        off = "" if abs(ratio - 1) <= EQUAL else ": more than 10 % off, since votes are whole"
-        lines.append(f"votes took {ratio:.2f} times what compiled took{off}")
+        line = f"votes took {ratio:.2f} times what compiled took"
+        if abs(ratio - 1) > EQUAL:
+            line += ": more than 10 % off, since votes are whole"
+        lines.append(line)
     n = len(verdict.sidecars)
     distinct = verdict.distinct_programs
     if n > 1 and distinct < n:

@@ -191,9 +191,10 @@ def _who_says(run: Errors) -> str:
     causes = [cause for _, cause in run.wrong]
     if run.asked is None:
         weak = sum(cause.name in UNDECIDED or cause.kind == "undecided" for cause in causes)
-        hint = f"; {weak} of them see only that strings differ, --judge LM asks a model"
         line = "causes are determined by rules from the record alone (docs/metrics.md)"
-        return line + (hint if weak else "")
+        if weak:
+            line += f"; {weak} of them see only that strings differ, --judge LM asks a model"
+        return line
     by_rules = sum(cause.by != "model" for cause in causes)
     decided = sum(cause.by == "model" and cause.kind != "undecided" for cause in causes)
     return f"{by_rules} causes by rules, {decided} by {run.asked['model']}; {spending(run.asked)}"

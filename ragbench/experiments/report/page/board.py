@@ -62,12 +62,10 @@ class Board:
     @property
     def groups(self) -> list[list[int]]:
         """The places of the programs of each group."""
-        groups: list[list[int]] = []
-        for at, program in enumerate(self.programs):
-            while len(groups) <= program.group:
-                groups.append([])
-            groups[program.group].append(at)
-        return groups
+        groups: dict[int, list[int]] = {}
+        for at, program in enumerate(self.programs):  # groups are numbered as they first occur
+            groups.setdefault(program.group, []).append(at)
+        return list(groups.values())
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]]:
@@ -223,10 +221,9 @@ class Cell(NamedTuple):
 def cell(record: Record) -> Cell:
     """The cell of a record; texts that other runs have too are in memory once."""
     cause = cause_of(record)
-    if record.failed:
-        answer = None
-    else:
-        answer = (record.answer or "")[:200]
+    answer = None
+    if not record.failed:
+        answer = record.answer_text[:200]
     titles = dict.fromkeys(intern(passage.title or passage.pid) for passage in record.passages)
     texts = map(intern, (record.question, record.answers[0], record.qtype))
     return Cell(answer, cause.name if cause else "", tuple(titles), *texts)

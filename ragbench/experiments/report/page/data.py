@@ -124,12 +124,7 @@ def _program(board: Board, program: Program) -> Json:
     for name in rows[0]:
         values = [figures[name] for figures in rows]
         row[name] = None if None in values else fmean(values)
-    without = 0
-    right = 0
-    for run in runs:
-        lacking, correct_answers = tables.without_evidence(run.records)
-        without += lacking
-        right += correct_answers
+    evidence = [tables.without_evidence(run.records) for run in runs]
     settings = plain_settings(base.card)
     billed = [run.summary.billed.cost_usd for run in runs]
     return {
@@ -147,8 +142,8 @@ def _program(board: Board, program: Program) -> Json:
         "asked": base.card.questions or base.summary.n,
         "done": all(run.progress.complete for run in runs),
         "means": {name: _mean(runs, name) for name in board.metrics},
-        "without_evidence": without,
-        "right": right,
+        "without_evidence": sum(lacking for lacking, _ in evidence),
+        "right": sum(right for _, right in evidence),
         "billed_usd": None if None in billed else sum(filter(None, billed)),
         "settings": {k: v for k, v in settings.items() if isinstance(v, int | float | str)},
     }  # fmt: skip
