@@ -116,11 +116,11 @@ def flush() -> None:
     Raises:
         UnknownNameError: the one table that is wanted is none of the command's.
     """
-    others = list(dict.fromkeys(_output.others))
-    if others and _output.table and not _output.printed:
-        raise UnknownNameError("table of this command", _output.table, others)
-    if others and not _output.table:
-        say(f"left out: {', '.join(others)}; --table NAME writes one of them", err=True)
+    left_out = list(dict.fromkeys(_output.others))
+    if left_out and _output.table and not _output.printed:
+        raise UnknownNameError("table of this command", _output.table, left_out)
+    if left_out and not _output.table:
+        say(f"left out: {', '.join(left_out)}; --table NAME writes one of them", err=True)
     if _output.pending:
         print(json.dumps(_output.pending, indent=2, ensure_ascii=False, default=str))
     set_format("table")

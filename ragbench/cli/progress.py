@@ -40,8 +40,8 @@ class RunProgress(Watch):
         self._restart("", 0)
         self._seen = self._begun
 
-    def _restart(self, what: str, todo: int) -> None:
-        self._phase = (what, todo)
+    def _restart(self, phase: str, todo: int) -> None:
+        self._phase = (phase, todo)
         self._done = 0
         self._begun = self._said = time.monotonic()
         self._first = 0  # done before the rate is measured

@@ -367,8 +367,8 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
     if name.startswith("votes"):
         row["arm"] += f" ({verdict.design.votes})"
     shares = [measured(run.records, EVIDENCE)[EVIDENCE] for run in runs]
-    known = [share for share in shares if share is not None]
-    row[EVIDENCE] = fmean(known) if len(known) == len(runs) else None
+    measured_shares = [share for share in shares if share is not None]
+    row[EVIDENCE] = fmean(measured_shares) if len(measured_shares) == len(runs) else None
     row["failed"] = _failed(runs)
     for measure in ("calls", "tokens", "cost_usd"):
         row[measure] = per_question(runs, measure)

@@ -339,8 +339,8 @@ def failure_table(records: StoredRecords) -> Table:
         if failure:
             key = (failure.boundary, failure.error)
             message = " ".join(failure.message.split())
-            first = {"boundary": key[0], "error": key[1], "n": 0, "qid": qid, "message": message}
-            by_class.setdefault(key, first)["n"] += 1
+            row = {"boundary": key[0], "error": key[1], "n": 0, "qid": qid, "message": message}
+            by_class.setdefault(key, row)["n"] += 1
     rows = [by_class[key] for key in sorted(by_class)]
     columns = (Column("boundary", "failed at"), Column("error"), Column("n", kind="count"),
                Column("qid", "for example"), Column("message", most=80))  # fmt: skip

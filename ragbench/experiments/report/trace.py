@@ -94,8 +94,8 @@ def trace_report(record: Record) -> Report:
     for number, search in enumerate(record.searches, start=1):
         again = ", asked before" if search.cached else ""
         yield f"search {number:<2} {search.query} (k={search.k}{again})"
-        found = "; ".join(titles.get(pid, pid) for pid in search.pids)
-        yield f"          found: {found or 'nothing'}"
+        passages = "; ".join(titles.get(pid, pid) for pid in search.pids)
+        yield f"          found: {passages or 'nothing'}"
     yield "passages" if record.passages else "passages  none"
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "

@@ -168,10 +168,10 @@ def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> li
     arms: list[tuple[int, ...]] = []
     pooled = set[int]()
     for folders in (*seeds, *repeats.values()):
-        known = [place[folder] for folder in folders if folder in place]
-        if len(known) == len(folders) > 1 and pooled.isdisjoint(known):
-            arms.append(tuple(known))
-            pooled |= set(known)
+        places = [place[folder] for folder in folders if folder in place]
+        if len(places) == len(folders) > 1 and pooled.isdisjoint(places):
+            arms.append(tuple(places))
+            pooled |= set(places)
     arms += [(at,) for at in range(len(runs)) if at not in pooled]
     arms.sort()
     firsts = [runs[arm[0]] for arm in arms]
