@@ -7,7 +7,6 @@ from typing import Any
 import dspy
 
 from ragbench.programs.core import Trace, first_sentence
-from ragbench.programs.core.confidence import normalised
 from ragbench.programs.core.tools import ToolUse
 from ragbench.programs.core.trace import Budget
 from ragbench.programs.ircot import Chain, IRCoT, ending, first_words, is_inference
@@ -167,8 +166,11 @@ def self_rag(world: World) -> Parts:
     program = SelfRAG(shelf(), confidence_source="verbal", **weights)
 
     def score(one: World) -> float:
-        given = (zip(labels, one[name], strict=True) for name, labels in _LABELS.items())
-        return Grades(*(normalised(dict(pairs)) for pairs in given)).score(program.knobs)
+        chances = []
+        for name, labels in _LABELS.items():
+            total = sum(one[name])
+            chances.append({k: w / total for k, w in zip(labels, one[name], strict=True)})
+        return Grades(*chances).score(program.knobs)
 
     def scores(given: Sequence[World]) -> list[float]:
         return [round(score(one), 9) for one in given]
