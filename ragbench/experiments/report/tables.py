@@ -232,10 +232,12 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
 
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """The columns but for evidence and index where no run has any."""
+    """The columns but for evidence, index and embedder where no run has any."""
     left_out = set[str]()
     if all(row[EVIDENCE] is None for row in rows):
         left_out |= {EVIDENCE, FOUND}
+    if not any(row["embedder_tokens"] for row in rows):
+        left_out.add("embedder_tokens")
     for name in (*_SILENCE, "index_usd", "memory", "memory_n"):
         if not any(name in row for row in rows):
             left_out.add(name)
