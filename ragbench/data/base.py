@@ -102,17 +102,31 @@ def as_json(fields: Mapping[str, Any]) -> str:
         ConfigError: one of them is no JSON.
     """
     try:
-        return json.dumps(to_jsonable_python(fields, fallback=_of_numpy), sort_keys=True)
+        return json.dumps(fields, sort_keys=True, default=_plain)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"a field of an example is no JSON and no pydantic object: {error}"
         ) from None
 
 
-def _of_numpy(value: Any) -> Any:
-    if callable(getattr(value, "tolist", None)):
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if callable(getattr(value, "tolist", None)):  # of numpy
         return value.tolist()
+    # Also of a set, whose order is another in another process.
     raise TypeError(f"{type(value).__name__} {repr(value)[:80]}")
+
+
+def jsonable(value: Any) -> Any:
+    """Returns `value` as JSON has it: objects by their fields or as text, bytes in base 64."""
+    if isinstance(value, set | frozenset):  # whose order is another in another process
+        value = sorted(value, key=str)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(jsonable, value))
+    return to_jsonable_python(value, fallback=str, bytes_mode="base64")
 
 
 #: Fields of an example that follow from the others.

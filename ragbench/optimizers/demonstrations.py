@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dspy
-from pydantic_core import to_jsonable_python
 
+from ragbench.data.base import jsonable
 from ragbench.tokens import estimate_tokens, first_tokens
 
 #: Items of a list that would be left with fewer tokens than this are dropped.
@@ -77,7 +77,7 @@ def _trimmed(
     Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
     since a demonstration whose proof is cut away teaches to guess; order and numbering stay.
     """
-    fields = {name: _plain(demo[name]) for name in signature.fields if demo.get(name) is not None}
+    fields = {name: jsonable(demo[name]) for name in signature.fields if demo.get(name) is not None}
     outputs = [fields[name] for name in signature.output_fields]
     proofs = []
     for text in outputs:
@@ -127,9 +127,3 @@ def _size(value: Any) -> int:
     if isinstance(value, str):
         return estimate_tokens(value)
     return 0
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, set | frozenset):  # whose order is another in another process
-        value = sorted(value, key=str)
-    return to_jsonable_python(value, fallback=str)

@@ -92,8 +92,27 @@ def test_a_history_is_an_input_and_what_is_no_json_is_refused(server: FakeServer
     run = rb.evaluate(module, [row.with_inputs("question", "history")], lm=model(server))
     assert run.failed == 0
     assert "In Piedmont" in server.hits[0].prompt
-    with pytest.raises(ConfigError, match="no JSON"):
-        rb.evaluate(module, [row.copy(history=object())], lm=model(server))
+    for value in (object(), {"a set", "has no order"}, b"\xff"):
+        with pytest.raises(ConfigError, match="no JSON"):
+            rb.evaluate(module, [row.copy(history=value)], lm=model(server))
+
+
+class Drawing(dspy.Module):
+    """A module whose answer has beside it what JSON has no word for."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        beside = {("a", 1): b"\x89\xff", "tags": [{"b", "a"}]}
+        return dspy.Prediction(answer="Po", picture=b"\xff", tags={"b", "a"}, beside=beside)
+
+
+def test_outputs_that_are_no_json_are_in_the_record_all_the_same(server: FakeServer) -> None:
+    row = dspy.Example(question="Which river?", answer="Po").with_inputs("question")
+    [record] = rb.evaluate(Drawing(), [row], lm=model(server)).records
+    assert record.answer == "Po"
+    outputs = record.extra["outputs"]
+    assert (outputs["picture"], outputs["tags"]) == ("_w==", ["a", "b"])
+    assert outputs["beside"]["('a', 1)"] == "if8="
+    assert outputs["beside"]["tags"] == [["a", "b"]]
 
 
 def test_optimizers_see_every_input_and_the_names_of_the_person(

@@ -29,11 +29,10 @@ from typing import Any, Protocol
 
 import dspy
 from dspy import AdapterParseError, CodeInterpreterError, LMError
-from pydantic_core import to_jsonable_python
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.data.base import as_json
+from ragbench.data.base import as_json, jsonable
 from ragbench.errors import (
     DataError,
     LMUnavailableError,
@@ -408,7 +407,7 @@ def make_record(
         passages.append(ShownPassage(p.pid, p.title, p.text, tuple(p.sentences), holds))
     optional: dict[str, Any] = {}
     for name in _OPTIONAL_FIELDS:
-        optional[name] = to_jsonable_python(prediction.get(name))
+        optional[name] = jsonable(prediction.get(name))
     record = Record(
         qid=example.qid,
         question=example.question,
@@ -444,5 +443,5 @@ def _extra(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]
             extra[name] = value
     extra = json.loads(as_json(extra))
     if outputs := prediction.get("outputs"):
-        extra["outputs"] = to_jsonable_python(outputs, fallback=str)
+        extra["outputs"] = jsonable(outputs)
     return extra

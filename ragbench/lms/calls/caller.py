@@ -151,7 +151,9 @@ class Caller:
                         wait = self.base_s * 2.0 ** (counted - 1)
                         if not self._tries_again(error, counted):
                             raise
-                    after = getattr(error, "retry_after", None) or 0.0
+                    after = 0.0
+                    if isinstance(error, LM15Error):  # another's may be a text
+                        after = error.retry_after or 0.0
                     jitter = self.random.random()
                     scope.sleep(max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter))
         except Exception as error:
