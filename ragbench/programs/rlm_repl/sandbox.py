@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_origin
 
 from dspy import CodeExecutionError, CodeInterpreterError, FinalOutput
+
+from ragbench.children import python_command
 
 _RESET = "; the sandbox was reset and all variables were lost"
 _WORKER = Path(__file__).with_name("sandbox_worker.py")
@@ -69,7 +70,7 @@ class Sandbox:
             return
         limits = self.limits._asdict()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_WORKER), json.dumps(limits)],
+            python_command(str(_WORKER), json.dumps(limits)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
