@@ -207,8 +207,6 @@ def import_command(
 @option("--judge", "judge_lm", metavar="LM", group="Judge", help="LM that judges the answers.")
 @option("--judge-rule", type=click.Choice(["ragbench", "arag", "grounding"]), group="Judge",
         help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
-@option("--labelled", group="Judge", type=click.IntRange(min=0), default=300,
-        help="Claims with known labels to test a judge of claims on; 0 for none.")  # fmt: skip
 @self_judge_option
 @option("--embedder", default="local", group="Judge", metavar="SPEC",
         help="Embedder for the answer similarity of the protocol graphrag-bench.")  # fmt: skip
@@ -243,7 +241,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         published = {"arag": "arag", "linearrag": "arag"}.get(protocol, "ragbench")
         rule: Any = options["judge_rule"] or published
         allow = options["allow_self_judge"]
-        judge = JudgeRequest(asking, rule, allow, options["embedder"], options["labelled"])
+        judge = JudgeRequest(asking, rule, allow, options["embedder"])
     counted = partial(progress.count, "attributing")
     attributor = shared.make_asking(options, options["attribute_lm"], counted)
     request = ScoreRequest(options["metrics"], protocol, attributor=attributor, judge=judge)

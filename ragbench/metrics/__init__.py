@@ -40,7 +40,6 @@ from ragbench.metrics.stats.estimates import (
     Best,
     Interval,
     corrected_best,
-    corrected_share,
     estimate_difference,
     estimate_mean,
     mean_interval,

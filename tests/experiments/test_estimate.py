@@ -103,8 +103,8 @@ def test_scoring_is_estimated_without_asking_and_leaves_the_run_alone(tmp_path: 
     files = {path.name for path in folder.iterdir()}
     lm = ScriptedLM(lambda asked: {"verdict": "correct"}, name="judge")
     request = ScoreRequest(judge=JudgeRequest(Asking(lm, 2)))
-    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding", labelled=8))
-    for each, calls in ((request, 3), (claims, 3 + 4)):
+    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding"))
+    for each, calls in ((request, 3), (claims, 3)):
         found = estimate_scoring(folder, each)
         assert (found.low.calls, found.high.calls) == (calls, 2 * calls)
     assert lm.asked == []

@@ -1,8 +1,5 @@
 """Judges of answers, claims and causes: read strictly, asked once, every denominator right."""
 
-import json
-import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +13,6 @@ from ragbench.experiments.report.scores import errors_of
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.annotations import MOST_CLAIMS
 from ragbench.experiments.score.asking import Asking, read_journal
-from ragbench.experiments.score.labelled import labelled_claims
 from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
 from ragbench.experiments.store import RunFolder, read_records
 from ragbench.lms.calls import Limits, spending
@@ -241,63 +237,6 @@ def test_many_claims_are_asked_about_in_parts(folder: Folder) -> None:
     run, lm = folder(answered("q1", "yes", steps=thought(said))), labelling("boat")
     assert scored_by(run, lm, "grounding").records[0].scores["chain_fidelity_judged"] == 7 / 20
     assert len(lm.asked) == -(-20 // MOST_CLAIMS)
-
-
-def test_errors_on_labelled_claims_correct_the_scores(folder: Folder, command: Any) -> None:
-    """A judge at the wire that catches 3 of 4 false claims and passes 7 of 10 true ones."""
-    pairs = [pair for each in labelled_claims(300) for pair in zip(*each[:2], strict=True)]
-    true = {claim for claim, kind in pairs if kind == "true"}
-
-    def script(hit: Hit) -> str:
-        shown = hit.prompt.rpartition("[[ ## claims ## ]]\n")[2].partition("\n\nRespond")[0]
-        verdicts = []
-        for claim in (text.partition(" ")[2] for text in json.loads(shown)):
-            good = claim in true or "Norway" in claim
-            errs = random.Random(claim).random() < (0.3 if good else 0.25)
-            verdicts.append("supported" if good != errs else "unsupported")
-        return f"[[ ## verdicts ## ]]\n{json.dumps(verdicts)}\n\n[[ ## completed ## ]]"
-
-    said = [f"{'Norway' if n % 8 else 'Chad'} {n}" for n in range(80)]
-    run = folder(*(answered(f"q{a}", a, steps=thought(f"It is {a}.")) for a in said))
-    with FakeServer(script) as server:
-        judge = ("--judge", "openai/judge", "--api-base", server.url, "--judge-rule", "grounding")
-        code, out, _ = command("score", run, *judge)
-        assert (code, command("score", run, *judge)[0]) == (0, 0)
-        assert len(server.hits) == 2 * 80 + 150  # nothing twice
-    summary = json.loads((run / "scores.json").read_text())
-    (plain, _) = summary["scores"]["hallucination_rate_judged"]["interval"]
-    found = summary["judges"]["grounding"]
-    row = found["corrected"]["hallucination_rate_judged"]
-    assert row["low"] <= 10 / 80 <= row["high"] < 0.5
-    assert plain > 10 / 80
-    chain = found["corrected"]["chain_fidelity_judged"]
-    assert chain["judged"] < chain["low"] <= 70 / 80 <= chain["high"]
-    caught, passed = found["labelled"]["false"], found["labelled"]["true"]
-    assert (caught[1], passed[1], found["labelled"]["unscored"]) == (150, 150, 0)
-    assert abs(row["mean"] - 0.125) < abs(row["judged"] - 0.125) / 2
-    assert f"catches {caught[0]} of 150 false ones (negated " in out
-    assert f"hallucination_rate_judged: {row['judged']:.3f} as judged, over 80 answers; " in out
-
-
-def test_a_judge_no_better_than_chance_corrects_nothing(folder: Folder, command: Any) -> None:
-    run = folder(answered("q", "Chad"))
-    found = judged(run, labelling(), "grounding", labelled=40)
-    assert (found["labelled"]["false"], found["labelled"]["true"]) == ((0, 20), (20, 20))
-    assert found["corrected"]["hallucination_rate_judged"] == {"judged": 0, "n": 1, "mean": None}
-    out = command("score", run)[1]
-    assert "1 answers; not corrected, as it is no better than chance on labelled claims" in out
-
-
-def test_half_of_the_labelled_claims_are_true_and_shown_with_what_states_them() -> None:
-    made = labelled_claims(900)
-    kinds = Counter(kind for pair in made for kind in pair.kinds)
-    assert set(kinds) == {"true", "reversed", "sibling", "negated", "relation"}
-    assert (kinds["true"], min(kinds.values()) >= 30, len(made)) == (450, True, 450)
-    assert 0.4 < sum(pair.kinds[0] == "true" for pair in made) / 450 < 0.6  # at either place
-    for pair in made:
-        answer = dict(zip(pair.kinds, pair.claims, strict=True))["true"].rpartition(": ")[2]
-        assert any(answer in passage.text for passage in pair.passages)
-        assert len({*pair.claims}) == 2
 
 
 # -- causes ----------------------------------------------------------------------------------------

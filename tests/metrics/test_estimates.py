@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from scipy import stats
-from statsmodels.stats.proportion import proportion_confint
 
 from ragbench.metrics.stats.comparison import Method, compare_scores
 from ragbench.metrics.stats.estimates import (
@@ -18,7 +17,6 @@ from ragbench.metrics.stats.estimates import (
     anytime_p,
     cluster_means,
     cluster_weight,
-    corrected_share,
     difference_bounds,
     estimate_difference,
     estimate_mean,
@@ -246,27 +244,3 @@ def test_comparisons_by_betting_take_clusters_as_one() -> None:
     most = compare_scores(zero, values, uneven, method=Method(anytime=True))
     parts = [values[:50].mean(), *values[50:]]
     assert most.p == pytest.approx(anytime_p(parts, 1.0))
-
-
-def test_a_share_is_corrected_by_hand_and_its_interval_is_the_delta_methods() -> None:
-    # Of 100 questions .3 are called false by a judge that catches .8 and passes .9:
-    # .8 x + .1 (1 - x) = .3, so x = 2/7.
-    found = corrected_share([1.0] * 30 + [0.0] * 70, (80, 100), (90, 100))
-    assert found is not None
-    assert found[0] == pytest.approx(2 / 7)
-    z = float(stats.norm.ppf(0.975))
-    at = np.array([(30 + z**2 / 2) / (100 + z**2), 81 / 102, 91 / 102])  # towards a half
-
-    def share(mean: float, hit: float, rejects: float) -> float:
-        return (mean + rejects - 1) / (hit + rejects - 1)
-
-    slopes = np.array([(share(*(at + d)) - share(*(at - d))) / 2e-6 for d in np.eye(3) * 1e-6])
-    half = z * math.sqrt((slopes**2 * at * (1 - at) / (100 + z**2, 102, 102)).sum())
-    ends = (share(*at) - half, share(*at) + half)
-    assert (found[1].low, found[1].high) == pytest.approx(ends, abs=1e-6)
-    perfect = corrected_share([1.0] * 30 + [0.0] * 70, (10**7, 10**7), (10**7, 10**7))
-    assert perfect is not None
-    coull = proportion_confint(30, 100, method="agresti_coull")
-    assert (perfect[1].low, perfect[1].high) == pytest.approx(coull, abs=1e-5)
-    for shares, having in (([0.5], (10, 100)), ([], (90, 100)), ([0.5], (0, 0))):
-        assert corrected_share(shares, having, (90, 100)) is None  # chance, or of nothing

@@ -10,7 +10,6 @@
   of the answer (`metrics.judged`); a short answer is put as an answer to its question. The judge
   labels at most `MOST_CLAIMS` at once; where a claim has no usable label, the question is unscored
   in what it concerns. What no passage was retrieved for is not supported, and not asked about.
-  Claims whose labels are known (`labelled`) are asked about too, and correct both metrics.
 - `Statements`: long answers scored as GraphRAG-Bench does. Answer and gold answer are split into
   statements, which are then matched by number: an answer's statement that gold supports is a true
   positive, any other a false positive, a gold statement that the answer lacks a false negative.
@@ -21,7 +20,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +38,6 @@ from ragbench.experiments.score.annotation import (
     spending,
 )
 from ragbench.experiments.score.asking import UnusableError, ask_strictly
-from ragbench.experiments.score.labelled import corrected, labelled_claims, lines
 from ragbench.lms.lm import RagbenchLM
 from ragbench.record import Fact, Record, ShownPassage
 from ragbench.retrievers.embedders import Embedder
@@ -151,22 +149,10 @@ class Evidence(Attribution):
 
 
 class Grounding(Annotation):
-    """Fills the judged chain fidelity and hallucination rate, `labelled` known claims beside."""
+    """Fills the judged chain fidelity and hallucination rate."""
 
     name = "grounding"
     signature = signatures.LabelClaims
-
-    def __init__(self, labelled: int = 0) -> None:
-        self.labelled = labelled
-
-    def all_units(self, records: Iterable[Record]) -> list[Unit]:
-        """Also those of the labelled claims, where anything is asked; their data are the kinds."""
-        units = super().all_units(records)
-        for n, pair in enumerate(labelled_claims(self.labelled if units else 0), start=1):
-            context, cut = shown(pair.passages, max_tokens=CONTEXT_TOKENS)
-            qid = f" labelled {n}"  # no question's id begins with a blank
-            units.append(_unit(qid, context, pair.claims, cut, pair.kinds))
-        return units
 
     def units(self, record: Record) -> Sequence[Unit]:
         """Parts of at most `MOST_CLAIMS` claims, of the thoughts and then of the answer."""
@@ -176,7 +162,8 @@ class Grounding(Annotation):
         units = []
         for claims in _claims(record):
             for batch in _parts(claims):
-                units.append(_unit(record.qid, context, batch, cut))
+                inputs = {"context": context, "claims": numbered(batch)}
+                units.append(Unit(record.qid, (context, batch), inputs, cut=cut))
         return units
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
@@ -193,25 +180,19 @@ class Grounding(Annotation):
         }
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
-        """Beside the counts: labels of claims, and by labelled claims the corrected metrics."""
+        """Add the labels of claims to the counts."""
         labels: Counter[Label] = Counter()
-        scores: dict[str, list[float]] = {name: [] for name in metrics.GROUNDED}
         for record in records:
             if record.failed:
                 continue
-            values = annotated.values(record.qid)
-            for claim_labels in _labels(record, values):
+            for claim_labels in _labels(record, annotated.values(record.qid)):
                 labels.update(claim_labels)
-            for name, score in self.scores(record, values).items():
-                if score is not None:
-                    scores[name].append(score)
         return {
             **annotated.counts(),
             "claims": labels.total(),
             "supported": labels[True],
             "unsupported": labels[False],
             "unscored": labels[None],
-            **corrected(annotated, scores),
         }
 
     @staticmethod
@@ -219,7 +200,6 @@ class Grounding(Annotation):
         return [
             f"{summary['claims']} claims judged by {summary['model']}: {summary['supported']} "
             f"supported, {summary['unsupported']} not; {spending(summary)}",
-            *(lines(summary) if "labelled" in summary else ()),
         ]
 
 
@@ -231,13 +211,6 @@ def _claims(record: Record) -> tuple[Sequence[str], Sequence[str]]:
             text = f'The answer to "{record.question}" is: {text}'
         answer.append(text)
     return metrics.claims_of_chain(record), answer
-
-
-def _unit(
-    qid: str, context: list[str], claims: Sequence[str], cut: bool, kinds: Sequence[str] = ()
-) -> Unit:
-    inputs = {"context": context, "claims": numbered(claims)}
-    return Unit(qid, (context, claims), inputs, kinds, cut)
 
 
 def _parts(claims: Sequence[str]) -> Iterator[list[str]]:

@@ -46,7 +46,6 @@ class JudgeRequest:
     rule: Rule | Literal["grounding"] = "ragbench"  # grounding: of claims, not of answers
     allow_self: bool = False
     embedder: str = "local"  # for protocols that compare answers by similarity
-    labelled: int = 0  # claims with known labels that a judge of claims is measured by
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ def _annotations(
     elif judge.rule != "grounding":
         yield judge.asking, Judging(judge.rule)
     else:
-        yield judge.asking, Grounding(judge.labelled)
+        yield judge.asking, Grounding()
 
 
 def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:

@@ -356,48 +356,6 @@ def corrected_best(
     return Best(index, seen, corrected, Interval(float(low), float(high)), len(x))
 
 
-_Z = 1.959964  # 95 %
-
-
-def corrected_share(
-    shares: Sequence[float], having: tuple[int, int], lacking: tuple[int, int]
-) -> tuple[float, Interval] | None:
-    """The mean of `shares` freed of a judge's errors, and its 95 % interval, in [0, 1].
-
-    `shares` are those of claims, by question, that the judge gave a label. On claims whose labels
-    are known it was right so many times of so many: on those `having` the label and those `lacking`
-    it. That is prediction-powered inference under label shift (Angelopoulos et al. 2023,
-    arXiv:2301.09633), by the estimate of Rogan and Gladen (1978) and the interval of Lang and
-    Reiczigel (2014) without its small shift: each share is moved towards a half before its variance
-    is taken. None without questions or known claims, or for a judge no better than chance.
-    """
-    n = len(shares)
-    extra = _Z**2
-    hits, labelled = having
-    rejected, negatives = lacking
-    hit = (hits + 1) / (labelled + 2)
-    rejects = (rejected + 1) / (negatives + 2)
-    better = hit + rejects - 1
-    if not (n and labelled and negatives) or better <= 0:
-        return None
-    mean = (sum(shares) + extra / 2) / (n + extra)
-    spread = sum((share - mean) ** 2 for share in shares)
-    spread += extra / 2 * (mean**2 + (1 - mean) ** 2)
-    middle = min(1.0, max(0.0, (mean + rejects - 1) / better))
-    variance = (
-        spread / (n + extra) ** 2
-        + middle**2 * hit * (1 - hit) / (labelled + 2)
-        + (1 - middle) ** 2 * rejects * (1 - rejects) / (negatives + 2)
-    )
-    half = _Z * math.sqrt(variance) / better
-    plain = hits / labelled + rejected / negatives - 1
-    estimate = middle
-    if plain > 0:
-        estimate = (sum(shares) / n + rejected / negatives - 1) / plain
-    ends = Interval(max(0.0, middle - half), min(1.0, middle + half))
-    return min(1.0, max(0.0, estimate)), ends
-
-
 #: The shares of the largest possible bet that the diversified gambler places at once.
 _BETS = np.linspace(0.05, 0.95, 19)
 
