@@ -20,7 +20,6 @@ from ragbench.cli.command import (
 )
 from ragbench.cli.printing import say, show
 from ragbench.cli.progress import RunProgress
-from ragbench.settings import DataSettings
 
 self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
                            help="Allow a model to judge its own answers.")  # fmt: skip
@@ -282,10 +281,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         help="LM that decides the causes that rules cannot.")  # fmt: skip
 @option("--modes", is_flag=True, group="Judge",
         help="Have --judge name A-RAG's modes of failure, from the steps taken.")  # fmt: skip
-@option("--replay", "replay_lm", metavar="LM", group="Replay",
-        help="Ask wrong questions again with LM, with what may have been missing; at most four "
-             "calls each.")  # fmt: skip
-@shared.corpus_options
+@option("--gold", type=PATH, metavar="RUN", group="Output",
+        help="Also compare all questions with a run of the program gold.")  # fmt: skip
 @self_judge_option
 @shared.asking_options
 @shared.log_option
@@ -296,18 +293,15 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     Every wrong answer has one cause, found by rules from its record alone; with --judge, a model
     decides those that rules cannot, and they are marked; with --modes it names what first went
     wrong, as A-RAG's analysis does. A judge's verdicts count where the run was
-    scored with one. With --replay, the cause is what mends the answer; name the data of the run,
-    for the gold passages that were not found.
+    scored with one. With --gold, all questions are compared with a run that was given the gold
+    passages, which shows what perfect retrieval would change.
     """
     from ragbench.errors import ConfigError
+    from ragbench.experiments.report.gold import gold_report
     from ragbench.experiments.report.scores import errors_of, errors_report
     from ragbench.lms.calls import spending
 
     progress = RunProgress()
-    data = {name: options.pop(name) for name in DataSettings.model_fields}
-    if options["replay_lm"]:
-        _replay(runs, data, options, progress)
-        return
     asking = shared.make_asking(options, options["judge_lm"], partial(progress.count, "explaining"))
     for name in ("batch", "modes"):
         if options[name] and asking is None:
@@ -317,36 +311,9 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     with spending(shared.take_limits(options)) as spent, progress:
         scored = [errors_of(run, asking=asking, **how) for run in runs]
     show(errors_report(scored, show=options["show"], cause=options["cause"]))
-    _end_where_stopped(spent.stopped_by)
-
-
-def _replay(
-    runs: tuple[Path, ...], data: dict[str, Any], options: dict[str, Any], progress: RunProgress
-) -> None:
-    """Asks the wrong questions of each run again, and prints what mends them."""
-    from ragbench.data import load_dataset
-    from ragbench.errors import ConfigError
-    from ragbench.experiments.report.replay import replay_report
-    from ragbench.experiments.score.replay import replay
-    from ragbench.experiments.store import read_card
-    from ragbench.lms.calls import spending
-
-    counted = partial(progress.count, "asking again")
-    asking = shared.make_asking(options, options["replay_lm"], counted)
-    assert asking is not None
-    texts = {}
-    if any(value not in (None, (), {}, False) for value in data.values()):
-        dataset = load_dataset(shared.to_config(program="direct", **data).data_settings())
-        texts = {passage.pid: passage for passage in dataset.corpus}
+    if options["gold"]:
         for run in runs:
-            if read_card(run).data.digest != dataset.digest:
-                raise ConfigError(f"{run} is of other data than the options name; name its own")
-    with spending(shared.take_limits(options)) as spent, progress:
-        replayed = [replay(run, asking, texts=texts, metric=options["metric"]) for run in runs]
-    for outcome in replayed:
-        if len(runs) > 1:
-            say(f"{outcome.folder}")
-        show(replay_report(outcome))
+            show(gold_report(run, options["gold"], options["metric"]))
     _end_where_stopped(spent.stopped_by)
 
 

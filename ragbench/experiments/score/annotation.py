@@ -190,7 +190,7 @@ def numbered(texts: Sequence[str]) -> list[str]:
     return [f"[{number}] {text}" for number, text in enumerate(texts, start=1)]
 
 
-def shown(passages: Sequence[ShownPassage | Passage], *, max_tokens: int) -> tuple[list[str], bool]:
+def shown(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[str], bool]:
     """The passages as a program shows its own, as far as they fit, and whether some did not."""
     rows = [Passage(p.pid, p.title, p.text) for p in passages]
     lines = render(rows, max_tokens=max_tokens)
