@@ -14,23 +14,30 @@ What an optimizer can change it should use, and where nothing helps it should sa
 """
 
 import argparse
+import json
+import random
 import re
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dspy
 
-from benchmarks.probe_chances import Gaps, chance, config_of, held_out_gain, simulated
 from ragbench import optimizers
-from ragbench.experiments.artifacts import read_sidecar
+from ragbench.experiments.artifacts import load_artefact, read_sidecar
 from ragbench.experiments.compile import compile_program
-from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.plans import make_plan
-from tests.fakes import Asked, Reply, plausible
+from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.plans import Plan, make_plan
+from ragbench.experiments.runs import context as setup
+from tests.fakes import Asked, Reply, ScriptedLM, plausible
 from tests.optimizers.world import SMALL
 
+#: Two fifths are for training, a fifth for validation, and two fifths are held out.
+N = 360
 ROOMS = ("form", "instruction", "demonstrations", "none")
 QUESTION = re.compile(r"Which town number (\d+) lies")
 #: What the writer proposes.
@@ -73,16 +80,70 @@ def script_of(room: str) -> Callable[[Asked], Reply]:
     return script
 
 
+def chance(what: str, number: int) -> float:
+    """A number in [0, 1) that `what` and the question decide."""
+    return random.Random(zlib.crc32(f"{what} {number}".encode())).random()
+
+
+def write_questions(folder: Path, n: int = N) -> Path:
+    """Write questions with four passages each, in HotpotQA's layout."""
+    rows = []
+    for i in range(n):
+        gold = f"Which town number {i} lies on river number {i}: the seat of Town {i}."
+        context = [[f"Entry {i}", [gold]]]
+        for other in range(3):
+            context.append(
+                [f"River {i}.{other}", [f"A town near river number {i}, in part {other}."]]
+            )
+        rows.append({
+            "_id": f"q{i}", "question": f"Which town number {i} lies on river number {i}?",
+            "answer": f"Town {i}", "supporting_facts": [[f"Entry {i}", 0]], "context": context,
+            "type": "bridge", "level": "hard",
+        })  # fmt: skip
+    path = folder / "questions.json"
+    path.write_text(json.dumps(rows))
+    return path
+
+
+@contextmanager
+def simulated(script: Callable[[Asked], Reply], name: str) -> Iterator[None]:
+    """Answer every config by `script` inside the block."""
+    lm = ScriptedLM(script, name=name)
+    with patch.object(setup, "make_lm", lambda spec, *_, **__: lm):
+        yield
+
+
+def config_of(folder: Path) -> RunConfig:
+    """Make a run of vanilla over questions written into `folder`."""
+    fields: dict[str, Any] = {"program": "vanilla", "dataset": "hotpotqa", "lm": "scripted"}
+    fields |= {"data_file": write_questions(folder), "k": 1, "adapter": "chat"}
+    return RunConfig(**fields, limit=None, workers=1, cache=False)
+
+
+def held_out_gain(plan: Plan, compiled: Path, most: int | None = None) -> float:
+    """Measure the gain in F1 of a compiled program, over at most so many held-out questions."""
+    context = plan.run_context
+    held_out = context.dataset.splits["test"][:most]
+    task = optimizers.Task(
+        train=held_out, val=held_out, scorer=optimizers.make_scorer("f1"), lm=context.lm,
+        log_folder=plan.folder,
+    )  # fmt: skip
+    with context.active():
+        plain = optimizers.measure(context.program, held_out, task).mean
+        program = context.program.deepcopy()
+        load_artefact(compiled, program)
+        return optimizers.measure(program, held_out, task).mean - plain
+
+
 def cell(name: str, room: str) -> tuple[str, float, float]:
     """The outcome of a compile by the optimizer called `name`, and its gains in F1.
 
     On the 16 validation questions, and on 60 held-out ones.
     """
     settings = SETTINGS.get(name, SMALL.get(name, {}))
-    with tempfile.TemporaryDirectory() as made, simulated(Gaps(), f"{name} {room}") as lm:
-        lm.client.script = script_of(room)
+    with tempfile.TemporaryDirectory() as made, simulated(script_of(room), f"{name} {room}"):
         folder = Path(made)
-        config = config_of(folder, Gaps()).but(program=PROGRAMS.get(name, "vanilla"))
+        config = config_of(folder).but(program=PROGRAMS.get(name, "vanilla"))
         if config.program == "direct":
             config = config.but(k=None)
         fields: dict[str, Any] = {"train_limit": 16, "val_limit": 16, "out": folder / "out"}

@@ -63,7 +63,6 @@ from ragbench.user_code import allow
 
 if TYPE_CHECKING:
     from ragbench.experiments.compare.verdicts import Verdict
-    from ragbench.experiments.probe.judging import Judgement
 
 # Each function below raises a RagbenchError with one line for what its caller can mend.
 
@@ -220,18 +219,6 @@ class _Lines(Watch):
         sys.stderr.write(f"{line}\n")
 
 
-@overload
-def compile(
-    program: Program, data: Data | None = None, *, probe: Literal[True], **options: Any
-) -> Judgement | None: ...
-
-
-@overload
-def compile(
-    program: Program, data: Data | None = None, *, probe: Literal[False] = False, **options: Any
-) -> Path: ...
-
-
 def compile(
     program: Program,
     data: Data | None = None,
@@ -244,20 +231,17 @@ def compile(
     valset: Sequence[dspy.Example] | None = None,
     metric: AnyMetric | None = None,
     settings: Fields | None = None,
-    probe: bool = False,
     **options: Any,
-) -> Path | Judgement | None:
+) -> Path:
     """Compile `program` on training and validation questions; the folder of the compiled program.
 
     Give it to `evaluate(..., compiled=folder)`. `optimizer` is a name, or any optimizer of DSPy's
     kind: a `dspy.teleprompt.Teleprompter`, or its class. `settings` are those of the compile, such
     as `train_limit` or `optimizer_seed`; `metric` is a name, FILE.py:function or a function;
-    `options` are as for `evaluate`. With `probe` nothing is compiled, as by `compile --probe`: the
-    chance that compiling helps, and sentences why; None where too few questions could be asked.
+    `options` are as for `evaluate`.
     """
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder
-    from ragbench.experiments.probe import probe_program
 
     check_options("compile", compile, options)
     limits = take_limits(options)
@@ -273,8 +257,6 @@ def compile(
     compile_config = compile_config_of(optimizer, metric, settings)
     folder = compile_folder(config, compile_config)
     with limited(limits, folder):
-        if probe:
-            return probe_program(config, compile_config)
         compile_program(config, compile_config)
     return folder
 

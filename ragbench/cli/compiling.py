@@ -26,23 +26,16 @@ from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, 
     examples=[
         "ragbench compile --program self_rag --optimizer bootstrap",
         "ragbench compile --program vanilla --optimizer mipro --preset medium --dry-run",
-        "ragbench compile --program vanilla --optimizer mipro --probe",
         "ragbench eval --compiled compiled/FOLDER",
     ],
 )
 @shared.program_options
 @shared.compile_options
 @shared.compile_metric_option
-@option(
-    "--probe",
-    is_flag=True,
-    group="Compiling",
-    help="Ask a few training questions to see whether compiling can help; compile nothing.",
-)
 @shared.dry_run_option
 @shared.corpus_options
 @shared.answering_options
-def compile_command(probe: bool, dry_run: bool, **options: Any) -> None:
+def compile_command(dry_run: bool, **options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
     Only training and validation questions are used. The estimated cost is printed first. Give the
@@ -52,22 +45,18 @@ def compile_command(probe: bool, dry_run: bool, **options: Any) -> None:
     from ragbench.experiments.budgets import budget_of, estimate_lines
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder, make_plan
-    from ragbench.experiments.probe import probe_program
     from ragbench.experiments.runs.context import limited
 
     limits = shared.take_limits(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
     config = shared.to_config(**options)
-    if dry_run and not probe:
+    if dry_run:
         with limited(limits):
             plan = make_plan(config, settings)
             say(*estimate_lines(plan, budget_of(plan)))
         return
     with limited(limits, compile_folder(config, settings)), RunProgress() as progress:
-        if probe:
-            probe_program(config, settings, dry_run=dry_run, on_message=say, watch=progress)
-        else:
-            compile_program(config, settings, on_message=say, watch=progress)
+        compile_program(config, settings, on_message=say, watch=progress)
 
 
 @command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
