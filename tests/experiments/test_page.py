@@ -18,7 +18,8 @@ import pandas as pd
 import pytest
 
 from ragbench.errors import RunError, UnknownNameError
-from ragbench.experiments.report.page.board import make_board
+from ragbench.experiments.report.names import letter_of, short_names
+from ragbench.experiments.report.page.board import Board, make_board
 from ragbench.experiments.report.page.data import page_data
 from ragbench.experiments.report.page.html import make_server, page_of, write_page
 from ragbench.experiments.store import read_card, read_records
@@ -31,6 +32,10 @@ COMPILED = {**CARD["identity"], "compiled": "sha256:" + "ab" * 32}
 
 def data_of(runs: list[Path], metric: str = "f1") -> dict[str, Any]:
     return dict(json.loads(json.dumps(page_data(make_board(runs, metric), title="A report"))))
+
+
+def about(data: dict[str, Any]) -> str:
+    return "".join(text for _, text in data["groups"][0]["about"])
 
 
 def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
@@ -62,16 +67,15 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
         assert (run["without_evidence"], run["right"]) == (lost, len(right))
     names = [run["folder"] for run in data["runs"]]
     [family] = data["families"]["f1"]
-    for at, standing in family["standings"].items():
-        for to in ("best", "baseline"):
-            if shown := standing[to]:
-                left, right = (frames[names[int(n)]]["f1"].sort_index() for n in (family[to], at))
-                found = compare_scores(left, right)
-                wanted = [found.difference, found.interval.low, found.interval.high]
-                made = [shown[f"difference{end}"] for end in ("", "_low", "_high")]
-                assert made == pytest.approx(wanted)
-                apart = shown["corrected_low"] > 0 or shown["corrected_high"] < 0
-                assert apart == shown["verdict"].startswith(("better", "worse"))
+    for places, shown in family["pairs"].items():
+        base, at = (int(place) for place in places.split(","))
+        left, right = (frames[names[place]]["f1"].sort_index() for place in (base, at))
+        found = compare_scores(left, right)
+        wanted = [found.difference, found.interval.low, found.interval.high]
+        assert [shown[name] for name in ("difference", "low", "high")] == pytest.approx(wanted)
+        apart = shown["corrected_low"] > 0 or shown["corrected_high"] < 0
+        assert apart == (shown["word"] in ("better", "worse"))
+    assert len(family["pairs"]) == family["tests"]
     by_question = [frames[name]["f1"].sort_index() for name in names]
     assert [q["qid"] for q in data["questions"]] == list(by_question[0].index)
     for column, wanted in zip(data["scores"]["f1"], by_question, strict=True):
@@ -102,21 +106,18 @@ def test_a_hundred_numbers_at_random_equal_sql(tmp_path: Path) -> None:
         assert shown == pytest.approx(value, abs=1e-6), (folder, sql, where)
 
 
-def test_the_page_says_what_recommend_says_and_in_any_order(
+def test_page_texts_say_what_recommend_says_in_any_order(
     runs: list[Path], tmp_path: Path, command: Any
 ) -> None:
-    def said(data: dict[str, Any]) -> list[Any]:
-        [family] = data["families"]["f1"]
-        names = [program["name"] for program in data["programs"]]
-        why = {names[int(at)]: words for at, words in family["advice"]["why"].items()}
-        places = [family["advice"][name] for name in ("best", "rival")]
-        assert family["advice"]["use"] is None
-        return [family["advice"]["sentences"], why, [names[at] for at in places]]
+    def said(data: dict[str, Any]) -> str:
+        return "".join(text for _, text in data["texts"]["f1"][0]["headline"])
 
     data = data_of(runs)
-    lines = command("recommend", *runs)[1].splitlines()
-    assert lines[: len(said(data)[0])] == said(data)[0]
-    assert said(data)[2] == ["ircot compiled", "vanilla"]
+    first = command("recommend", *runs)[1].splitlines()[0]
+    named = said(data)
+    for program in data["programs"]:
+        named = named.replace(f"{program['key']}, {program['short']}", program["name"])
+    assert named.lower() == f"{first}.".lower()
     [compiled] = [program for program in data["programs"] if program["compiled"]]
     assert data["programs"][compiled["before"]]["name"] == "ircot"
     turned = []
@@ -124,6 +125,105 @@ def test_the_page_says_what_recommend_says_and_in_any_order(
         records = list(read_records(path).values())[::-1]
         turned.append(make_run(tmp_path / path.name, records, **read_card(path).model_dump()))
     assert said(data_of(turned[::-1])) == said(data)
+
+
+def test_letters_go_down_from_the_highest_score_and_controls_come_last(tmp_path: Path) -> None:
+    boards.verdict(tmp_path)
+    programs = sorted(data_of([tmp_path])["programs"], key=lambda program: program["rank"])
+    assert [program["key"] for program in programs] == ["A", "B", "C", "D", "E"]
+    assert [program["control"] for program in programs] == [False, False, False, True, True]
+    means = [program["means"]["f1"]["f1"] for program in programs[:3]]
+    assert means == sorted(means, reverse=True)
+
+
+def facts_of(folder: Path, metric: str = "f1") -> tuple[str, dict[str, str]]:
+    """Return the sentence of a board and the answers to its four questions, as plain text."""
+    texts = data_of([folder], metric)["texts"][metric][0]
+    answers = {}
+    for question, parts in texts["facts"]:
+        answers[question] = "".join(text for _, text in parts)
+    return "".join(text for _, text in texts["headline"]), answers
+
+
+def test_texts_of_a_tie_of_few_questions_say_that_they_are_too_few(tmp_path: Path) -> None:
+    boards.few(tmp_path)
+    sentence, facts = facts_of(tmp_path)
+    assert sentence.startswith("Undecided: ")
+    assert facts["Is it real?"].startswith("0 of 3 significantly worse than A.")
+    assert facts["Does compiling help?"].startswith("Not asked here.")
+
+
+def test_texts_of_a_winner_compiled_and_priced(tmp_path: Path) -> None:
+    boards.eight(tmp_path)
+    sentence, facts = facts_of(tmp_path)
+    assert sentence.startswith("Undecided: A, ircot compiled")
+    assert facts["Is it real?"].startswith("5 of 7 significantly worse than A (D to H).")
+    assert facts["What does it cost?"].startswith("$0.01 to $1.05 per 1,000 questions.")
+    assert facts["Does compiling help?"] == "Yes: A scores +0.140 against D, uncompiled. "
+    assert facts["What is wrong with the runs?"].startswith("0 questions failed, no price missing.")
+
+
+def test_texts_of_missing_prices_name_the_programs(tmp_path: Path) -> None:
+    boards.unpriced(tmp_path)
+    _, facts = facts_of(tmp_path)
+    assert "No price for A and C." in facts["What does it cost?"]
+    assert "A and C without a price" in facts["What is wrong with the runs?"]
+
+
+def test_texts_of_a_verdict_and_of_a_sweep_open_with_what_they_find(tmp_path: Path) -> None:
+    boards.verdict(tmp_path / "verdict")
+    sentence, facts = facts_of(tmp_path / "verdict")
+    assert re.match(r"Compiling ircot .* HELPS: f1 0\.\d+ -> 0\.\d+", sentence)
+    assert facts["Does compiling help?"].startswith("Yes.")
+    boards.sweep(tmp_path / "sweep")
+    sentence, facts = facts_of(tmp_path / "sweep")
+    assert sentence.startswith("24 cells: ")
+    assert facts["Does compiling help?"].startswith("Not asked here.")
+
+
+def test_texts_of_failures_one_run_and_an_unfinished_run(tmp_path: Path) -> None:
+    failed = {"boundary": "lm", "error": "TimeoutError", "message": "slow"}
+    rows = [answered("q1", "Norway"), answered("q2", "", failure=failed)]
+    make_run(tmp_path / "one", rows, questions=2)
+    sentence, facts = facts_of(tmp_path / "one")
+    assert re.match(r"A, \w+, scores \.500 f1 on 2 questions; a second run", sentence)
+    assert facts["What is wrong with the runs?"].startswith("1 question failed")
+    assert facts["Is it real?"].startswith("Not asked here.")
+    make_run(tmp_path / "part", rows[:1], questions=6)
+    sentence, _ = facts_of(tmp_path / "part")
+    assert sentence == "Running: 1 of 6 questions are finished, and no run is complete."
+
+
+def test_empty_page_waits_for_the_first_record(tmp_path: Path) -> None:
+    page = "".join(page_of(Board([], [], ["f1"], "f1")))
+    assert "No run has a record yet." in page
+    server = make_server(tmp_path, port=0, metric="f1")
+    try:
+        data = server.board()[1]
+        assert data["programs"] == []
+        make_run(tmp_path / "run", [answered("q1", "Norway")])
+        assert len(server.board()[1]["programs"]) == 1
+    finally:
+        server.server_close()
+
+
+def test_causes_of_seeds_are_a_mean_and_not_a_sum(tmp_path: Path) -> None:
+    boards.verdict(tmp_path)
+    data = data_of([tmp_path])
+    [pooled] = [p for p in data["programs"] if len(p["runs"]) == 3 and not p["control"]]
+    wrong = [sum(bool(cell and cell[1]) for cell in data["cells"][at]) for at in pooled["runs"]]
+    assert sum(pooled["causes"].values()) == pytest.approx(sum(wrong) / 3)
+
+
+def test_names_of_real_systems_are_short_and_stay_different() -> None:
+    long = ["langgraph multi agent supervisor research team final",
+            "langgraph multi agent supervisor research team final2",
+            "hipporag2 openie gpt4omini nvembed", "ircot"]  # fmt: skip
+    short = short_names(long)
+    assert max(map(len, short)) <= 28
+    assert len(set(short)) == 4
+    assert short[3] == "ircot"
+    assert [letter_of(rank) for rank in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +276,13 @@ def test_one_import_names_no_lm_on_others_and_nine_servers_are_one_lm(tmp_path: 
         make_run(tmp_path / program, record, identity=identity, model=model)
     data = data_of([tmp_path])
     assert [run["name"] for run in data["programs"]] == ["direct", "ircot", "react", "vanilla"]
-    assert data["groups"][0]["about"] == "hotpotqa, 1 questions, distractor · m-small · bm25"
+    assert about(data) == "hotpotqa · 1 questions, distractor · m-small · bm25"
     assert [short for short, _ in data["lms"]] == ["m-small"]
     make_run(tmp_path / "x", record, model="anthropic/other@https://example.org/v1")
     data = data_of([tmp_path])
     names = ["direct", "ircot", "react", "vanilla", "vanilla, other"]
     assert [run["name"] for run in data["programs"]] == names
-    assert data["groups"][0]["about"].endswith("· m-small · bm25")
+    assert about(data).endswith("· m-small · bm25")
 
 
 def test_a_verdict_opens_with_its_sentence_its_seeds_are_one_program_and_what_is_no_run_is_left_out(
@@ -195,10 +295,10 @@ def test_a_verdict_opens_with_its_sentence_its_seeds_are_one_program_and_what_is
         (tmp_path / "sweeps" / folder / name).write_text(text)
     data = data_of([tmp_path / "verdicts", tmp_path / "sweeps"])
     assert "begun is left out" in caplog.text
-    told = {artefact["kind"]: artefact for artefact in data["artefacts"]}
-    assert set(told) == {"verdict", "sweep", "compile"}
-    assert [row["order"] for row in told["compile"]["tried"]] == [None, 1, 2, 3, 4, 5]
-    headline = told["verdict"]["headlines"]["f1"]
+    experiments = {artefact["kind"]: artefact for artefact in data["artefacts"]}
+    assert set(experiments) == {"verdict", "sweep", "compile"}
+    assert [row["order"] for row in experiments["compile"]["tried"]] == [None, 1, 2, 3, 4, 5]
+    headline = experiments["verdict"]["headlines"]["f1"]
     assert re.match(
         r"Compiling ircot \(bootstrap, 50 questions, 3 seeds\) HELPS: f1 0\.\d+ -> 0\.\d+, "
         r"\+0\.\d+ \[\+0\.\d+, \+0\.\d+\], p < 0\.001, 80 questions$",
@@ -215,9 +315,11 @@ def test_a_verdict_opens_with_its_sentence_its_seeds_are_one_program_and_what_is
         with contextlib.closing(sqlite3.connect(Path(folder) / "run.db")) as db:
             means += db.execute("SELECT avg(answer = 'Norway') FROM answers").fetchone()
     assert pooled[0]["means"]["em"]["em"] == pytest.approx(np.mean(means), abs=1e-6)
-    assert len(told["sweep"]["cells"]) == 24
     folders = {program["folder"] for program in data["programs"]}
-    assert all(cell["folder"] in folders for cell in told["sweep"]["cells"])
+    sweep = experiments["sweep"]
+    assert (len(sweep["rows"]), len(sweep["columns"])) == (4, 6)
+    assert all(cell["folder"] in folders for _, cells in sweep["rows"] for cell in cells)
+    assert sum(cell["baseline"] for _, cells in sweep["rows"] for cell in cells) == 4
     with pytest.raises(RunError, match="no run in"):
         make_board([tmp_path / "nowhere"])
 
@@ -268,6 +370,8 @@ def test_the_server_follows_a_run_that_goes_on(tmp_path: Path) -> None:
         for path, headers, code in (
             ("/piece/99/0", {}, "404"), ("/piece/../x", {}, "404"), ("/config.json", {}, "404"),
             ("/", {"Host": "evil.example:80"}, "403"),
+            ("/", {"Host": "127.0.0.1:80.evil.com"}, "403"),
+            ("/data", {"Host": "localhost"}, "403"),
         ):  # fmt: skip
             with pytest.raises(urllib.error.HTTPError, match=code):
                 get(path, **headers)

@@ -16,6 +16,7 @@ from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.experiments.report.page.board import make_board
 from ragbench.experiments.report.page.data import page_data
+from ragbench.experiments.report.page.texts import difference_from
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score import SUMMARY
 from ragbench.experiments.store import write_json
@@ -188,31 +189,23 @@ def test_compare_recommend_and_page_say_one_word_of_a_pair(runs: list[Path], com
         tables = json.loads(command(*arguments, "--format", "json")[1])
         return tables[0]["rows"]
 
-    [family] = page_data(make_board(runs), title="")["families"]["f1"]
-    standings = family["standings"]
-    best, baseline = family["best"], family["baseline"]
-    names = [program["name"] for program in page_data(make_board(runs), title="")["programs"]]
+    data = page_data(make_board(runs), title="")
+    [family] = data["families"]["f1"]
+    best = family["best"]
+    names = [program["name"] for program in data["programs"]]
     advised = {row["program"]: row for row in table("recommend", *runs)}
     for at, name in enumerate(names):
         if at != best:
-            row, shown = advised[name], standings[at]["best"]
-            wanted = [shown["difference"], shown["p"]]
-            assert [row["below_best"], row["p"]] == pytest.approx(wanted)
+            shown = difference_from(at, best, family)
+            assert advised[name]["below_best"] == pytest.approx(shown["difference"])
     for first in range(len(runs)):
         order = [runs[first], *(run for run in runs if run != runs[first])]
         rows = {row["run"]: row for row in table("compare", *order, "--metric", "f1")}
         for at, name in enumerate(names):
-            for to, against in ((best, "best"), (baseline, "baseline")):
-                shown = standings[at][against]
-                if shown is None or first not in (at, to):
-                    continue
-                row = rows[name if first == to else names[to]]
-                sign = 1 if first == to else -1
-                assert (row["p"], row["n"]) == (pytest.approx(shown["p"]), shown["n"])
-                assert row["difference"] == pytest.approx(sign * shown["difference"])
-                if sign == 1:
-                    fields = ["verdict", "corrected_low", "corrected_high", "n_needed"]
-                    assert [row[f] for f in fields] == [shown[f] for f in fields]
+            shown = difference_from(at, first, family)
+            if shown is not None and name in rows:
+                assert rows[name]["difference"] == pytest.approx(shown["difference"])
+                assert rows[name]["verdict"].partition(" (")[0] == shown["word"]
     in_csv = command("compare", *order, "--metric", "f1", "--format", "csv")[1]
     for row in csv.DictReader(io.StringIO(in_csv.partition("\n\n")[0])):
         assert row["verdict"] == rows[row["run"]]["verdict"]

@@ -161,7 +161,7 @@ def test_seeds_are_one_arm_in_contrasts_and_on_the_page(load: Any) -> None:
     board = make_board([swept.sweep.folder])
     assert sorted(map(len, (program.runs for program in board.programs))) == [2, 2]
     [artefact] = board.artefacts
-    assert [cell["label"] for cell in artefact["cells"]] == ["vanilla, k=1", "vanilla, k=2"]
+    assert artefact["columns"] == ["k=1", "k=2"]
     # A baseline that names a seed: cells of its own arm are compared with it one by one.
     of_seed = load(matrix=matrix, baseline={"k": 1, "seed": 5}, limit=4)
     assert sorted((c.cell, c.baseline) for c in run_sweep(of_seed).contrasts) == [

@@ -147,3 +147,36 @@ def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
         if value not in (None, "", "None"):
             facts.append(aliases.get(value, value) if key == "LM" else value)
     return " · ".join(facts)
+
+
+#: Characters of a short name.
+_SHORT = 28
+
+
+def letter_of(rank: int) -> str:
+    """Return the letter of the program at `rank`: A to Z, then AA, AB and so on."""
+    letter = ""
+    rank += 1
+    while rank:
+        rank, place = divmod(rank - 1, 26)
+        letter = chr(ord("A") + place) + letter
+    return letter
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Shorten names to at most 28 characters, so that they stay different where they can.
+
+    A name that is too long keeps its beginning; if that is the beginning of another name too, it
+    keeps its beginning and its end.
+    """
+    beginnings = Counter(name[: _SHORT - 2] for name in names)
+    short = []
+    for name in names:
+        if len(name) <= _SHORT:
+            short.append(name)
+        elif beginnings[name[: _SHORT - 2]] == 1:
+            short.append(f"{name[: _SHORT - 2].rstrip(' ,(-_')} …")
+        else:
+            half = (_SHORT - 3) // 2
+            short.append(f"{name[:half].rstrip()} … {name[-half:].lstrip()}")
+    return short

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,11 @@ from ragbench.experiments.compare.spending import spending_of
 from ragbench.experiments.compare.verdicts import Verdict, reread
 from ragbench.experiments.outcomes import CANDIDATES
 from ragbench.experiments.report.choice import race_table
-from ragbench.experiments.report.comparison import (
-    arms_table,
-    contrast_rows,
-    control_lines,
-    headline_of,
-    price_line,
-)
+from ragbench.experiments.report.comparison import control_lines, headline_of, price_line
 from ragbench.experiments.report.sweep import validated
-from ragbench.experiments.report.table import Column, Table, with_interval
-from ragbench.experiments.runs.settings import compiled_from
+from ragbench.experiments.runs.settings import compiled_from, plain_settings
 from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import RunCard
 
 Json = dict[str, Any]
 #: Kind of artefact -> the file that it leaves.
@@ -29,11 +24,8 @@ FILES = {"verdict": "verdict.json", "sweep": "sweep.json", "tune": "tune.json",
          "race": "choose.json", "compile": CANDIDATES}  # fmt: skip
 #: What the page draws of each program that a compile tried.
 _TRIED = ("number", "order", "mean", "n", "tokens", "shipped")
-_FRONT = (
-    Column("name", "program"), Column("metric"), Column("n", kind="count"),
-    Column("score", kind="score", interval=True),
-    Column("difference", kind="gain", interval=True), Column("knobs"),
-)  # fmt: skip
+#: Settings that tell cells apart without being an axis of the sweep.
+_NOT_AXES = frozenset({"program", "program_source", "set", "compiled", "votes_seed"})
 
 
 def read_artefact(
@@ -52,7 +44,7 @@ def read_artefact(
         arms: dict[str, list[Json]] = {}
         for cell in stored["cells"]:
             arms.setdefault(cell.get("arm", cell["cell"]), []).append(cell)
-        artefact |= _sweep(stored, file.parent, arms)
+        artefact |= _sweep(stored, file.parent, arms, runs)
         for cells in arms.values():
             seeds.append([file.parent / "cells" / cell["folder"] for cell in cells])
     elif kind == "race":
@@ -60,54 +52,111 @@ def read_artefact(
     elif kind == "compile":
         artefact |= _compile(file, list(runs.values()))
     else:
-        artefact["table"] = _front(file.parent)
+        artefact["lines"] = _front(file.parent)
     return artefact, seeds
 
 
 def _verdict(verdict: Verdict) -> Json:
+    """Return the sentences of a verdict by metric; its arms are programs of the page."""
     headlines = {}
     controls = {}
     for metric in verdict.design.metrics:
         headlines[metric] = headline_of(verdict, metric)
         controls[metric] = control_lines(verdict, metric)
-    return {
-        "headlines": headlines,
-        "controls": controls,
-        "price": price_line(verdict),
-        "contrasts": contrast_rows(verdict),
-        "table": _cells(arms_table(verdict)),
-        "compiled": verdict.arms["compiled"][0].folder.as_posix(),
-    }
+    return {"headlines": headlines, "controls": controls, "price": price_line(verdict)}
 
 
-def _sweep(stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[Json]]) -> Json:
-    """The comparisons of a sweep, and its cells, of which those of one arm are one."""
-    contrasts = []
+def _sweep(
+    stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[Json]],
+    runs: Mapping[Path, Evaluation],
+) -> Json:  # fmt: skip
+    """Return the cells of a sweep as rows and columns of what varies, and its unfinished cells."""
+    contrasts: dict[str, Json] = {}
+    baselines = set()
     for contrast in stored["contrasts"]:
+        baselines.add(contrast["baseline"])
+        words = {}
         for metric, scores in contrast["scores"].items():
-            row = {"cell": contrast["cell"], "baseline": contrast["baseline"], "metric": metric}
-            row |= {"n": scores["n"], "verdict": scores["verdict"]}
-            row |= with_interval("difference", scores["difference"], scores["interval"])
-            corrected = scores.get("corrected_interval") or {}
-            for end in ("low", "high"):
-                row[f"corrected_{end}"] = corrected.get(end)
-            contrasts.append(row)
-    cells = []
-    for label, cells_of_arm in arms.items():
-        outcome = cells_of_arm[0]
-        place = folder / "cells" / outcome["folder"]
-        for cell in cells_of_arm:
+            word = scores["verdict"].partition(" (")[0]
+            words[metric] = {"difference": scores["difference"], "word": word}
+        contrasts[contrast["cell"]] = words
+    places: dict[str, RunCard] = {}
+    entries: dict[str, Json] = {}
+    lines = []
+    for label, cells in arms.items():
+        for cell in cells:
             if cell["state"] != "done":
-                outcome = cell
-        row = {"label": label, "folder": place.as_posix()}
-        cells.append({**row, "state": outcome["state"], "reason": outcome["reason"]})
-    return {"cells": cells, "contrasts": contrasts}
+                lines.append(f"{label}: {cell['state']} {cell['reason']}".strip())
+        path = folder / "cells" / cells[0]["folder"]
+        if path in runs:
+            places[label] = runs[path].card
+            entries[label] = {
+                "folder": path.as_posix(),
+                "baseline": label in baselines,
+                "contrasts": contrasts.get(label, {}),
+            }
+    rows, columns = _matrix(places, entries)
+    headlines = {}
+    for metric in dict.fromkeys(chain.from_iterable(contrasts.values())):
+        headlines[metric] = _sweep_headline(metric, len(arms), contrasts)
+    return {"rows": rows, "columns": columns, "lines": lines, "headlines": headlines}
+
+
+def _sweep_headline(metric: str, n: int, contrasts: Mapping[str, Json]) -> str:
+    """Say in one sentence what the contrasts of a sweep show for `metric`."""
+    better = []
+    for label, words in contrasts.items():
+        if words.get(metric, {}).get("word") == "better":
+            better.append(label)
+    tests = _count(len(contrasts), "comparison")
+    if not better:
+        return f"{n} cells: no {metric} is significantly better than its baseline ({tests})"
+    first = ", ".join(better[:2])
+    more = f" and {len(better) - 2} more" if len(better) > 2 else ""
+    return f"{n} cells: {first}{more} significantly better in {metric} than the baseline ({tests})"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _matrix(
+    cards: Mapping[str, RunCard], entries: Mapping[str, Json]
+) -> tuple[list[tuple[str, list[Json | None]]], list[str]]:
+    """Arrange cells by the program and by the other settings in which they differ.
+
+    Args:
+        cards: Label of a cell -> the card of its run.
+        entries: Label of a cell -> what the page shows of it.
+
+    Returns:
+        Rows (name, an entry or None for each column), and the names of the columns.
+    """
+    settings = {label: plain_settings(card) for label, card in cards.items()}
+    values: dict[str, set[str]] = {}
+    for fields in settings.values():
+        for name, value in fields.items():
+            values.setdefault(name, set()).add(str(value))
+    axes = [name for name, found in values.items() if len(found) > 1 and name not in _NOT_AXES]
+    grid: dict[str, dict[str, Json]] = {}
+    columns: dict[str, None] = {}
+    for label, card in cards.items():
+        words = [f"{name}={settings[label][name]}" for name in axes if name in settings[label]]
+        column = ", ".join(words) or "score"
+        compiled = " compiled" if card.identity.get("compiled") else ""
+        columns[column] = None
+        grid.setdefault(f"{card.system}{compiled}", {})[column] = entries[label]
+    rows: list[tuple[str, list[Json | None]]] = []
+    for name, cells in grid.items():
+        rows.append((name, [cells.get(column) for column in columns]))
+    return rows, list(columns)
 
 
 def _race(stored: Mapping[str, Any]) -> Json:
-    saved = f"{1 - stored['share']:.0%} of the questions of the full table were not asked"
-    return {"sentence": stored["advice"], "saved": saved, "runners": race_table(stored).records(),
-            "metric": stored["metric"], "stream": stored["stream"]}  # fmt: skip
+    lines = [f"{stored['advice']}; {stored['share']:.0%} of the full table was run"]
+    for runner in race_table(stored).records():
+        lines.append(f"{runner['program']}: {runner['questions']} questions, {runner['outcome']}")
+    return {"lines": lines}
 
 
 def _compile(file: Path, runs: Sequence[Evaluation]) -> Json:
@@ -118,28 +167,24 @@ def _compile(file: Path, runs: Sequence[Evaluation]) -> Json:
         row = json.loads(line)
         tried.append({name: row[name] for name in _TRIED})
     tried.sort(key=lambda row: row["order"] or 0)
-    pays = {}
+    lines = []
     for after, before in compiled_from(runs).items():
         if runs[after].card.compiled == card.program_sha256:
             spent = spending_of([runs[before]], [runs[after]], [card])
             for unit, back in (("$", spent.usd), ("tokens", spent.tokens)):
-                pays[unit] = {"once": back.once, "before": back.before, "after": back.after,
-                              "words": back.words()}  # fmt: skip
+                lines.append(f"In {unit}: {back.words()}.")
     return {
         "program": card.program, "optimizer": str(card.optimizer.get("name")),
         "seed": card.optimizer.get("seed"), "metric": card.scores["metric"],
-        "n": card.scores["n"], "tried": tried, "pays": pays,
+        "n": card.scores["n"], "tried": tried, "pays_lines": lines,
     }  # fmt: skip
 
 
-def _front(folder: Path) -> list[list[str]]:
-    rows = []
+def _front(folder: Path) -> list[str]:
+    lines = []
     for path in sorted((folder / "front").glob("*")):
         card = read_sidecar(path)
         knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
-        rows.append({"name": path.name, **validated(card), "knobs": knobs})
-    return _cells(Table("tune", _FRONT, rows))
-
-
-def _cells(table: Table) -> list[list[str]]:
-    return [[column.heading for column in table.columns], *table.cells()]
+        row = validated(card)
+        lines.append(f"{path.name}: {row['metric']} {row['score']:.3f} in validation; {knobs}")
+    return lines

@@ -4,20 +4,20 @@ Every question is taken in the order of its id, so that nothing depends on the o
 """
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
 from ragbench.errors import CompareError, ConfigError
-from ragbench.experiments.compare.against import compare_all
-from ragbench.experiments.compare.family import Family, Standing, make_family
+from ragbench.experiments.compare.family import Family, make_family
 from ragbench.experiments.compare.paired import Shared
-from ragbench.experiments.recommend import Advice, Arm, advise
+from ragbench.experiments.recommend import advise
 from ragbench.experiments.report import tables
-from ragbench.experiments.report.comparison import compared
 from ragbench.experiments.report.means import measured
-from ragbench.experiments.report.names import in_common, lm_aliases
+from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
 from ragbench.experiments.report.page.board import (
     Board,
     Json,
@@ -26,17 +26,28 @@ from ragbench.experiments.report.page.board import (
     names_of_texts,
     scores_of,
 )
+from ragbench.experiments.report.page.texts import called, empty_texts, page_texts
 from ragbench.experiments.report.table import with_interval
-from ragbench.experiments.runs.settings import lm_name, plain_settings
+from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.metrics import GROUPINGS
+from ragbench.metrics import GROUPINGS, Comparison
 
+#: Names of metrics as people write them.
+LABELS = {"f1": "F1", "em": "exact match"}
 #: Questions of a run whose traces the page unpacks together.
 PIECE = 40
 
 
 def page_data(board: Board, *, title: str, live: bool = False) -> Json:
-    """All that the page shows but for the traces of its questions."""
+    """Collect all that the page shows, except the traces of its questions.
+
+    Args:
+        board: Runs, programs and metrics of the page.
+        title: Title of the browser's tab where the page has no sentence of its own.
+        live: Whether the page is served and asks for new records.
+    """
+    if not board.runs:
+        return _empty_data(board, live)
     qids = board.qids
     columns = [run.records.column(cell) for run in board.runs]
     cells = []
@@ -62,26 +73,23 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     scores = {}
     for name in board.metrics:
         scores[name] = [list(map(scores_of(run, name).get, qids)) for run in board.runs]
-    groups = []
-    for places in board.groups:
-        runs: list[Evaluation] = []
-        qids_of_group: set[str] = set()
-        for place in places:
-            runs += [board.runs[at] for at in board.programs[place].runs]
-        for run in runs:
-            qids_of_group.update(run.records)
-        groups.append({"about": in_common(runs, len(qids_of_group))})
+    programs = [_program(board, program) for program in board.programs]
+    _give_letters(programs, board)
+    groups = [_group(board, places) for places in board.groups]
     families = {}
+    texts = {}
     for name in board.metrics:
-        families[name] = [_family(board, name, places) for places in board.groups]
+        families[name] = [_family(board, name, places, programs) for places in board.groups]
+        texts[name] = _texts(board, name, programs, groups, families[name])
     return {
         "title": title,
         "live": live,
         "piece": PIECE,
         "metric": board.metric,
         "metrics": list(board.metrics),
+        "labels": {name: LABELS.get(name, name) for name in board.metrics},
         "groups": groups,
-        "programs": [_program(board, program) for program in board.programs],
+        "programs": programs,
         "runs": [_run(board, at) for at in range(len(board.runs))],
         "lms": _lms(board.runs),
         "questions": questions,
@@ -89,8 +97,68 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         "cells": cells,
         "scores": scores,
         "families": families,
+        "texts": texts,
         "artefacts": list(board.artefacts),
     }  # fmt: skip
+
+
+def _empty_data(board: Board, live: bool) -> Json:
+    """Return the data of a page that waits for its first record."""
+    texts = empty_texts()
+    group: Json = {"name": "", "about": [("b", "ragbench")]}
+    family: Json = {"best": None, "baseline": None, "pairs": {}, "n": 0, "tests": 0}
+    return {
+        "title": texts["title"], "live": live, "piece": PIECE, "metric": board.metric,
+        "metrics": [board.metric], "labels": {board.metric: board.metric}, "groups": [group],
+        "programs": [], "runs": [], "lms": [], "questions": [], "kinds": {}, "cells": [],
+        "scores": {board.metric: []}, "families": {board.metric: [family]},
+        "texts": {board.metric: [texts]}, "artefacts": [],
+    }  # fmt: skip
+
+
+def _give_letters(programs: Sequence[Json], board: Board) -> None:
+    """Add the letter, the rank and the short name of each program; A scores most in its group."""
+    names = short_names([program["name"] for program in programs])
+    for places in board.groups:
+        order = []
+        for at in places:
+            # A control of a verdict is not a program that one would use.
+            program = programs[at]
+            score = round(_mean_or_least(program, board.metric), 9)
+            cost = math.inf if program["cost_usd"] is None else program["cost_usd"]
+            order.append((program["control"], -score, cost, at))
+        for rank, (*_, at) in enumerate(sorted(order)):
+            programs[at] |= {"key": letter_of(rank), "rank": rank, "short": names[at]}
+
+
+def _mean_or_least(program: Json, metric: str) -> float:
+    mean = program["means"][metric][metric]
+    return -math.inf if mean is None else float(mean)
+
+
+def _group(board: Board, places: Sequence[int]) -> Json:
+    """Describe the data that a group of programs shares."""
+    runs: list[Evaluation] = []
+    qids: set[str] = set()
+    for place in places:
+        runs += [board.runs[at] for at in board.programs[place].runs]
+    for run in runs:
+        qids.update(run.records)
+    about = in_common(runs, len(qids))
+    name, _, rest = about.partition(",")
+    return {"name": about.partition(" · ")[0], "about": [("b", name), ("", f" ·{rest}")]}
+
+
+def _texts(
+    board: Board, metric: str, programs: Sequence[Json], groups: Sequence[Json],
+    families: Sequence[Json],
+) -> list[Json]:  # fmt: skip
+    texts = []
+    for places, group, family in zip(board.groups, groups, families, strict=True):
+        rows = sorted((programs[at] for at in places), key=lambda program: program["rank"])
+        about = group["name"]
+        texts.append(page_texts(rows, family, metric, board.artefacts, about))
+    return texts
 
 
 def _lms(runs: Sequence[Evaluation]) -> list[list[str]]:
@@ -116,7 +184,7 @@ def _run(board: Board, at: int) -> Json:
 
 
 def _program(board: Board, program: Program) -> Json:
-    """The row of a program; what a question takes is the mean over its runs."""
+    """Return the row of a program; what a question takes is the mean over its runs."""
     runs = [board.runs[at] for at in program.runs]
     base = runs[0]
     rows = list(map(tables.row_of_run, runs))
@@ -125,28 +193,39 @@ def _program(board: Board, program: Program) -> Json:
         values = [figures[name] for figures in rows]
         row[name] = None if None in values else fmean(values)
     evidence = [tables.without_evidence(run.records) for run in runs]
-    settings = plain_settings(base.card)
-    billed = [run.summary.billed.cost_usd for run in runs]
+    models = list(dict.fromkeys(run.card.model for run in runs))
     return {
         **row,
         "n": rows[0]["n"],
         "failed": sum(figures["failed"] for figures in rows),
         "name": program.name,
         "runs": program.runs,
+        "at": board.programs.index(program),
         "group": program.group,
         "before": program.before,
         "system": base.card.system,
         "compiled": bool(base.card.identity.get("compiled")),
-        "model": ", ".join(dict.fromkeys(run.card.model for run in runs)),
+        "control": bool(base.card.identity.get("form")),
+        "model": ", ".join(models),
+        "model_short": ", ".join(lm_name(model).rpartition("/")[2] for model in models),
         "folder": base.folder.as_posix(),
         "asked": base.card.questions or base.summary.n,
         "done": all(run.progress.complete for run in runs),
         "means": {name: _mean(runs, name) for name in board.metrics},
         "without_evidence": sum(lacking for lacking, _ in evidence),
         "right": sum(right for _, right in evidence),
-        "billed_usd": None if None in billed else sum(filter(None, billed)),
-        "settings": {k: v for k, v in settings.items() if isinstance(v, int | float | str)},
+        "causes": _mean_causes(runs),
     }  # fmt: skip
+
+
+def _mean_causes(runs: Sequence[Evaluation]) -> dict[str, float]:
+    """Return how many answers were wrong by cause, a mean over the runs of a program."""
+    causes: Counter[str] = Counter()
+    for run in runs:
+        for outcome in run.records.column(cell).values():
+            if outcome.cause:
+                causes[outcome.cause] += 1
+    return {cause: n / len(runs) for cause, n in sorted(causes.items())}
 
 
 def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
@@ -158,10 +237,10 @@ def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
     return {**row, "n": len(scores_of(runs[0], metric))}
 
 
-def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
-    """The tests of a metric over the finished programs at `places`, and what they advise.
+def _family(board: Board, metric: str, places: Sequence[int], programs: Sequence[Json]) -> Json:
+    """Return the tests of a metric over the finished programs at `places`, and their advice.
 
-    Runs whose answer's form was repaired are controls of a verdict, which has their tests.
+    A run with a repaired answer format is a control of a verdict, which has the tests of it.
     """
     arms = {}
     for at in places:
@@ -169,59 +248,44 @@ def _family(board: Board, metric: str, places: Sequence[int]) -> Json:
         control = arm[0].card.identity.get("form")
         if not control and all(run.progress.complete for run in arm):
             arms[at] = arm
-    labels = [board.programs[at].name for at in arms]
-    family_json: Json = {"baseline": None, "best": None, "standings": {}, "n": 0, "tests": 0}
-    place_of = {id(arm[0]): at for at, arm in arms.items()}
+    labels = [called(programs[at]) for at in arms]
+    row: Json = {"baseline": None, "best": None, "pairs": {}, "n": 0, "tests": 0, "advice": None}
     family: Family | None = None
     try:
         advice = advise(list(arms.values()), metric, labels=labels, common=True)
         family = advice.family
-        family_json["advice"] = _advice(advice, place_of)
+        row["advice"] = {"sentences": advice.sentences()}
     except (CompareError, ConfigError):  # one program, or no measure of accuracy
         if len(arms) > 1:
             with suppress(CompareError):
                 family = make_family(list(arms.values()), metric, common=True)
-    if family is not None:
-        places_of_family = [place_of[id(member.runs[0])] for member in family.standings]
-        baseline = family.baseline
-        for at, standing in zip(places_of_family, family.standings, strict=True):
-            family_json["standings"][at] = _standing(standing, metric)
-        family_json["n"] = len(family.questions)
-        family_json["clusters"] = len(set(family.clusters.values()))
-        family_json["tests"] = family.tests
-        family_json["best"] = places_of_family[family.best]
-        family_json["baseline"] = None if baseline is None else places_of_family[baseline]
-    for at, arm in arms.items():
-        before = board.programs[at].before
-        standing = family_json["standings"].get(at, {})
-        if before in arms and not standing.get("before"):
-            with suppress(CompareError):
-                alone = compare_all([arms[before], arm], metrics=[metric], common=True)[0]
-                standing["before"] = compared(alone.scores[metric])
-                family_json["standings"][at] = standing
-    return family_json
-
-
-def _standing(standing: Standing, metric: str) -> Json:
-    cell: Json = with_interval(metric, standing.mean, standing.interval)
-    for name in ("best", "baseline", "before"):
-        comparison = getattr(standing, f"to_{name}")
-        cell[name] = compared(comparison) if comparison else None
-    return cell
-
-
-def _advice(advice: Advice, place_of: dict[int, int]) -> Json:
-    """What `recommend` says, with the places of the programs that it speaks of."""
-
-    def place(arm: Arm | None) -> int | None:
-        return place_of[id(arm.runs[0])] if arm else None
-
+    if family is None:
+        return row
+    place_of = {id(arm[0]): at for at, arm in arms.items()}
+    members = [place_of[id(member.runs[0])] for member in family.standings]
+    for (a, b), comparison in family.comparisons.items():
+        row["pairs"][f"{members[a]},{members[b]}"] = _pair(comparison)
     return {
-        "use": place(advice.use),
-        "best": place(advice.best),
-        "rival": place(advice.rival),
-        "sentences": advice.sentences(),
-        "why": {place(arm): arm.why for arm in advice.arms},
+        **row,
+        "n": len(family.questions),
+        "clusters": len(set(family.clusters.values())),
+        "tests": family.tests,
+        "best": members[family.best],
+        "baseline": None if family.baseline is None else members[family.baseline],
+    }
+
+
+def _pair(comparison: Comparison) -> Json:
+    """Return what the page shows of a test: B minus A, both intervals, and the word about B."""
+    interval = comparison.interval
+    corrected = comparison.corrected_interval
+    return {
+        "difference": comparison.difference,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "corrected_low": corrected.low if corrected else None,
+        "corrected_high": corrected.high if corrected else None,
+        "word": comparison.verdict.partition(" (")[0],
     }
 
 

@@ -10,7 +10,9 @@ from ragbench.errors import RunError, needs_extra
 from ragbench.experiments.report.page.board import Board
 from ragbench.experiments.report.page.html import page_without_traces
 from ragbench.experiments.store import write_whole
+from ragbench.logs import get
 
+_log = get(__name__)
 Format = Literal["svg", "pdf"]
 _BROWSERS = ("chromium", "google-chrome", "chromium-browser", "chrome")
 #: Nothing stands beside the plot on its sheet.
@@ -55,6 +57,9 @@ def _drawn(content: str, folder: Path, format: Format) -> list[Path]:
         page.goto(address.as_uri())
         folder.mkdir(parents=True, exist_ok=True)
         for figure in page.evaluate("figures()"):
+            if "svg" not in figure:
+                _log.warning("Skipping figure %s: %s", figure["name"], figure["reason"])
+                continue
             drawing = figure["svg"].encode("utf-8", "replace")
             if format == "pdf":
                 sheet = browser.new_page()

@@ -21,24 +21,11 @@ from typing import Any
 from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.report.page.board import Board, find_runs, make_board
 from ragbench.experiments.report.page.data import page_data, pieces
-from ragbench.experiments.report.table import written
-from ragbench.experiments.report.tables import run_table
+from ragbench.experiments.report.page.texts import difference_from
 from ragbench.experiments.store import DATABASE, state_of, write_whole
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
 
-#: The style element that Observable Plot puts into every chart, for its class name "chart".
-_STYLE_OF_CHARTS = """:where(.chart) {
-  --plot-background: white;
-  display: block;
-  height: auto;
-  height: intrinsic;
-  max-width: 100%;
-}
-:where(.chart text),
-:where(.chart tspan) {
-  white-space: pre;
-}"""
 _log = get(__name__)
 
 
@@ -59,7 +46,7 @@ def page_without_traces(board: Board) -> str:
 
 
 def _parts(board: Board, title: str) -> Iterator[str]:
-    return _page(page_data(board, title=title), _traces(board), "", _plain(board))
+    return _page(page_data(board, title=title), _traces(board), "")
 
 
 def _traces(board: Board) -> Iterator[str]:
@@ -73,40 +60,91 @@ def _traces(board: Board) -> Iterator[str]:
             yield f"<script {kind}>{packed}</script>\n"
 
 
-def _plain(board: Board) -> str:
-    """The table and the sentences for a browser that runs no script."""
-    firsts = [board.runs[program.runs[0]] for program in board.programs]
-    table = written(run_table(firsts, [program.name for program in board.programs]), "html")
-    sentences = []
-    for artefact in board.artefacts:
-        sentences += artefact.get("headlines", {}).values()
-    return table + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
-
-
-def _page(data: Any, traces: Iterable[str], also_allowed: str, plain: str = "") -> Iterator[str]:
-    """The page in pieces, in their order."""
+def _page(data: Any, traces: Iterable[str], also_allowed: str) -> Iterator[str]:
+    """Yield the page in pieces, in their order."""
     assets = resources.files("ragbench.experiments.report.page") / "assets"
-    files = ("page.html", "page.css", "vendor/d3.min.js", "vendor/plot.min.js", "page.js")
+    files = ("page.html", "page.css", "page.js", "trace.js")
     page, style, *scripts = (assets.joinpath(name).read_text("utf-8") for name in files)
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
-        f"style-src {_hash(style)} {_hash(_STYLE_OF_CHARTS)}; base-uri 'none'; form-action 'none'"
+        f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    # JSON that may stand inside a script element: no tag can begin in it.
+    # No tag can begin inside JSON with these escapes.
     text = json.dumps(data, default=str, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    texts = data["texts"][data["metric"]][0]
     contents: dict[str, Iterable[str]] = {
         "POLICY": [policy + also_allowed],
-        "TITLE": [html.escape(data["title"])],
-        "PLAIN": [plain],
+        "TITLE": [html.escape(texts["title"])],
+        "ABOUT": [_rich(data["groups"][0]["about"])],
+        "HEADLINE": [_rich(texts["headline"])],
+        "FACTS": _facts(texts["facts"]),
+        "TABLE": [static_table(data)],
         "STYLE": [style],
         "DATA": [text],
         "TRACES": traces,
         "SCRIPTS": [f"<script>{script}</script>" for script in scripts],
     }
-    # Cut at all marks at once: what stands in a part is not looked at again.
+    # Split at all marks at once: the contents of a part are not searched for marks.
     for at, between in enumerate(page.split("@@")):
         yield from contents[between] if at % 2 else [between]
+
+
+def _rich(parts: Iterable[tuple[str, str]]) -> str:
+    texts = []
+    for kind, words in parts:
+        text = html.escape(words)
+        texts.append(f"<b>{text}</b>" if kind == "b" else text)
+    return "".join(texts)
+
+
+def _facts(facts: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for question, answer in facts:
+        yield f"<div><dt>{html.escape(question)}</dt><dd>{_rich(answer)}</dd></div>"
+
+
+def static_table(data: Any) -> str:
+    """Write the table of programs as HTML, for readers without JavaScript.
+
+    Args:
+        data: What `page_data` returned.
+    """
+    metric = data["metric"]
+    family = data["families"][metric][0]
+    heads = ("", "program", data["labels"][metric], "difference", "$ per 1,000", "p95 s", "tokens",
+             "failed")  # fmt: skip
+    rows = []
+    ranked = sorted(data["programs"], key=lambda program: (program["group"], program["rank"]))
+    for program in ranked:
+        mean = program["means"][metric]
+        test = difference_from(program["at"], family["best"], family)
+        word = f"{test['difference']:+.3f} {test['word']}" if test else "-"
+        cost = program["cost_usd"]
+        cells = [
+            program["key"],
+            f"{program['name']} ({program['model_short']})",
+            _figure(mean[metric], "{:.3f}", mean.get(f"{metric}_low"), mean.get(f"{metric}_high")),
+            word,
+            _figure(None if cost is None else 1000 * cost, "{:,.2f}"),
+            _figure(program["p95_s"], "{:,.1f}"),
+            _figure(program["tokens"], "{:,.0f}"),
+            str(program["failed"]),
+        ]
+        rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _figure(
+    value: float | None, form: str, low: float | None = None, high: float | None = None
+) -> str:
+    if value is None:
+        return "-"
+    text = form.format(value)
+    if low is None or high is None:
+        return text
+    return f"{text} [{form.format(low)}, {form.format(high)}]"
 
 
 def _hash(text: str) -> str:
@@ -125,18 +163,28 @@ class LiveServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def version(self) -> str:
-        """A text that differs when a run has new records."""
-        runs = find_runs([self.folder])[0]
+        """Return a text that differs when a run has new records; "empty" without a run."""
+        try:
+            runs = find_runs([self.folder])[0]
+        except RunError:
+            return "empty"
         return " ".join(f"{run.name}:{state_of(run / DATABASE)}" for run in runs)
 
     def board(self) -> tuple[Board, Any]:
         with self._lock:
             version = self.version()
             if self._made is None or self._made[0] != version:
-                board = make_board([self.folder], self.metric, self._runs)
+                board = self._read()
                 data = page_data(board, title=f"ragbench: {self.folder}", live=True)
                 self._made = (version, board, {**data, "version": version})
             return self._made[1:]
+
+    def _read(self) -> Board:
+        try:
+            return make_board([self.folder], self.metric, self._runs)
+        except RunError as error:
+            _log.info("waiting for a record: %s", error)
+            return Board([], [], [self.metric], self.metric)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a browser that went away, and one line of anything else."""
@@ -149,8 +197,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
 
     def do_GET(self) -> None:
-        """Answer this machine alone: no other site may read runs by its name."""
-        if (self.headers.get("Host") or "").rpartition(":")[0] not in ("127.0.0.1", "localhost"):
+        """Answer this machine only: no other site may read runs by its name."""
+        port = self.server.server_port
+        if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
             return self._send("text/plain", "only on this machine", 403)
         try:
             match self.path.partition("?")[0].strip("/").split("/"):
@@ -187,7 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
 def make_server(folder: Path, *, port: int, metric: str) -> LiveServer:
     """A server on 127.0.0.1 of the page of `folder`, not yet serving."""
     get_metric(metric)
-    find_runs([folder])
+    if not folder.is_dir():
+        raise RunError(f"{folder}: no such folder; give a folder of runs")
     try:
         return LiveServer(folder, port, metric)
     except OSError as error:

@@ -1,10 +1,11 @@
 "use strict";
-// Text of questions, passages, answers and prompts is untrusted: it reaches the page as text nodes.
+// The overview: one sentence, four questions, one table, and the list of questions.
+// Text of questions, passages, answers and prompts is untrusted: it reaches the page only as text nodes.
 const $ = (id) => document.getElementById(id);
-let data = unpacked(JSON.parse($("data").textContent));
-const DRAWN = new Set(["svg", "g", "line", "circle", "path", "rect", "text"]);
+const DRAWN = new Set("svg g line circle rect text path polyline title".split(" "));
+const known = (x) => x !== null && x !== undefined;
 
-function node(tag, attributes, ...children) {
+function node(tag, attributes = {}, ...children) {
   const made = DRAWN.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
@@ -14,884 +15,669 @@ function node(tag, attributes, ...children) {
   return made;
 }
 
-// The page's data with what follows from it: columns of the list, causes of a program, means by kind of question.
-function unpacked(raw) {
+// ---------------------------------------------------------------- numbers and words
+const whole = (x) => Math.round(x).toLocaleString("en");
+const score = (x) => (!known(x) ? "–" : Math.abs(x) < 100 ? x.toFixed(3).replace(/^-(0\.000)$/, "$1").replace(/^(-?)0\./, "$1.").replace("-", "−") : whole(x));
+const signed = (x) => (known(x) && score(x)[0] !== "−" ? "+" : "") + score(x);
+const amount = (x) => (!known(x) ? "–" : x >= 100 ? whole(x) : x.toFixed(1));
+const dollars = (x) => (!known(x) ? "–" : x >= 1000 ? whole(x) : x >= 0.1 || x === 0 ? x.toFixed(2) : String(Number(x.toPrecision(2))));
+const words = (name) => name.replace("/", ": ").replaceAll("_", " ");
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+const count = (n, noun) => `${whole(n)} ${noun}${n === 1 ? "" : "s"}`;
+
+// ---------------------------------------------------------------- data and state
+let data = prepared(JSON.parse($("data").textContent));
+const CAUSES = { retrieval: "not found", reading: "misread", control: "stopped", data: "data" };
+
+// Add what follows from the data: the columns of the list of questions.
+function prepared(raw) {
   const column = (of) => raw.cells.map((cells) => cells.map(of));
   raw.causes = [...new Set(raw.cells.flatMap((cells) => cells.map((cell) => (cell ? cell[1] : ""))))].filter(Boolean).sort();
-  raw.asked = column((cell) => Number(cell !== null));
+  raw.asked = column((cell) => cell !== null);
   raw.answers = column((cell) => (cell ? cell[0] : null));
-  raw.why = column((cell) => (cell ? raw.causes.indexOf(cell[1]) : -1));
-  for (const program of raw.programs) {
-    program.causes = Object.fromEntries(d3.rollup(program.runs.flatMap((run) => raw.cells[run]).filter((cell) => cell && cell[1]), (of) => of.length, (cell) => cell[1]));
-    program.by = Object.entries(raw.kinds).flatMap(([by, kinds]) => byKind(raw, program.runs[0], by, kinds));
-  }
+  raw.why = column((cell) => (cell ? cell[1] : ""));
   return raw;
 }
 
-function byKind(raw, run, by, kinds) {
-  const asked = d3.range(kinds.length).filter((i) => raw.asked[run][i] && kinds[i] !== null);
-  const groups = d3.sort(d3.groups(asked, (i) => String(kinds[i])), ([group]) => group);
-  const means = (of) => Object.fromEntries(raw.metrics.map((metric) => [metric, d3.mean(of, (i) => raw.scores[metric][run][i] ?? NaN) ?? null]));
-  return groups.length > 1 ? groups.map(([group, of]) => ({ by, group, n: of.length, ...means(of) })) : [];
-}
-
-// A table whose columns are a head, a class and what makes the cell of a row.
-function table(columns, rows, attributes = () => ({}), kind = "") {
-  const text = (head) => (typeof head === "string" ? head : head.textContent);
-  const heads = columns.map(([head, of]) => node("th", { scope: "col", class: of }, head));
-  const lines = rows.map((row) =>
-    node("tr", attributes(row), columns.map(([head, of, cell], at) =>
-      node(at ? "td" : "th", { scope: at ? null : "row", class: of, "data-label": text(head) }, cell(row)))));
-  return node("table", { class: kind }, node("thead", {}, node("tr", {}, heads)), node("tbody", {}, lines));
-}
-
-// ---------------------------------------------------------------- numbers, names and colours
-const known = (x) => x !== null && x !== undefined;
-const whole = (x) => Math.round(x).toLocaleString("en");
-const score = (x) => (!known(x) ? "–" : Math.abs(x) < 100 ? x.toFixed(3).replace(/^(-?)0\./, "$1.") : whole(x));
-const signed = (x) => (known(x) && x >= 0 ? "+" : "") + score(x);
-const amount = (x) => (!known(x) ? "–" : x >= 100 ? whole(x) : x.toFixed(1));
-const dollars = (x) => (!known(x) ? "unknown" : x >= 1000 ? whole(x) : x >= 0.1 || x === 0 ? x.toFixed(2) : String(Number(x.toPrecision(2))));
-const thousand = (x) => (known(x) ? 1000 * x : null);
-const words = (name) => name.replace("/", ": ").replaceAll("_", " ");
-const ends = (row, name) => [row[`${name}_low`], row[`${name}_high`]];
-// A value of a row with its interval, such as ".793 [.71, .86]".
-function interval(row, name, show) {
-  const [low, high] = ends(row, name);
-  return `${show(row[name])}${known(low) ? ` [${show(low)}, ${show(high)}]` : ""}`;
-}
-const programs = () => [...data.programs.keys()].filter((at) => data.programs[at].group === Number(state.group));
+const places = () => [...data.programs.keys()].filter((at) => data.programs[at].group === Number(state.group));
 const family = () => data.families[state.metric][state.group];
-const standing = (at) => family().standings[at] || {};
 const mean = (at) => data.programs[at].means[state.metric] || {};
 const value = (at) => mean(at)[state.metric];
-const places = (run) => data.programs.findIndex((program) => program.runs.includes(run));
-const priced = () => programs().some((at) => data.programs[at].cost_usd) && programs().every((at) => known(data.programs[at].cost_usd));
-// A program has a colour, hollow as it is and filled where it is compiled; six colours that colour-blind eyes tell apart.
-const SHAPES = ["Circle", "Square", "Triangle", "Diamond", "Star", "Cross", "Wye"];
-const systems = () => [...new Set(data.programs.map((program) => program.system))];
-const system = (at) => systems().indexOf(data.programs[at].system);
-const colour = (at) => `var(--s${system(at) % 6})`;
-const shape = (at) => SHAPES[Math.floor(system(at) / 6) % SHAPES.length];
-const fill = (at) => (data.programs[at].compiled ? colour(at) : "var(--paper)");
-const AXES = { cost_usd: "$ for 1,000 questions", tokens: "tokens a question", calls: "calls a question", p95_s: "seconds a question (p95)" };
-const badge = (at) =>
-  node("svg", { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" },
-    node("path", { d: d3.symbol(d3[`symbol${shape(at)}`], 58)(), fill: fill(at), stroke: colour(at), "stroke-width": 2 }));
-const called = (at) => [badge(at), data.programs[at].name];
-const verdictClass = (d) => ({ better: "good", worse: "bad" })[d.verdict.split(/\W/)[0]] || "quiet";
-function verdictWord(d) {
-  const word = d.verdict.split(/[\s,]/)[0];
-  return word === "no" ? "not shown" : word === "equivalent" ? "equal enough" : word;
+const best = () => { const scored = places().filter((at) => known(value(at))); return known(family().best) ? family().best : scored[0] ?? places()[0]; };
+const reference = () => (state.ref !== "" && places().includes(Number(state.ref)) ? Number(state.ref) : best());
+const programOf = (run) => data.programs.findIndex((program) => program.runs.includes(run));
+const runAt = (name) => Math.max(0, data.runs.findIndex((run) => run.folder === state[name]));
+const letter = (at) => data.programs[at].key;
+const LEVELS = () => [...new Set([...Object.keys(CAUSES).slice(0, 3), ...data.causes.map((cause) => cause.split("/")[0])])];
+const ofLevel = (at, level) => sum(Object.entries(data.programs[at].causes).filter(([cause]) => cause.split("/")[0] === level).map(([, n]) => n));
+
+// The comparison of the program at `at` minus the reference; null without one.
+function against(at, ref = reference()) {
+  const pairs = family().pairs || {};
+  if (pairs[`${ref},${at}`]) return pairs[`${ref},${at}`];
+  const turned = pairs[`${at},${ref}`];
+  if (!turned) return null;
+  const flip = (x) => (known(x) ? -x : x);
+  const word = { better: "worse", worse: "better" }[turned.word] || turned.word;
+  return { difference: flip(turned.difference), low: flip(turned.high), high: flip(turned.low), corrected_low: flip(turned.corrected_high), corrected_high: flip(turned.corrected_low), word };
+}
+const isAlive = (at) => { const d = against(at, best()); return !d || d.word !== "worse"; };
+
+function start() {
+  const first = data.families[data.metric][0];
+  const order = data.programs.map((program, at) => [program, at]).filter(([program]) => program.group === 0).map(([, at]) => at).sort((a, b) => data.programs[a].rank - data.programs[b].rank);
+  const left = known(first.best) ? first.best : order[0] ?? 0;
+  const right = known(first.baseline) && first.baseline !== left ? first.baseline : order.find((at) => at !== left) ?? left;
+  const folder = (at) => (data.programs[at] ? data.runs[data.programs[at].runs[0]].folder : "");
+  return { group: "0", metric: data.metric, ref: "", sort: "", show: "", cause: "", who: "", from: "", to: "", find: "", q: "", left: folder(left), right: folder(right) };
+}
+const initial = start();
+const state = { ...initial };
+
+// ---------------------------------------------------------------- the sentence and the four questions
+function rich(parts) {
+  return parts.map(([kind, text]) => (kind === "b" ? node("b", {}, text) : text));
 }
 
-// ---------------------------------------------------------------- intervals drawn on one scale
-// `rows` have value, thin (corrected) and thick (95 %) ends; all are drawn between the same ends.
-function scaleOf(rows) {
-  const numbers = [0, ...rows.flatMap((row) => [row.at, ...row.thin, ...row.thick])].filter(known);
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  return d3.scaleLinear([low, high === low ? low + 0.1 : high], [2, 98]).nice(5);
+function showTexts() {
+  const { headline, facts, title } = data.texts[state.metric][state.group];
+  document.title = title;
+  $("headline").replaceChildren(...rich(headline));
+  $("facts").replaceChildren(...facts.map(([question, answer]) => node("div", {}, node("dt", {}, question), node("dd", {}, rich(answer)))));
+  $("about").replaceChildren(...rich(data.groups[state.group].about));
 }
 
-const share = (x, v) => `${Math.max(0, Math.min(100, x(v))).toFixed(2)}%`;
-function picture(row, x, stroke, inner) {
-  const line = ([low, high], width) => known(low) && node("line", { x1: share(x, low), x2: share(x, high), y1: 9, y2: 9, stroke, "stroke-width": width });
-  return node("svg", { "aria-hidden": "true" }, node("line", { x1: share(x, 0), x2: share(x, 0), y1: 0, y2: 18, stroke: "var(--axis)" }),
-    line(row.thin, 1.5), line(row.thick, 5), known(row.at) && node("circle", { cx: share(x, row.at), cy: 9, r: 5, fill: inner, stroke, "stroke-width": 2 }));
+// ---------------------------------------------------------------- drawing, shared with figures for papers
+const line = (x1, y1, x2, y2, more) => node("line", { x1, y1, x2, y2, ...more });
+const label = (x, y, anchor, text, more = {}) => node("text", { x, y, "text-anchor": anchor, ...more }, text);
+
+// Round values between `low` and `high`, about `most` of them.
+function ticks(low, high, most = 4) {
+  const step = 10 ** Math.floor(Math.log10((high - low) / most || 1));
+  const wide = [1, 2, 5, 10].map((by) => by * step).find((by) => (high - low) / by <= most) || 10 * step;
+  const made = [];
+  for (let at = Math.ceil(low / wide - 1e-9) * wide; at <= high + wide * 1e-9; at += wide) made.push(Number(at.toPrecision(12)));
+  return made;
 }
 
-function ticks(x, name, show) {
-  const marks = x.ticks(3).map((v) => [node("line", { x1: share(x, v), x2: share(x, v), y1: 0, y2: 4, stroke: "var(--axis)" }),
-    node("text", { x: share(x, v), y: 15, "text-anchor": "middle" }, show(v))]);
-  return node("svg", { class: "ticks", "aria-hidden": "true" }, node("line", { x1: "0%", x2: "100%", y1: 0, y2: 0, stroke: "var(--axis)" }), marks,
-    node("text", { x: "50%", y: 29, "text-anchor": "middle" }, name));
+const stroke = (at) => ({ worse: "var(--bad)", better: "var(--good)" })[(against(at) || {}).word] || "var(--accent)";
+
+// Scale of the differences from the reference.
+function differences() {
+  const rows = places().map((at) => against(at)).filter((d) => d && known(d.low));
+  const low = Math.min(-0.02, ...rows.map((d) => d.corrected_low ?? d.low));
+  const high = Math.max(0.02, ...rows.map((d) => d.corrected_high ?? d.high));
+  return { low, high, x: (v, width) => 6 + ((width - 12) * (v - low)) / (high - low) };
 }
 
-// Rows of a label, a number, a picture and a word, over one axis.
-function forest(rows, axis) {
-  const x = scaleOf(rows);
-  const lines = rows.map((row) => node("tr", {}, node("th", { scope: "row", title: row.title }, row.label), node("td", { class: "n" }, row.number),
-    node("td", { class: "picture" }, picture(row, x, row.stroke, row.inner)), node("td", { class: "n" }, row.gain), node("td", { class: "word", title: row.why }, row.word)));
-  const foot = node("tr", {}, node("td", {}), node("td", { class: "n" }), node("td", { class: "picture" }, ticks(x, axis, (v) => String(Number(v.toPrecision(3))))), node("td", { colspan: 2 }));
-  return node("table", { class: "forest" }, node("tbody", {}, lines, foot));
-}
-
-function intervalRow(d, more) {
-  return { at: d && d.difference, thick: d ? ends(d, "difference") : [], thin: d ? ends(d, "corrected") : [], gain: d ? signed(d.difference) : "",
-    word: d ? node("span", { class: verdictClass(d) }, verdictWord(d)) : "", why: d && d.verdict, ...more };
-}
-
-const compared = () => programs().filter((at) => known(standing(at)[state.metric]));
-const forestRows = () => d3.sort(compared(), (at) => -standing(at)[state.metric]).map((at) => {
-  const d = standing(at)[state.against];
-  const more = { label: called(at), title: data.programs[at].name, number: score(standing(at)[state.metric]), stroke: colour(at), inner: fill(at) };
-  return at === reference() ? { ...intervalRow(null, more), at: 0, word: state.against } : intervalRow(d, more);
-});
-
-function showForest() {
-  const { tests, n } = family();
-  const to = reference();
-  const missing = programs().filter((at) => !compared().includes(at));
-  const rows = forestRows();
-  $("forest-caption").textContent = known(to) ? `${state.metric} less that of ${data.programs[to].name}` : "No programs to compare";
-  const notes = [`${whole(n)} shared questions; thick: 95 %, thin: corrected for ${tests} tests (Holm). A word is said where the thin line excludes 0.`];
-  if (missing.length) notes.push(`Not compared (not finished, too few questions, or a control of a verdict): ${missing.map((at) => data.programs[at].name).join(", ")}.`);
-  $("forest").replaceChildren(rows.length > 1 ? forest(rows, `difference in ${state.metric}`) : "", node("p", { class: "quiet" }, rows.length > 1 ? notes.join(" ") : missing.length ? notes[1] : "One program: run another on the same questions."));
-}
-
-// ---------------------------------------------------------------- what to use
-const reference = () => (known(family()[state.against]) ? family()[state.against] : family().best);
-const paid = (program) => known(program.cost_usd) && programs().some((at) => data.programs[at].cost_usd);
-const spent = (program) => (paid(program) ? `$${dollars(thousand(program.cost_usd))}` : `${amount(program.tokens)} tokens`);
-
-function showTiles() {
-  const { advice, baseline } = family();
-  const tile = (what, large, ...lines) => node("div", { class: "tile" }, node("span", { class: "what" }, what), node("b", {}, large), lines.map((line) => node("span", { class: "quiet" }, line)));
-  const tiles = [];
-  const chosen = advice && known(advice.use) ? advice.use : advice ? advice.best : programs()[0];
-  const { [chosen]: program } = data.programs;
-  if (advice) {
-    const [first, ...more] = advice.sentences;
-    const decided = known(advice.use);
-    const pair = [advice.best, advice.rival].filter(known).map((at) => data.programs[at].name).join(" or ");
-    const said = first.replace(/^(undecided|use [^:]*|no program is advised): /, "");
-    tiles.push(tile(decided ? "use this" : "undecided", decided ? called(chosen) : pair || "no program", `${[said, ...more].join("; ")}.`));
-    const d = known(baseline) && standing(chosen).baseline;
-    const name = known(baseline) ? data.programs[baseline].name : "";
-    if (d) tiles.push(tile(`${state.metric} of ${program.name} over ${name}`, signed(d.difference), node("span", { class: verdictClass(d) }, `95 %: ${ends(d, "difference").map(signed).join(" to ")}, ${verdictWord(d)}`), ` (${d.n} questions)`));
-    else tiles.push(tile(state.metric, score(standing(chosen)[state.metric]), `${known(baseline) ? "it is the baseline" : "no one baseline (a plain vanilla) to set it against"}; ${whole(family().n)} questions`));
-  } else {
-    tiles.push(tile(programs().length > 1 ? "no advice" : "one program", called(chosen), programs().length > 1 ? "Fewer than two programs are finished over questions that they share." : "Run another on the same questions to compare."));
-    tiles.push(tile(state.metric, interval(mean(chosen), state.metric, score), `${mean(chosen).n} questions, ${program.failed} failed`));
+// Difference with its interval: thick at 95 %, thin at the level that the correction leaves.
+function interval(at, width, y) {
+  const { x } = differences();
+  const d = at === reference() ? null : against(at);
+  const drawn = [];
+  if (d && known(d.low)) {
+    if (known(d.corrected_low)) drawn.push(line(x(d.corrected_low, width), y, x(d.corrected_high, width), y, { stroke: stroke(at), "stroke-width": 1 }));
+    drawn.push(line(x(d.low, width), y, x(d.high, width), y, { stroke: stroke(at), "stroke-width": 4 }));
   }
-  const inUnit = (each) => (paid(program) ? spent(each) : `${amount(each.tokens)} tokens`);
-  const reference = known(baseline) && baseline !== chosen ? `; ${data.programs[baseline].name} ${inUnit(data.programs[baseline])}` : "";
-  const unit = known(program.cost_usd) ? "tokens a question (they cost nothing)" : "tokens a question (price unknown)";
-  tiles.push(tile(paid(program) ? "$ for 1,000 questions" : unit, paid(program) ? spent(program) : amount(program.tokens),
-    `p95 ${amount(program.p95_s)} s${reference}`));
-  const verdicts = data.artefacts.filter((each) => each.kind === "verdict");
-  const told = (at) => verdicts.some((each) => data.programs[at].folder.startsWith(`${each.folder}/`));
-  const lines = programs().filter((at) => known(data.programs[at].before) && !told(at)).map(compilingLine);
-  if (lines.length) tiles.push(node("div", { class: "compiling" }, lines));
-  $("tiles").replaceChildren(...tiles);
+  if (d || at === reference()) drawn.push(node("circle", { cx: x(d ? d.difference : 0, width), cy: y, r: 4, fill: "var(--paper)", stroke: stroke(at), "stroke-width": 2 }));
+  return drawn;
 }
 
-// Whether compiling helped a program, over the questions that both runs share.
-function compilingLine(at) {
-  const program = data.programs[at];
-  const before = data.programs[program.before];
-  const d = standing(at).before;
-  if (!d) return node("p", {}, node("b", {}, "COMPILING "), `${program.name}: no question is shared with ${before.name}`);
-  const word = { better: "helps", worse: "hurts" }[d.verdict.split(/\W/)[0]] || "not shown to help";
-  const times = program.tokens / before.tokens;
-  const seeds = program.runs.length > 1 ? `${program.runs.length} seeds` : "one compile";
-  return node("p", {}, node("b", {}, "COMPILING "), node("span", { class: verdictClass(d) }, `${before.name}: ${word}`),
-    `, ${interval(d, "difference", signed)} over ${d.n} shared questions${Number.isFinite(times) ? `, ${times.toFixed(1)} times the tokens` : ""} (${seeds})`);
+function forest(at) {
+  const W = 230;
+  const d = against(at);
+  const name = at === reference() ? "reference" : d ? `${signed(d.difference)}, 95 % interval ${signed(d.low)} to ${signed(d.high)}` : "no shared questions";
+  const { x } = differences();
+  return node("svg", { width: W, height: 20, viewBox: `0 0 ${W} 20`, role: "img", "aria-label": name }, line(x(0, W), -6, x(0, W), 26, { stroke: "var(--axis)" }), interval(at, W, 10));
 }
 
-// ---------------------------------------------------------------- the table of programs
-const seen = {};
-function progress(program) {
-  if (program.done) return "done";
-  const first = (seen[program.folder] = seen[program.folder] || { n: program.n, t: Date.now() });
-  const left = (program.asked - program.n) / ((1000 * (program.n - first.n)) / (Date.now() - first.t || 1));
-  const clock = Number.isFinite(left) ? `, ${Math.floor(left / 60)}:${String(Math.round(left % 60)).padStart(2, "0")} left` : "";
-  return `${program.n}/${program.asked}${clock}, $${dollars(program.billed_usd)} so far`;
+// A dot for each seed of a program with several runs.
+function seeds(at) {
+  const { runs } = data.programs[at];
+  if (runs.length < 2) return "";
+  const means = runs.map((run) => { const of = data.scores[state.metric][run].filter(known); return sum(of) / of.length; });
+  return node("svg", { width: 90, height: 10, role: "img", "aria-label": `runs: ${means.map(score).join(", ")}` }, line(0, 5, 90, 5, { stroke: "var(--hair)" }), means.map((m) => node("circle", { cx: 4 + 82 * m, cy: 5, r: 3, fill: "var(--accent)" }, node("title", {}, score(m)))));
+}
+
+// ---------------------------------------------------------------- the table
+const costOf = (at) => data.programs[at].cost_usd;
+const hasPrices = () => places().some((at) => costOf(at));
+const logScale = (values, from, to) => {
+  const [low, high] = [Math.min(...values) / 1.1, Math.max(...values) * 1.1];
+  return (v) => from + ((to - from) * Math.log(v / low)) / Math.log(high / low || 2);
+};
+
+function money(at) {
+  const values = places().map(costOf).filter((v) => v > 0);
+  if (!(costOf(at) > 0)) return "";
+  return node("svg", { width: 70, height: 12, "aria-hidden": "true" }, line(0, 6, 70, 6, { stroke: "var(--hair)" }), node("circle", { cx: logScale(values, 4, 66)(costOf(at)), cy: 6, r: 3.5, fill: "var(--ink)" }));
+}
+
+// Wrong answers by cause; a click lists these questions.
+function wrong(at) {
+  const most = Math.max(1, ...places().map((each) => sum(Object.values(data.programs[each].causes))));
+  const { runs } = data.programs[at];
+  const per = runs.length > 1 ? " a run" : "";
+  const bar = LEVELS().map((level, i) => {
+    const n = ofLevel(at, level);
+    if (!n) return "";
+    const words = `${letter(at)}: ${whole(n)} ${CAUSES[level] || level}${per}`;
+    const button = node("button", { type: "button", class: `c${i % 4}`, title: words, "aria-label": `${words}; list them`, onclick: () => jump({ cause: level, who: String(at), left: data.runs[runs[0]].folder }) });
+    button.style.width = `${(120 * n) / most}px`;
+    return button;
+  });
+  return node("div", { class: "wrong" }, bar);
+}
+
+// Columns of the table: a head, what sorts it, a class and what makes a cell. Columns without a known value are left out.
+function columns() {
+  const all = [
+    { name: "key", head: "", by: (at) => data.programs[at].rank, kind: "k", cell: (at) => letter(at) },
+    { name: "program", head: "program", by: (at) => data.programs[at].name, kind: "nm", row: true, cell: named },
+    { name: "score", head: data.labels[state.metric] || state.metric, by: (at) => -(value(at) ?? -Infinity), kind: "f", cell: scored },
+    { name: "difference", head: `difference from ${letter(reference())}`, by: (at) => -(against(at) || { difference: at === reference() ? 0 : -Infinity }).difference, kind: "pic", cell: forest },
+    { name: "word", head: "", kind: "w x", cell: verdict },
+    { name: "usd", head: "$ per 1,000", by: costOf, kind: "n x num", cell: (at) => dollars(known(costOf(at)) ? 1000 * costOf(at) : null), needs: hasPrices() },
+    { name: "scale", head: "", kind: "x hide", cell: money, needs: hasPrices() },
+    { name: "seconds", head: "p95 s", by: (at) => data.programs[at].p95_s, kind: "n x hide num", cell: (at) => amount(data.programs[at].p95_s), needs: places().some((at) => data.programs[at].p95_s) },
+    { name: "tokens", head: "tokens", by: (at) => data.programs[at].tokens, kind: "n x hide num", cell: (at) => amount(data.programs[at].tokens), needs: places().some((at) => data.programs[at].tokens) },
+    { name: "calls", head: "calls", by: (at) => data.programs[at].calls, kind: "n x hide num", cell: (at) => amount(data.programs[at].calls), needs: new Set(places().map((at) => data.programs[at].calls)).size > 1 },
+    { name: "evidence", head: "evidence", by: (at) => -(data.programs[at].evidence ?? -Infinity), kind: "n x hide num", cell: (at) => score(data.programs[at].evidence), needs: places().some((at) => known(data.programs[at].evidence)) },
+    { name: "wrong", head: node("span", {}, "wrong: ", LEVELS().map((level, i) => [i ? " · " : "", node("span", { class: `t${i % 4}` }, CAUSES[level] || level)])), by: (at) => sum(Object.values(data.programs[at].causes)), kind: "x", cell: wrong, needs: data.causes.length > 0 },
+  ];
+  return all.filter((column) => column.needs !== false);
+}
+
+function named(at) {
+  const { name, short, model_short: model, model: full, n, asked, done, failed } = data.programs[at];
+  const state = [done ? "" : `${whole(n)}/${whole(asked)}`, failed ? `${whole(failed)} failed` : ""].filter(Boolean).join(", ");
+  return node("div", { title: `${name}\n${full}` }, node("span", {}, short), (model || state) && node("small", {}, [model, state].filter(Boolean).join(" · ")));
+}
+
+function scored(at) {
+  const row = mean(at);
+  const [low, high] = [row[`${state.metric}_low`], row[`${state.metric}_high`]];
+  return [node("b", {}, score(value(at))), known(low) && node("small", {}, `${score(low)}–${score(high)}`), seeds(at)];
+}
+
+function verdict(at) {
+  if (at === reference()) return "reference";
+  const d = against(at);
+  if (!d) return "–";
+  const word = ["better", "worse", "equivalent"].includes(d.word) ? ` ${d.word}` : "";
+  return node("span", { class: { better: "good", worse: "bad" }[d.word] || "" }, `${signed(d.difference)}${word}`);
+}
+
+function sorted() {
+  const by = (columns().find((column) => column.name === state.sort) || columns()[0]).by;
+  const order = (a, b) => { const [x, y] = [by(a) ?? Infinity, by(b) ?? Infinity]; return x < y ? -1 : x > y ? 1 : 0; };
+  return places().sort(order);
 }
 
 function showPrograms() {
-  const some = (name) => programs().some((at) => known(data.programs[at][name]));
-  const to = reference();
-  const field = (name, show) => (at) => show(data.programs[at][name]);
-  const count = (at) => data.programs[at].failed ? node("button", { type: "button", onclick: () => jump({ cause: "failed", who: String(at) }) }, String(data.programs[at].failed)) : "0";
-  const toggle = (at) => node("button", { type: "button", "aria-expanded": String(unfolded.has(at)), title: "settings",
-    onclick: () => { if (!unfolded.delete(at)) unfolded.add(at); showPrograms(); } }, called(at));
-  const columns = [
-    ["program", "", toggle, (at) => data.programs[at].name],
-    [state.metric, "key", (at) => interval(mean(at), state.metric, score), (at) => -(value(at) ?? -1)],
-    ["n", "n", (at) => whole(mean(at).n), (at) => -mean(at).n],
-    ["failed", "n", count, (at) => -data.programs[at].failed],
-    known(to) && [`less ${state.against}`, "", (at) => { const d = standing(at)[state.against]; return at === to ? state.against : d ? `${interval(d, "difference", signed)}` : "–"; }, (at) => -((standing(at)[state.against] || {}).difference ?? 0)],
-    known(to) && ["shown", "", (at) => { const d = standing(at)[state.against]; return d ? node("span", { class: verdictClass(d), title: d.verdict }, verdictWord(d)) : "–"; }, (at) => (standing(at)[state.against] || {}).p ?? 2],
-    ["$ for 1,000", "n key", field("cost_usd", (x) => dollars(thousand(x))), (at) => data.programs[at].cost_usd ?? Infinity],
-    some("index_usd") && ["index $", "n", field("index_usd", (x) => (known(x) ? dollars(x) : "–")), (at) => data.programs[at].index_usd ?? 0],
-    ["tokens", "n", field("tokens", amount), (at) => data.programs[at].tokens],
-    ["calls", "n", field("calls", amount), (at) => data.programs[at].calls],
-    ["p95 s", "n", field("p95_s", amount), (at) => data.programs[at].p95_s],
-    some("evidence") && ["evidence", "", (at) => `${score(data.programs[at].evidence)}${data.programs[at].without_evidence > data.programs[at].right / 3 ? ` (${data.programs[at].without_evidence} of ${data.programs[at].right} right without)` : ""}`, (at) => -data.programs[at].evidence],
-    programs().some((at) => !data.programs[at].done || data.programs[at].runs.length > 1) && ["state", "", (at) => (data.programs[at].runs.length > 1 ? `${data.programs[at].runs.length} seeds` : progress(data.programs[at])), (at) => data.programs[at].n],
-  ].filter(Boolean);
-  const by = columns.find(([head]) => head === state.sort) || columns[1];
-  const heads = columns.map(([head, kind, cell, key]) => [node("button", { type: "button", onclick: () => set({ sort: head }) }, head === by[0] ? `${head} ▾` : head), kind, cell, key]);
-  const made = table(heads, d3.sort(programs(), by[3]), (at) => ({ class: unfolded.has(at) ? "open" : null, "data-at": at }));
-  for (const row of made.tBodies[0].querySelectorAll("tr.open")) {
-    const { model, folder, settings } = data.programs[row.dataset.at];
-    const text = Object.entries(settings).map(([name, set]) => `${name}=${set}`).join(", ");
-    row.after(node("tr", { class: "more" }, node("td", { colspan: columns.length }, `${model}; ${text}; ${folder}`)));
-  }
-  $("programs").replaceChildren(
-    node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of programs" }, made),
-    node("p", { class: "quiet" }, "Intervals are of 95 %; \"shown\" is corrected (Holm). What a question takes is as if nothing were cached, at list price. Evidence: the share of questions whose gold passages the model was all shown. A name unfolds its settings."));
+  const shown = columns();
+  const head = (column) => {
+    const active = (state.sort || "key") === column.name;
+    if (!column.head) return node("td", { class: column.kind });
+    const button = node("button", { type: "button", onclick: () => set({ sort: column.name === state.sort ? "" : column.name }) }, column.head, active ? " ▾" : "");
+    return node("th", { scope: "col", class: column.kind, "aria-sort": active ? "ascending" : null }, column.by ? button : column.head);
+  };
+  const row = (at) => node("tr", { class: isAlive(at) ? "alive" : "" }, shown.map((column) => node(column.row ? "th" : "td", { scope: column.row ? "row" : null, class: column.kind }, column.cell(at))));
+  const { low, high, x } = differences();
+  const axis = node("tr", { "aria-hidden": "true" }, shown.map((column) => node("td", { class: column.kind }, column.name === "difference" && node("svg", { width: 230, height: 16 }, ticks(low, high, 3).map((t) => label(x(t, 230), 11, "middle", t === 0 ? "0" : score(t).replace(/0+$/, "")))))));
+  const table = node("table", { class: "main" }, node("thead", {}, node("tr", {}, shown.map(head))), node("tbody", {}, sorted().map(row), axis));
+  $("programs").replaceChildren(table);
+  const { tests, clusters, n } = family();
+  const parts = ["Thick line: 95 % interval of the paired difference."];
+  if (tests) parts.push(`Thin line: the same, corrected for ${count(tests, "comparison")} (Holm); better or worse: it excludes 0.`);
+  if (n) parts.push(`${count(n, "shared question")}${clusters && clusters < n ? ` in ${count(clusters, "cluster")}` : ""}.`);
+  parts.push("Dollars and seconds: list price and time of an uncached run; p95: 95 % of questions take less.");
+  $("programs-note").textContent = parts.join(" ");
 }
-const unfolded = new Set();
+
+// ---------------------------------------------------------------- score by cost
+const MEASURES = () => (hasPrices() ? ["cost_usd", 1000, "$ per 1,000 questions", dollars] : ["tokens", 1, "tokens a question", whole]);
+
+function mapPlot(w = 420, h = 250) {
+  const [name, scale, axis, show] = MEASURES();
+  const points = places().filter((at) => data.programs[at][name] > 0 && known(value(at))).map((at) => ({ at, cost: scale * data.programs[at][name], y: value(at) }));
+  if (points.length < 2) return null;
+  const X = logScale(points.map((p) => p.cost), 34, w - 24);
+  const [low, high] = [Math.min(...points.map((p) => p.y)) - 0.03, Math.max(...points.map((p) => p.y)) + 0.03];
+  const Y = (v) => h - 40 - ((h - 56) * (v - low)) / (high - low);
+  const drawn = node("svg", { viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: "img", "aria-label": `${data.labels[state.metric] || state.metric} by ${axis}` });
+  for (const t of ticks(low, high, 5)) drawn.append(line(34, Y(t), w - 10, Y(t), { stroke: "var(--hair)" }), label(28, Y(t) + 4, "end", score(t).replace(/0$/, "")));
+  const costs = points.map((p) => p.cost).sort((a, b) => a - b);
+  const shown = [costs[0], costs[Math.floor(costs.length / 2)], costs.at(-1)];
+  shown.filter((cost, i) => i === 0 || X(cost) - X(shown[i - 1]) > 50).forEach((cost) => drawn.append(label(X(cost), h - 20, "middle", `${name === "cost_usd" ? "$" : ""}${show(cost)}`)));
+  drawn.append(label((34 + w) / 2, h - 4, "middle", axis));
+  let top = -Infinity;
+  const front = [];
+  for (const p of [...points].sort((a, b) => a.cost - b.cost || b.y - a.y))
+    if (p.y > top) { if (front.length) front.push([X(p.cost), Y(top)]); front.push([X(p.cost), Y(p.y)]); top = p.y; }
+  drawn.append(node("polyline", { points: front.map((p) => p.join(",")).join(" "), fill: "none", stroke: "var(--axis)", "stroke-dasharray": "2 3" }));
+  const put = [];
+  for (const p of points) {
+    const [x0, y0] = [X(p.cost), Y(p.y)];
+    let [x, y] = [x0, y0];
+    for (let turn = 0; put.some(([a, b]) => Math.hypot(a - x, b - y) < 20) && turn < 200; turn += 1) { x = x0 + (4 + turn) * Math.cos(turn * 2.4); y = Math.max(10, Math.min(h - 46, y0 + (4 + turn) * Math.sin(turn * 2.4))); }
+    put.push([x, y]);
+    const alive = isAlive(p.at);
+    if (x !== x0) drawn.append(line(x0, y0, x, y, { stroke: "var(--axis)" }), node("circle", { cx: x0, cy: y0, r: 2, fill: "var(--axis)" }));
+    drawn.append(node("circle", { cx: x, cy: y, r: 9.5, fill: alive ? "var(--accent)" : "var(--paper)", stroke: alive ? "var(--accent)" : "var(--axis)" }, node("title", {}, data.programs[p.at].name)), label(x, y + 4, "middle", letter(p.at), { "font-weight": 600, fill: alive ? "var(--paper)" : "var(--ink)", class: "key" }));
+  }
+  for (const text of drawn.querySelectorAll(".key")) text.style.fill = text.getAttribute("fill");
+  return drawn;
+}
+
+function showMap() {
+  const drawn = mapPlot();
+  $("map-section").hidden = !drawn;
+  if (!drawn) return;
+  drawn.setAttribute("width", "100%");
+  drawn.removeAttribute("height");
+  $("map").replaceChildren(drawn);
+  const without = places().filter((at) => !known(data.programs[at][MEASURES()[0]]));
+  const unpriced = without.length ? ` Not drawn, cost unknown: ${without.map(letter).join(", ")}.` : "";
+  $("map-note").textContent = `Dotted: no program scores more for less. Filled: not significantly worse than ${letter(best())}.${unpriced}`;
+}
+
+// ---------------------------------------------------------------- kinds of questions
+const LEAST = 5;
+function kindRows() {
+  const rows = [];
+  for (const [by, kinds] of Object.entries(data.kinds)) {
+    const names = [...new Set(kinds.filter(known))].sort();
+    if (names.length < 2) continue;
+    for (const name of names) {
+      const of = [...kinds.keys()].filter((i) => kinds[i] === name && inGroup(i));
+      if (of.length < LEAST) continue;
+      const means = places().map((at) => {
+        const values = data.programs[at].runs.flatMap((run) => of.map((i) => data.scores[state.metric][run][i])).filter(known);
+        return values.length ? sum(values) / values.length : null;
+      });
+      if (means.some(known)) rows.push({ name: by === "hops" ? count(Number(name), "hop") : words(String(name)), n: of.length, means });
+    }
+  }
+  return rows;
+}
 
 function showKinds() {
-  const rows = programs().filter((at) => data.programs[at].by.length);
-  $("kinds").hidden = !rows.length;
-  if (!rows.length) return;
-  const kinds = d3.groups(rows.flatMap((at) => data.programs[at].by), (each) => `${each.by}: ${each.group}`);
-  const find = (at, kind) => data.programs[at].by.find((each) => `${each.by}: ${each.group}` === kind);
-  const columns = kinds.map(([kind, [{ n, group }]]) => [`${words(String(group))} (${n})`, "n", (at) => score((find(at, kind) || {})[state.metric])]);
-  $("kinds").replaceChildren(node("h2", {}, `${state.metric} by hops and type`), node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "By hops and type" }, table([["program", "", called], ...columns], rows)));
-}
-
-// ---------------------------------------------------------------- the score by what it takes
-// Names stand at the right, in the order of their marks, each joined to its own; none is left out.
-function label(plot, points, room) {
-  const [sx, sy] = [plot.scale("x"), plot.scale("y")];
-  const left = Number(plot.getAttribute("width")) - room + 16;
-  const [top, bottom] = [14, Number(plot.getAttribute("height")) - 30];
-  const names = d3.sort(points.map((p) => ({ ...p, px: sx.apply(p.x), py: sy.apply(p.y) })), (p) => p.py);
-  names.forEach((p, i) => { p.to = Math.max(p.py, i ? names[i - 1].to + 14 : top); });
-  for (let i = names.length - 1, most = bottom; i >= 0; i -= 1, most -= 14) names[i].to = Math.min(names[i].to, most), most = Math.min(most, names[i].to);
-  const letters = Math.floor((room - 20) / 6.3);
-  for (const p of names) {
-    const short = p.name.length > letters ? `${p.name.slice(0, letters - 1)}…` : p.name;
-    plot.append(node("line", { x1: p.px + 6, y1: p.py, x2: left - 4, y2: p.to, stroke: "var(--line)" }));
-    const text = node("text", { class: "name", x: left, y: p.to + 4, "text-anchor": "start" }, short);
-    text.append(document.createElementNS("http://www.w3.org/2000/svg", "title"));
-    text.lastChild.textContent = p.name;
-    plot.append(text);
-  }
-}
-
-// A chart whose parts are groups to a screen reader.
-function draw(settings) {
-  const plot = Plot.plot({ className: "chart", ...settings });
-  for (const part of [plot, ...plot.querySelectorAll("g[aria-label]")]) part.setAttribute("role", "group");
-  return plot;
-}
-
-// Settings in which programs differ that differ in nothing else: the programs of each such group.
-function knobs() {
-  const found = {};
-  for (const name of new Set(programs().flatMap((at) => Object.keys(data.programs[at].settings)))) {
-    const rest = ({ settings, system, compiled }) => JSON.stringify({ ...settings, [name]: 0, system, compiled });
-    const lines = d3.groups(programs(), (at) => rest(data.programs[at])).map(([, line]) => line);
-    const swept = lines.filter((line) => new Set(line.map((at) => data.programs[at].settings[name])).size > 1);
-    if (swept.length && name !== "program") found[name] = swept;
-  }
-  return found;
-}
-
-// The score by what a question takes, with the programs that no other beats for less, or by a swept knob, a line for each group.
-function scorePlot(most, swept) {
-  const lines = swept[state.axis];
-  const times = state.axis === "cost_usd" ? 1000 : 1;
-  const point = (at) => {
-    const program = data.programs[at];
-    const x = lines ? program.settings[state.axis] : program[state.axis];
-    const shown = family().standings[at] && known(standing(at)[state.metric]) ? standing(at) : mean(at);
-    const [low, high] = ends(shown, state.metric);
-    const taken = `${spent(program)}${paid(program) ? " for 1,000 questions" : ""}, ${amount(program.calls)} calls`;
-    return { at, name: program.name, x: lines || !known(x) ? x : times * x, y: shown[state.metric], low, high, fill: fill(at), colour: colour(at), symbol: shape(at).toLowerCase(),
-      words: `${program.name}\n${state.metric} ${interval(shown, state.metric, score)}\n${taken}` };
+  const rows = kindRows();
+  $("kinds-section").hidden = !rows.length;
+  $("kinds-title").textContent = `${data.labels[state.metric] || state.metric} by kind of question`;
+  const X = (v) => 10 + 500 * Math.max(0, Math.min(1, v));
+  const row = ({ name, n, means }) => {
+    const drawn = node("svg", { viewBox: "0 0 520 20", width: "100%", height: 20, preserveAspectRatio: "none", role: "img", "aria-label": places().map((at, i) => `${letter(at)} ${score(means[i])}`).join(", ") }, line(10, 10, 510, 10, { stroke: "var(--hair)" }));
+    places().forEach((at, i) => known(means[i]) && drawn.append(node("circle", { cx: X(means[i]), cy: 10, r: 4, fill: at === best() ? "var(--accent)" : isAlive(at) ? "var(--part)" : "var(--paper)", stroke: isAlive(at) ? "var(--accent)" : "var(--axis)" }, node("title", {}, `${letter(at)} ${score(means[i])}`))));
+    const top = means.indexOf(Math.max(...means.filter(known)));
+    return node("tr", {}, node("td", {}, name, node("span", { class: "w" }, ` ${n}`)), node("td", { class: "pic" }, drawn), node("td", { class: "w" }, `${letter(places()[top])} ${score(means[top])}`));
   };
-  const all = (lines ? lines.flat() : programs()).map(point);
-  const some = d3.sort(all.filter((p) => known(p.x) && known(p.y)), (p) => p.x, (p) => -p.y);
-  const missing = all.filter((p) => !some.includes(p)).map((p) => p.name);
-  const notes = missing.length ? [`${missing.length} not drawn, ${state.axis === "cost_usd" ? "price" : state.axis} unknown: ${missing.join(", ")}.`] : [];
-  if (!some.length) return { notes: ["No prices are known: choose another axis."] };
-  let best = -Infinity;
-  const front = some.filter((p) => data.programs[p.at].done && p.y > best && ((best = p.y), true));
-  const pairs = lines ? [] : some.map((p) => [some.find((q) => q.at === data.programs[p.at].before), p]).filter(([q]) => q);
-  const joined = lines ? lines.map((line) => some.filter((p) => line.includes(p.at))) : [front];
-  const width = Math.max(300, Math.min(most, 760));
-  const room = Math.min(width * 0.36, 26 + 6.4 * Math.max(...some.map((p) => p.name.length)));
-  const x = lines ? { type: "point", label: state.axis } : { label: AXES[state.axis], zero: true, nice: true, ticks: 4 };
-  const plot = draw({
-    width, height: Math.max(300, 14 * some.length + 60), marginLeft: 44, marginRight: room, marginBottom: 34, x,
-    y: { label: state.metric, grid: true, nice: true, ticks: 6 }, symbol: { legend: false }, ariaLabel: `${state.metric} by ${x.label}`,
-    marks: [
-      Plot.ruleX(some, { x: "x", y1: "low", y2: "high", stroke: "colour", strokeOpacity: 0.45, strokeWidth: 1.5 }),
-      ...joined.map((line) => Plot.line(line, { x: "x", y: "y", curve: lines ? "linear" : "step-after", stroke: lines ? line[0] && line[0].colour : "var(--axis)", strokeDasharray: lines ? null : "3 3" })),
-      ...pairs.map(([q, p]) => Plot.arrow([p], { x1: q.x, y1: q.y, x2: "x", y2: "y", stroke: p.colour, strokeWidth: 1.5, inset: 7, headLength: 7 })),
-      Plot.dot(some, { x: "x", y: "y", fill: "fill", stroke: "colour", strokeWidth: 2, symbol: "symbol", r: 5 }),
-      Plot.tip(some, Plot.pointer({ x: "x", y: "y", title: "words" })),
-    ],
-  });
-  label(plot, some, room);
-  notes.push(lines ? "A line for each group that differs in nothing else." : "Dashed: no finished program is better for less. Hollow: as it is; filled: compiled, with an arrow from what it was.");
-  return { plot, notes };
+  const note = node("p", { class: "note" }, `Filled: ${letter(best())}. Pale: not significantly worse than ${letter(best())}. Hollow: significantly worse. Right: the highest. Kinds with fewer than ${LEAST} questions are left out; these means are not tested.`);
+  $("kinds").replaceChildren(node("table", { class: "kinds" }, node("tbody", {}, rows.map(row))), note);
 }
 
-function showChart() {
-  const swept = knobs();
-  options("axis", [...Object.entries(AXES), ...Object.keys(swept).map((name) => [name, name])]);
-  const { plot, notes } = scorePlot($("chart").clientWidth || 600, swept);
-  if (plot) plot.addEventListener("click", () => plot.value && set({ right: data.runs[data.programs[plot.value.at].runs[0]].folder, show: "differ" }));
-  $("chart").replaceChildren(plot || "", ...notes.map((text) => node("p", { class: "quiet" }, text)));
-}
-
-// ---------------------------------------------------------------- why answers are wrong
-const LEVELS = ["retrieval", "reading", "control", "data"];
-function showCauses() {
-  $("failures").hidden = !data.causes.length;
-  const levels = [...LEVELS, ...new Set(data.causes.map((cause) => cause.split("/")[0]).filter((level) => !LEVELS.includes(level)))];
-  const of = (at, level) => d3.sum(Object.entries(data.programs[at].causes).filter(([cause]) => cause.split("/")[0] === level), ([, n]) => n);
-  const most = Math.max(1, ...programs().map((at) => d3.sum(levels, (level) => of(at, level))));
-  const bars = (at) => {
-    let from = 0;
-    const bar = levels.map((level, i) => { const n = of(at, level); from += n; return n > 0 && node("rect", { x: `${(100 * (from - n)) / most}%`, width: `${(100 * n) / most}%`, y: 3, height: 12, fill: `var(--c${i % 4})` }); });
-    return node("svg", { "aria-hidden": "true" }, bar);
-  };
-  const key = (level, i) => node("span", {}, node("svg", { width: 12, height: 12, "aria-hidden": "true" }, node("rect", { width: 12, height: 12, fill: `var(--c${i % 4})` })), level);
-  const button = (at, cause, n, text) => node("button", { type: "button", title: cause, onclick: () => jump({ cause, who: String(at) }) }, text || String(n));
-  const columns = levels.map((level, i) => [key(level, i), "n", (at) => { const n = of(at, level); return n ? button(at, level, n) : "0"; }]);
-  const details = (at) => Object.entries(data.programs[at].causes).sort((a, b) => b[1] - a[1]).flatMap(([cause, n], i) => [i ? ", " : "", button(at, cause, n, `${words(cause)} ${n}`)]);
-  $("causes").replaceChildren(node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Causes" }, table([["program", "", called], ["wrong", "picture", bars], ...columns], programs())),
-    node("details", {}, node("summary", {}, "each cause (a count shows those questions)"), table([["program", "", called], ["causes", "", details]], programs())));
-}
-
-// ---------------------------------------------------------------- the list of questions
+// ---------------------------------------------------------------- the questions: strip, filters and list
+let order = [];
 let shown = [];
 let haystack = null;
+const inGroup = (i) => places().some((at) => data.programs[at].runs.some((run) => data.asked[run][i]));
+const scoreAt = (at, i) => { const values = data.programs[at].runs.map((run) => data.scores[state.metric][run][i]).filter(known); return values.length ? sum(values) / values.length : null; };
+const right = (x) => known(x) && x >= 1;
+
 function index() {
   const text = (q, i) => [q.qid, q.question, q.gold, ...q.titles, ...data.answers.map((column) => column[i] || "")];
   haystack = haystack || data.questions.map((q, i) => text(q, i).join(" ").toLowerCase());
 }
 
-const SHOW = { "": "all", differ: "where programs differ", won: "right side better", lost: "left side better", both: "both right", neither: "both wrong" };
-function compareSides(i) {
-  const scores = data.scores[state.metric];
-  const [a, b] = [scores[place("left")][i], scores[place("right")][i]];
-  if (!known(a) || !known(b)) return "";
-  if (a !== b) return b > a ? "won" : "lost";
-  return a === 1 ? "both" : "neither";
+const sides = () => [programOf(runAt("left")), programOf(runAt("right"))];
+const FILTERS = {
+  "": ["all", () => true],
+  won: ["right for L, wrong for R", (i) => sideScores(i, (l, r) => right(l) && !right(r))],
+  lost: ["wrong for L, right for R", (i) => sideScores(i, (l, r) => !right(l) && right(r))],
+  none: ["no program right", (i) => places().every((at) => !right(scoreAt(at, i)))],
+  every: ["every program right", (i) => places().every((at) => !known(scoreAt(at, i)) || right(scoreAt(at, i)))],
+  failed: ["failed", (i) => places().some((at) => data.programs[at].runs.some((run) => data.asked[run][i] && data.answers[run][i] === null))],
+};
+function sideScores(i, test) {
+  const [l, r] = [runAt("left"), runAt("right")].map((run) => data.scores[state.metric][run][i]);
+  return known(l) && known(r) && test(l, r);
 }
 
-function matches(q, i) {
-  const scores = data.scores[state.metric].filter((_, run) => data.programs[places(run)].group === Number(state.group)).map((column) => column[i]).filter(known);
-  if (!inGroup(i)) return false;
-  if (state.find && !haystack[i].includes(state.find.toLowerCase())) return false;
-  if (state.show === "differ" && new Set(scores).size < 2) return false;
-  if (state.show && state.show !== "differ" && compareSides(i) !== state.show) return false;
+function causeMatches(i) {
   if (!state.cause) return true;
-  const runs = state.who === "" ? programs().flatMap((at) => data.programs[at].runs) : (data.programs[state.who] || { runs: [] }).runs;
-  if (state.cause === "failed") return runs.some((run) => data.asked[run][i] && data.answers[run][i] === null);
-  return runs.some((run) => { const why = data.causes[data.why[run][i]]; return why && (why === state.cause || why.split("/")[0] === state.cause); });
-}
-const inGroup = (i) => programs().some((at) => data.programs[at].runs.some((run) => data.asked[run][i]));
-
-function mark(run, i) {
-  const x = data.scores[state.metric][run][i];
-  if (!known(x)) return data.asked[run][i] ? "" : "not asked";
-  return node("span", { class: x === 1 ? "good" : x === 0 ? "bad" : "quiet" }, x === 1 ? "✓ " : x === 0 ? "✗ " : `${score(x)} `);
+  const runs = state.who === "" ? places().flatMap((at) => data.programs[at].runs) : (data.programs[state.who] || { runs: [] }).runs;
+  return runs.some((run) => data.why[run][i] && (data.why[run][i] === state.cause || data.why[run][i].split("/")[0] === state.cause));
 }
 
-// The questions that match, 30 rows at first, and more where the list is scrolled to its end.
-function showList() {
+function orderQuestions() {
+  const sums = data.questions.map((_, i) => sum(places().map((at) => scoreAt(at, i) || 0)));
+  order = [...data.questions.keys()].filter(inGroup).sort((a, b) => sums[b] - sums[a]);
+}
+
+function select() {
   if (state.find) index();
-  shown = data.questions.map((q, i) => i).filter((i) => matches(data.questions[i], i));
-  const most = Math.max(2, Math.min(5, Math.floor(($("list").clientWidth || 1200) / 230)));
-  const runs = [...new Set([place("left"), place("right"), ...programs().flatMap((at) => data.programs[at].runs)])].slice(0, most);
-  const [box, old] = [$("list"), $("list").querySelectorAll("tbody tr").length];
-  const top = box.scrollTop;
-  const answer = (run, i) => [mark(run, i), data.asked[run][i] ? data.answers[run][i] ?? "failed" : ""];
-  const columns = [
-    ["question", "", (i) => node("button", { type: "button", onclick: () => set({ q: data.questions[i].qid }) }, data.questions[i].question)],
-    ["gold", "", (i) => data.questions[i].gold],
-    ...runs.map((run) => [node("span", {}, badge(places(run)), data.runs[run].name), "", (i) => answer(run, i)]),
-  ];
-  const rows = (some) => table(columns, some, (i) => ({ "data-q": data.questions[i].qid }));
-  box.replaceChildren(rows(shown.slice(0, Math.max(30, old))));
+  const find = state.find.toLowerCase();
+  const test = (FILTERS[state.show] || FILTERS[""])[1];
+  const [from, to] = state.from === "" ? [0, order.length] : [Number(state.from), Number(state.to)];
+  shown = order.slice(from, to).filter((i) => test(i) && causeMatches(i) && (!find || haystack[i].includes(find)));
+}
+
+function showButtons() {
+  const [l, r] = sides().map(letter);
+  const button = ([name, [text, test]]) => {
+    const n = order.filter(test).length;
+    if (name && !n) return "";
+    if (["won", "lost"].includes(name) && l === r) return "";
+    const words = text.replace("L", l).replace("R", r);
+    return node("button", { type: "button", "aria-pressed": String(state.show === name && !state.cause && state.from === ""), onclick: () => set({ show: name, cause: "", who: "", from: "", to: "" }) }, `${words} · ${whole(n)}`);
+  };
+  const extra = [];
+  if (state.cause) extra.push(node("button", { type: "button", "aria-pressed": "true", onclick: () => set({ cause: "", who: "" }) }, `${state.who === "" ? "" : `${letter(Number(state.who))}: `}${CAUSES[state.cause] || words(state.cause)} ✕`));
+  if (state.from !== "") extra.push(node("button", { type: "button", "aria-pressed": "true", onclick: () => set({ from: "", to: "" }) }, `questions ${Number(state.from) + 1} to ${state.to} ✕`));
+  $("buttons").replaceChildren(...Object.entries(FILTERS).map(button), ...extra);
+}
+
+// All questions, easiest first: a row for each program. A drag selects a range.
+function drawStrip() {
+  const box = $("strip");
+  const ratio = devicePixelRatio || 1;
+  const rows = places().sort((a, b) => data.programs[a].rank - data.programs[b].rank);
+  const height = Math.max(20, Math.min(140, 7 * rows.length));
+  box.style.height = `${height}px`;
+  const width = box.clientWidth;
+  if (!width) return;
+  box.width = width * ratio;
+  box.height = height * ratio;
+  const pen = box.getContext("2d");
+  const look = getComputedStyle(document.documentElement);
+  const colour = (name) => look.getPropertyValue(name).trim();
+  const [on, part, miss, dim] = ["--c0", "--part", "--miss", "--paper"].map(colour);
+  pen.scale(ratio, ratio);
+  const [w, h] = [width / Math.max(1, order.length), height / rows.length];
+  rows.forEach((at, row) => order.forEach((i, column) => {
+    const x = scoreAt(at, i);
+    if (!known(x)) return;
+    pen.fillStyle = x >= 1 ? on : x > 0 ? part : miss;
+    pen.fillRect(column * w, row * h, Math.max(w - (w > 3 ? 0.6 : 0), 0.5), h - 1);
+  }));
+  if (state.from !== "") {
+    pen.fillStyle = dim;
+    pen.globalAlpha = 0.7;
+    pen.fillRect(0, 0, Number(state.from) * w, height);
+    pen.fillRect(Number(state.to) * w, 0, width, height);
+  }
+  box.setAttribute("aria-valuemax", String(order.length));
+  box.setAttribute("aria-valuenow", String(state.from === "" ? 1 : Number(state.from) + 1));
+}
+
+function listenToStrip() {
+  const box = $("strip");
+  const at = (event) => Math.max(0, Math.min(order.length, ((event.clientX - box.getBoundingClientRect().left) / box.clientWidth) * order.length));
+  let begun = null;
+  box.addEventListener("pointerdown", (event) => { begun = at(event); box.setPointerCapture(event.pointerId); });
+  box.addEventListener("pointerup", (event) => {
+    if (begun === null) return;
+    const [low, high] = [begun, at(event)].sort((a, b) => a - b);
+    begun = null;
+    const from = Math.floor(low);
+    set({ from: String(Math.min(from, order.length - 1)), to: String(Math.min(order.length, Math.max(Math.ceil(high), from + (high - low < order.length / 200 ? 25 : 1)))) });
+  });
+  box.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1, PageDown: 25, PageUp: -25 }[event.key];
+    if (event.key === "Escape") set({ from: "", to: "" });
+    if (!by) return;
+    event.preventDefault();
+    const from = Math.max(0, Math.min(order.length - 1, (state.from === "" ? 0 : Number(state.from)) + by));
+    set({ from: String(from), to: String(Math.min(order.length, from + 25)) });
+  });
+}
+
+function mark(x, text) {
+  const kind = !known(x) ? "none" : x >= 1 ? "on" : x > 0 ? "part" : "";
+  return node("i", { class: kind }, text);
+}
+
+// The questions that match, one line each; 60 at first, more when the list is scrolled to its end.
+function showList() {
+  select();
+  showButtons();
+  drawStrip();
+  const programs = places().sort((a, b) => data.programs[a].rank - data.programs[b].rank);
+  const squares = programs.slice(0, 26);
+  const [l, r] = [runAt("left"), runAt("right")];
+  const runs = l === r ? [l] : [l, r];
+  const says = (run) => node("th", { scope: "col", class: "a" }, `${letter(programOf(run))} says`);
+  const head = node("tr", {}, node("th", { scope: "col", class: "q" }, "question, easiest first"), node("th", { scope: "col", class: "g" }, "right answer"), squares.map((at) => node("th", { scope: "col", class: "c", title: data.programs[at].name }, letter(at))), runs.map(says));
+  const answer = (run, i) => {
+    if (!data.asked[run][i]) return "not run";
+    const why = data.why[run][i];
+    const said = data.answers[run][i] ?? "failed";
+    return state.cause && why ? `${said} (${words(why)})` : said;
+  };
+  const row = (i) => node("tr", { "data-q": data.questions[i].qid, "aria-current": String(state.q === data.questions[i].qid) },
+    node("td", { title: data.questions[i].question }, node("button", { type: "button", onclick: () => set({ q: data.questions[i].qid }) }, data.questions[i].question)),
+    node("td", { class: "g", title: data.questions[i].gold }, data.questions[i].gold),
+    squares.map((at) => { const x = scoreAt(at, i); return node("td", { class: "c", title: `${letter(at)} ${score(x)}` }, mark(x, !known(x) ? "–" : x >= 1 ? "✓" : x > 0 ? "½" : "✗")); }),
+    runs.map((run) => node("td", { class: "a", title: answer(run, i) }, answer(run, i))));
+  const body = node("tbody", {}, shown.slice(0, 60).map(row));
+  const box = $("list");
+  box.replaceChildren(node("table", { class: squares.length > 12 ? "qs many" : "qs" }, node("thead", {}, head), body));
   box.onscroll = () => {
-    const body = box.querySelector("tbody");
-    if (box.scrollTop + 2 * box.clientHeight > box.scrollHeight)
-      body.append(...rows(shown.slice(body.rows.length, body.rows.length + 30)).tBodies[0].rows);
+    if (box.scrollTop + 2 * box.clientHeight > box.scrollHeight) body.append(...shown.slice(body.rows.length, body.rows.length + 60).map(row));
   };
-  box.scrollTop = top;
-  const counts = d3.rollup(data.questions.keys(), (of) => of.length, compareSides);
-  const [a, b] = ["left", "right"].map((name) => data.runs[place(name)].name);
-  const pair = a === b ? [] : [["won", `${b} better`], ["lost", `${a} better`]].map(([kind, name]) =>
-    node("button", { type: "button", onclick: () => set({ show: state.show === kind ? "" : kind }) }, ` · ${name}: ${counts.get(kind) || 0}`));
-  const all = data.questions.filter((_, i) => inGroup(i)).length;
-  $("count").replaceChildren(`${whole(shown.length)} of ${whole(all)} questions`, ...pair);
+  $("count").textContent = `${whole(shown.length)} of ${count(order.length, "question")}`;
 }
 
-// ---------------------------------------------------------------- one question, two runs side by side
-const pieces = new Map();
-async function piece(run, number) {
-  const name = `piece-${run}-${number}`;
-  if (!pieces.has(name) && data.live) pieces.set(name, await (await fetch(`piece/${run}/${number}`)).json());
-  if (!pieces.has(name)) {
-    const bytes = Uint8Array.from(atob($(name).textContent), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    pieces.set(name, JSON.parse(await new Response(stream).text()));
+// ---------------------------------------------------------------- experiments, compiles and settings
+function showExperiments() {
+  const made = data.artefacts.filter((each) => each.rows && each.columns).map((each) => {
+    const cell = (entry) => {
+      if (!entry) return node("td", {}, "–");
+      const at = data.programs.findIndex((program) => program.folder === entry.folder);
+      if (at < 0) return node("td", { class: "quiet" }, entry.state || "–");
+      const d = (entry.contrasts || {})[state.metric];
+      const word = d && node("small", { class: { better: "good", worse: "bad" }[d.word] || "" }, `${signed(d.difference)}${["better", "worse"].includes(d.word) ? ` ${d.word}` : ""}`);
+      return node("td", { title: data.programs[at].name }, node("b", {}, score(value(at))), ` ${letter(at)}`, word || node("small", {}, entry.baseline ? "baseline" : ""));
+    };
+    const head = node("tr", {}, node("td", {}), each.columns.map((name) => node("th", { scope: "col" }, name)));
+    const rows = each.rows.map(([name, entries]) => node("tr", {}, node("th", { scope: "row" }, name), entries.map(cell)));
+    return node("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Cells" }, node("table", { class: "matrix" }, node("thead", {}, head), node("tbody", {}, rows)));
+  });
+  const lines = data.artefacts.flatMap((each) => each.lines || []).map((text) => node("p", { class: "note" }, text));
+  $("experiment").replaceChildren(...made, ...lines);
+}
+
+// Compiles of one program by one optimizer: a line for each seed.
+function compiles() {
+  const groups = new Map();
+  for (const each of data.artefacts.filter((made) => made.kind === "compile")) {
+    const name = `${each.program} by ${each.optimizer}`;
+    groups.set(name, [...(groups.get(name) || []), each]);
   }
-  return pieces.get(name);
+  return [...groups];
 }
 
-const titled = (record, pid) => (record.passages.find((p) => p.pid === pid) || {}).title || pid;
-const gold = (record, pid) => record.gold_pids.includes(pid) && node("b", { class: "good" }, " gold");
-const paragraph = (text) => text && node("p", {}, text);
-
-function hits(search, record) {
-  const hit = ([pid, x]) => node("li", {}, titled(record, pid), node("span", { class: "quiet" }, ` ${Number(x).toFixed(2)}`), gold(record, pid));
-  return [node("p", {}, `query: ${search.query}${search.cached ? " (searched before)" : ""}`), node("ol", {}, search.hits.map(hit))];
-}
-
-// What a program did, each search with the step that asked for it; the others begin the list.
-function stepsOf(record) {
-  const left = [...record.searches];
-  const steps = record.steps.map((step) => {
-    const at = step.action === "answer" ? -1 : left.findIndex((search) => search.query === step.input);
-    const notes = Object.entries(step.notes).map(([name, note]) => `${name}: ${typeof note === "object" ? JSON.stringify(note) : note}`);
-    const from = step.pids.map((pid) => titled(record, pid)).join("; ");
-    return node("div", { class: "step" }, node("b", {}, step.action), node("span", { class: "quiet" }, callsIn([step])),
-      at < 0 ? ` ${step.input}` : hits(left.splice(at, 1)[0], record), paragraph(step.thought),
-      paragraph(step.observation && `→ ${step.observation}`), at < 0 && paragraph(from && `from: ${from}`), paragraph(notes.join("; ")));
-  });
-  return [...left.map((search) => node("div", { class: "step" }, node("b", {}, "search"), hits(search, record))), ...steps];
-}
-
-function callsIn(steps) {
-  const calls = steps.flatMap((step) => step.calls || []).map((call) => call + 1);
-  return calls.length ? ` (call ${calls.join(", ")})` : "";
-}
-
-// A plan or a tree, each node under its parent or the first that it waits for, with the calls made for it.
-function treeOf(record) {
-  const root = node("ul", {});
-  const lists = new Map();
-  for (const one of [record.tree, record.plan].flat()) {
-    if (!one || !known(one.id)) continue;
-    const asked = one.question || one.query || one.id;
-    const steps = record.steps.filter((step) => [step.input, step.notes.node].some((of) => of && (of === one.id || of === one.question)));
-    const found = one.answer || Object.values(one.values || {}).flat().join(", ");
-    const inner = node("ul", {});
-    (lists.get(known(one.parent) ? one.parent : (one.depends_on || [])[0]) || root).append(
-      node("li", {}, asked, found && ` → ${found}`, node("span", { class: "quiet" }, one.state && ` ${one.state}`, callsIn(steps)), inner));
-    lists.set(one.id, inner);
+// The mean of each program that was tried on validation questions; null if every compile tried one.
+function compilePlot(seeds, w = 520, h = 200) {
+  const lines = seeds.map((each) => each.tried.filter((row) => known(row.mean)).map((row) => ({ ...row, whole: row.n === each.n }))).filter((tried) => tried.length > 1);
+  if (!lines.length) return null;
+  const means = lines.flat().map((row) => row.mean);
+  const X = (i) => 44 + ((w - 60) * i) / (Math.max(...lines.map((tried) => tried.length)) - 1);
+  const [low, high] = [Math.min(...means) - 0.02, Math.max(...means) + 0.02];
+  const Y = (v) => h - 36 - ((h - 50) * (v - low)) / (high - low);
+  const drawn = node("svg", { viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: "img", "aria-label": `${seeds[0].metric} of each program that was tried` });
+  for (const t of ticks(low, high, 4)) drawn.append(line(44, Y(t), w - 10, Y(t), { stroke: "var(--hair)" }), label(36, Y(t) + 4, "end", score(t)));
+  for (const tried of lines) {
+    drawn.append(node("polyline", { points: tried.map((row, i) => `${X(i)},${Y(row.mean)}`).join(" "), fill: "none", stroke: "var(--hair)" }));
+    tried.forEach((row, i) => drawn.append(node("circle", { cx: X(i), cy: Y(row.mean), r: row.whole ? 5 : 3, fill: row.shipped ? "var(--accent)" : "var(--paper)", stroke: "var(--accent)", "stroke-width": 2 }, node("title", {}, `program ${row.number}${row.number ? "" : " (uncompiled)"}: ${score(row.mean)} on ${count(row.n, "question")}${row.shipped ? ", selected" : ""}`))));
   }
-  return root.children.length ? root : "";
+  drawn.append(label((44 + w) / 2, h - 6, "middle", "programs tried, in order"));
+  return drawn;
 }
 
-const lastSecond = (part) => { const record = part && part.records[state.q]; return record ? Math.max(0.001, ...record.ledger.calls.map((call) => (call.started_s || 0) + call.latency_s)) : 0; };
-// The calls in time, from 0 to `most` seconds on both sides.
-function timeline(calls, most) {
-  if (!calls.length) return "";
-  const x = d3.scaleLinear([0, most], [0, 100]);
-  const bar = (call) => node("svg", { "aria-hidden": "true" }, node("rect", { x: share(x, call.started_s || 0), width: `${Math.max(0.5, x(call.latency_s)).toFixed(2)}%`, y: 3, height: 12, fill: call.error ? "var(--bad)" : "var(--s0)" }));
-  const name = (call, i) => `${i + 1}. ${call.signature || call.kind}`;
-  const rows = calls.map((call, i) => node("tr", {}, node("th", { scope: "row", title: name(call, i) }, name(call, i)), node("td", { class: "picture" }, bar(call)),
-    node("td", { class: "word" }, `${whole(call.prompt_tokens)}+${whole(call.completion_tokens)}${call.cached ? ", cached" : ""}`)));
-  const foot = node("tr", {}, node("td", {}), node("td", { class: "picture" }, ticks(x, "seconds", String)), node("td", {}));
-  return node("table", { class: "forest times" }, node("tbody", {}, rows, foot));
-}
-
-// A message is kept as JSON; people read its role and its text.
-function message(text) {
-  try {
-    const { role, content } = JSON.parse(text);
-    return `${role}:\n${[content].flat().map((part) => (typeof part === "string" ? part : part.text || JSON.stringify(part))).join("\n")}`;
-  } catch (error) {
-    return text;
-  }
-}
-
-// The prompt as messages, those between the first and the last folded as demonstrations, and the reply.
-function messages(call, texts) {
-  const sent = (call.prompt || []).map((name) => texts[name]).filter(Boolean).map(message);
-  const pre = (text) => node("pre", {}, text);
-  const shown = sent.length > 2 ? [pre(sent[0]), node("details", {}, node("summary", {}, `${Math.ceil((sent.length - 2) / 2)} demonstrations`), sent.slice(1, -1).map(pre)), pre(sent.at(-1))] : sent.map(pre);
-  const reply = texts[call.reply];
-  return { sent: sent.join("\n"), shown: [...shown, reply && pre(message(reply))].filter(Boolean) };
-}
-
-function prompts(record, texts, other) {
-  return record.ledger.calls.map((call, i) => {
-    const { sent, shown } = messages(call, texts);
-    const like = (each) => each.signature === call.signature;
-    const theirs = other && other.record.ledger.calls.filter(like)[record.ledger.calls.slice(0, i).filter(like).length];
-    const before = theirs ? messages(theirs, other.texts).sent : "";
-    return shown.length > 0 && node("details", {}, node("summary", {}, `${i + 1}. ${call.signature || call.kind}: prompt and reply`),
-      shown, before && before !== sent && difference(before, sent, other.name));
-  });
-}
-
-// The words of a prompt that another one has not, and those that it alone has, in their places.
-function difference(before, after, name) {
-  const box = node("pre", {});
-  const fold = node("details", {}, node("summary", {}, `what differs from ${name}`), box);
-  fold.addEventListener("toggle", () => {
-    if (!box.childNodes.length) box.append(...changes(before.split(/(\s+)/), after.split(/(\s+)/)));
-  });
-  return fold;
-}
-
-function changes(a, b) {
-  let [from, enda, endb] = [0, a.length, b.length];
-  while (from < enda && from < endb && a[from] === b[from]) from += 1;
-  while (enda > from && endb > from && a[enda - 1] === b[endb - 1]) enda -= 1, endb -= 1;
-  const [x, y] = [a.slice(from, enda), b.slice(from, endb)];
-  const around = (words) => (words.length > 24 ? [...words.slice(0, 12), " … ", ...words.slice(-12)] : words).join("");
-  const part = (words, kind) => words.length > 0 && node("span", { class: kind }, words.join(""));
-  const made = x.length * y.length > 4e6 ? [part(x, "bad"), part(y, "good")] : aligned(x, y).map(([kind, words]) => (kind ? part(words, kind) : around(words)));
-  return [around(a.slice(0, from)), ...made, around(a.slice(enda))].filter(Boolean);
-}
-
-// The longest common words of `x` and `y` in order: runs of [kind, words], kind empty where both have them.
-function aligned(x, y) {
-  const lengths = Array.from({ length: x.length + 1 }, () => new Uint16Array(y.length + 1));
-  for (let i = x.length - 1; i >= 0; i -= 1)
-    for (let j = y.length - 1; j >= 0; j -= 1)
-      lengths[i][j] = x[i] === y[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
-  const runs = [];
-  const add = (kind, word) => (runs.length && runs.at(-1)[0] === kind ? runs.at(-1)[1].push(word) : runs.push([kind, [word]]));
-  let [i, j] = [0, 0];
-  while (i < x.length || j < y.length) {
-    if (i < x.length && j < y.length && x[i] === y[j]) { add("", x[i]); i += 1; j += 1; }
-    else if (j === y.length || (i < x.length && lengths[i + 1][j] >= lengths[i][j + 1])) { add("bad", x[i]); i += 1; }
-    else { add("good", y[j]); j += 1; }
-  }
-  return runs;
-}
-
-function passage(one, record) {
-  const marked = (record.support || []).filter(([title]) => title === one.title).map(([, n]) => n);
-  const sentences = (one.sentences || []).map((text, n) => node(marked.includes(n) ? "mark" : "span", {}, `${text} `));
-  return node("details", {}, node("summary", {}, one.title || one.pid, gold(record, one.pid)), node("p", {}, sentences.length ? sentences : one.text));
-}
-
-function side(run, i, part, other, most) {
-  const record = part && part.records[state.q];
-  const head = node("h3", {}, badge(places(run)), data.runs[run].name);
-  if (!record) return node("div", { class: "side" }, head, paragraph("This run has not asked this question."));
-  const { calls } = record.ledger;
-  const tokens = d3.sum(calls, (call) => call.prompt_tokens + call.completion_tokens);
-  const failure = record.failure && `failed: ${record.failure.boundary}/${record.failure.error}: ${record.failure.message}`;
-  const why = data.causes[data.why[run][i]];
-  return node("div", { class: "side" }, head,
-    node("div", { class: "answer" }, mark(run, i), failure || record.answer || "no answer",
-      paragraph(`${record.stop_reason || "failed"}${why ? `, ${words(why)}` : ""}; ${calls.length} calls, ${whole(tokens)} tokens, ${record.latency_s.toFixed(1)} s`)),
-    treeOf(record), timeline(calls, most), stepsOf(record), prompts(record, part.texts, other),
-    node("details", {}, node("summary", {}, `${record.passages.length} passages`), record.passages.map((one) => passage(one, record))));
-}
-
-const button = (text, onclick, title) => node("button", { type: "button", onclick, title }, text);
-function step(by) {
-  const at = shown.findIndex((i) => data.questions[i].qid === state.q);
-  const next = data.questions[shown[at + by]];
-  if (next) set({ q: next.qid });
-}
-
-async function copyQuestion() {
-  const text = $("question").innerText;
-  await navigator.clipboard.writeText(text).then(() => { $("copied").textContent = "copied"; }, () => { $("copied").textContent = "the browser does not let this page copy"; });
-}
-
-let opened = "";
-let scrolled = 0;
-async function showQuestion() {
-  const [i, runs] = [data.questions.findIndex((q) => q.qid === state.q), [...new Set([place("left"), place("right")])]];
-  const wanted = JSON.stringify([state.q, runs, state.metric, runs.map((run) => data.asked[run][i])]);
-  if (wanted === opened) return;
-  const was = !$("question").hidden;
-  opened = wanted;
-  for (const row of $("list").querySelectorAll("tbody tr")) row.setAttribute("aria-current", row.dataset.q === state.q);
-  if (i < 0) {
-    $("question").hidden = true;
-    $("overview").hidden = false;
-    if (was) { showAll(); scrollTo(0, scrolled); }
-    return;
-  }
-  const parts = await Promise.all(runs.map((run) => piece(run, Math.floor(i / data.piece)).catch(() => null)));
-  if (opened !== wanted) return;
-  if (!was) scrolled = scrollY;
-  const first = parts[0] && parts[0].records[state.q] && { record: parts[0].records[state.q], texts: parts[0].texts, name: data.runs[runs[0]].name };
-  const { question, qid, type, gold: right } = data.questions[i];
-  const at = shown.indexOf(i);
-  const most = Math.max(...parts.map(lastSecond));
-  const picker = (name) => node("label", {}, `${name} `, node("select", { oninput: (event) => set({ [name]: event.target.value }) },
-    data.runs.map((run) => node("option", { value: run.folder, selected: run.folder === state[name] ? "" : null }, run.name))));
-  $("question").replaceChildren(
-    node("nav", { class: "bar", "aria-label": "Questions" }, button("← all questions", () => set({ q: "" }), "Escape"), button("previous", () => step(-1), "k"), button("next", () => step(1), "j"),
-      node("span", { class: "quiet" }, at < 0 ? "" : `${at + 1} of ${shown.length}`), picker("left"), picker("right"), button("copy", copyQuestion), node("span", { id: "copied", class: "quiet" })),
-    node("h2", {}, question), node("p", {}, node("b", {}, `gold: ${right} `), node("span", { class: "quiet", id: "asked" }, [qid, type].filter(Boolean).join(", "))),
-    node("div", { class: "sides" }, runs.map((run, n) => side(run, i, parts[n], n === 1 && first, most))));
-  $("overview").hidden = true;
-  $("question").hidden = false;
-  if (!was) $("question").focus();
-  scrollTo(0, 0);
-}
-
-// ---------------------------------------------------------------- verdicts, sweeps and races
-function contrastForest(rows, axis, name) {
-  return forest(rows.map((d) => intervalRow(d, { label: name(d), title: name(d), number: whole(d.n), stroke: "var(--s0)", inner: "var(--s0)" })), axis);
-}
-
-const chooseMetric = (by) => (state.metric in by ? state.metric : Object.keys(by)[0]);
-function verdictOf(each) {
-  const metric = chooseMetric(each.headlines);
-  const [heads, ...rows] = each.table;
-  return [node("p", {}, each.headlines[metric]), each.controls[metric].map(paragraph), paragraph(each.price),
-    contrastForest(each.contrasts.filter((d) => d.metric === metric), `difference in ${metric} (thick: 95 %, thin: corrected)`, (d) => d.contrast),
-    node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Arms" }, table(heads.map((head, n) => [head, n ? "n" : "", (row) => row[n]]), rows))];
-}
-
-// A sweep as a matrix: programs down, what was swept across; its own baseline in each comparison.
-function sweepOf(each) {
-  const cells = each.cells.map((cell) => ({ ...cell, at: data.programs.findIndex((program) => program.folder === cell.folder) }));
-  const done = cells.filter((cell) => cell.at >= 0);
-  if (!done.length) return [node("p", {}, "No cell of the sweep has a record yet.")];
-  const of = (cell) => ({ program: data.programs[cell.at].system + (data.programs[cell.at].compiled ? " compiled" : ""), ...data.programs[cell.at].settings });
-  const names = [...new Set(done.flatMap((cell) => Object.keys(of(cell))))];
-  const differing = names.filter((name) => new Set(done.map((cell) => of(cell)[name])).size > 1 && !/^(retriever\.|set$|program_source)/.test(name));
-  const [down, ...across] = differing.length ? differing.sort((a, b) => (b === "program") - (a === "program")) : ["program"];
-  const column = (cell) => across.filter((name) => known(of(cell)[name])).map((name) => `${name}=${of(cell)[name]}`).join(", ") || state.metric;
-  const contrasts = new Map(each.contrasts.filter((c) => c.metric === state.metric).map((c) => [c.cell, c]));
-  const values = done.map((cell) => value(cell.at)).filter(known);
-  const shade = d3.scaleQuantize([Math.min(...values), Math.max(...values) + 1e-9], ["h0", "h1", "h2", "h3", "h4"]);
-  const best = d3.greatest(done, (cell) => value(cell.at) ?? -1);
-  const box = (cell) => {
-    const d = contrasts.get(cell.label);
-    return node("td", { class: shade(value(cell.at) ?? values[0]), title: cell.label }, node("b", {}, `${score(value(cell.at))}${cell === best ? " (most)" : ""}`), d && node("span", { class: verdictClass(d) }, `${signed(d.difference)} ${verdictWord(d)}`));
-  };
-  const heads = d3.sort([...new Set(done.map(column))], (a, b) => a.localeCompare(b, "en", { numeric: true }));
-  const rows = d3.groups(done, (cell) => String(of(cell)[down])).map(([name, line]) => node("tr", {}, node("th", { scope: "row" }, down === "program" ? name : `${down}=${name}`),
-    heads.map((head) => { const cell = line.find((each) => column(each) === head); return cell ? box(cell) : node("td", {}, "–"); })));
-  const bases = [...new Set([...contrasts.values()].map((c) => c.baseline))];
-  const undone = cells.filter((cell) => cell.state !== "done").map((cell) => `${cell.label}: ${cell.state}${cell.reason ? `, ${cell.reason}` : ""}`);
-  return [node("p", {}, `${state.metric}: ${done.length} of ${cells.length} cells; the most is ${score(value(best.at))} (${best.label}), and the most of ${done.length} is partly luck`),
-    node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Matrix" }, node("table", { class: "heat" }, node("thead", {}, node("tr", {}, node("td", {}), heads.map((head) => node("th", { scope: "col" }, head)))), node("tbody", {}, rows))),
-    bases.length > 0 && paragraph(`Below each score: the difference from its own baseline (${bases.join("; ")}), corrected over the sweep.`), paragraph(undone.join("; "))];
-}
-
-// A race: how many questions each program was asked before it was out, and why.
-function raceOf(each) {
-  const bar = (runner) => node("svg", { "aria-hidden": "true" }, node("rect", { x: "0%", width: "100%", y: 3, height: 12, fill: "var(--line)" }),
-    node("rect", { x: "0%", width: `${(100 * runner.questions) / each.stream}%`, y: 3, height: 12, fill: runner.outcome.startsWith("out") ? "var(--c1)" : "var(--s0)" }));
-  const columns = [["program", "", (r) => r.program], [each.metric, "n", (r) => score(r.score)], ["questions", "n", (r) => whole(r.questions)], [`of ${each.stream}`, "picture", bar],
-    ["$ for 1,000", "n", (r) => dollars(r.usd_1k)], ["outcome", "", (r) => r.outcome]];
-  return [node("p", {}, each.sentence), paragraph(each.saved), node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Race" }, table(columns, each.runners))];
-}
-
-// ---------------------------------------------------------------- compiles
-const titleOf = (each) => `${each.program} by ${each.optimizer}${known(each.seed) ? `, seed ${each.seed}` : ""}`;
-// The mean of each program that was tried on validation, by the tokens that validation had taken.
-function learningPlot(each, width) {
-  let spentTokens = 0;
-  let best = -Infinity;
-  const points = each.tried.filter((row) => known(row.mean)).map((row) => {
-    spentTokens += row.tokens || 0;
-    if (row.n === each.n) best = Math.max(best, row.mean);
-    return { x: spentTokens, y: row.mean, best, whole: row.n === each.n, words: `program ${row.number}${row.number ? "" : " (as it is)"}: ${score(row.mean)} of ${row.n} questions${row.shipped ? ", kept" : ""}`, kept: row.shipped };
-  });
-  const line = points.filter((p) => Number.isFinite(p.best));
-  return draw({
-    width, height: 220, marginLeft: 44, marginBottom: 34, ariaLabel: `${each.metric} by tokens of validation`,
-    x: { label: "tokens of validation so far", zero: true, nice: true, ticks: 4 }, y: { label: each.metric, grid: true, nice: true, ticks: 5 },
-    marks: [
-      Plot.line(line, { x: "x", y: "best", curve: "step-after", stroke: "var(--axis)" }),
-      Plot.dot(points, { x: "x", y: "y", r: (p) => (p.whole ? 5 : 3), stroke: "var(--s0)", strokeWidth: 2, fill: (p) => (p.kept ? "var(--s0)" : "var(--paper)") }),
-      Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: "words" })),
-    ],
-  });
-}
-
-// What was spent after so many questions, as it is and compiled, the compile included.
-function breakEvenPlot(each, width) {
-  const [unit, back] = Object.entries(each.pays).find(([, one]) => one.once && one.before && known(one.after)) || [];
-  if (!back) return null;
-  const saved = back.before - back.after;
-  const most = Math.max(1000, saved > 0 ? (2 * back.once) / saved : 0);
-  const lines = [{ name: "as it is", from: 0, each: back.before, stroke: "var(--s0)" }, { name: "compiled", from: back.once, each: back.after, stroke: "var(--s1)" }];
-  return draw({
-    width, height: 220, marginLeft: 60, marginRight: 60, marginBottom: 34, ariaLabel: `${unit} by questions`,
-    x: { label: "questions", zero: true, nice: true, ticks: 4 }, y: { label: unit === "$" ? "$ in all" : "tokens in all", grid: true, zero: true, nice: true, ticks: 5 },
-    marks: lines.map((line) => [
-      Plot.link([line], { x1: 0, y1: line.from, x2: most, y2: line.from + line.each * most, stroke: line.stroke, strokeWidth: 2 }),
-      Plot.text([line], { x: most, y: line.from + line.each * most, text: "name", textAnchor: "start", dx: 5, fill: "currentColor" }),
-    ]),
-  });
-}
-
-const compiles = () => data.artefacts.filter((each) => each.kind === "compile");
 function showCompiles() {
-  $("compiles").hidden = !compiles().length;
-  const width = Math.max(280, Math.min(($("overview").clientWidth || 900) / 2 - 20, 560));
-  const box = (each) => {
-    const tried = each.tried.filter((row) => row.number);
-    const kept = each.tried.find((row) => row.shipped) || {};
-    const words = `${tried.length} programs tried on ${each.n} validation questions, ${each.metric} ${score(each.tried[0].mean)} as it is, ${score(kept.mean)} of the one that is kept: chosen by these questions, which flatters it`;
-    const pays = Object.entries(each.pays).map(([unit, back]) => paragraph(`in ${unit}: ${back.words}`));
-    return [node("figure", {}, node("figcaption", {}, titleOf(each)), node("p", { class: "quiet" }, words), learningPlot(each, width)), node("figure", {}, node("figcaption", {}, "When the compile pays for itself"), pays.length ? pays : paragraph("No run of this program and of the one before it are on this page."), breakEvenPlot(each, width))];
-  };
-  $("compiles").replaceChildren(node("h2", {}, "Compiles"), node("div", { class: "pairs" }, compiles().flatMap(box)));
+  const boxes = compiles().map(([name, seeds]) => {
+    const drawn = compilePlot(seeds);
+    if (!drawn) return "";
+    const picked = seeds.map((each) => score((each.tried.find((row) => row.shipped) || {}).mean)).join(", ");
+    const text = `${count(sum(seeds.map((each) => each.tried.length - 1)), "program")} tried on ${count(seeds[0].n, "validation question")}; ${seeds[0].metric} ${score(seeds[0].tried[0].mean)} uncompiled, ${picked} selected (filled). Selected scores are optimistic: these questions chose the program.`;
+    const pays = [...new Set(seeds.flatMap((each) => each.pays_lines))];
+    return node("section", {}, node("h2", {}, `Compile: ${name}`), drawn, node("p", { class: "note" }, text), pays.map((words) => node("p", { class: "note" }, words)));
+  }).filter(Boolean);
+  $("compiles").replaceChildren(...boxes);
+  $("compiles").hidden = !boxes.length;
 }
 
-// ---------------------------------------------------------------- figures for a paper
-// A forest as one drawing.
-function forestPlot(rows, axis, width) {
-  const shown = rows.filter((row) => known(row.at));
-  return draw({
-    width, height: 46 + 22 * shown.length, marginLeft: 20 + 6.4 * Math.max(...shown.map((row) => row.title.length)), marginRight: 70, marginBottom: 34, ariaLabel: axis,
-    x: { label: axis, nice: true, ticks: 5, labelAnchor: "center" }, y: { domain: shown.map((row) => row.title), label: null, tickSize: 0 },
-    marks: [
-      Plot.ruleX([0], { stroke: "var(--axis)" }),
-      Plot.ruleY(shown.filter((row) => known(row.thin[0])), { x1: (row) => row.thin[0], x2: (row) => row.thin[1], y: "title", stroke: "stroke", strokeWidth: 1.5 }),
-      Plot.ruleY(shown.filter((row) => known(row.thick[0])), { x1: (row) => row.thick[0], x2: (row) => row.thick[1], y: "title", stroke: "stroke", strokeWidth: 5 }),
-      Plot.dot(shown, { x: "at", y: "title", r: 4.5, fill: "inner", stroke: "stroke", strokeWidth: 2 }),
-      Plot.text(shown, { y: "title", frameAnchor: "right", dx: 66, textAnchor: "end", text: (row) => (row.gain ? row.gain : ""), fill: "currentColor" }),
-    ],
+function showSettings() {
+  const folded = (name, ...inner) => node("details", {}, node("summary", {}, name), inner);
+  $("settings").replaceChildren(folded("Settings of each run",
+    data.lms.filter(([short, long]) => short !== long).map(([short, long]) => node("p", {}, `${short} is ${long}`)),
+    data.runs.map((run, at) => folded(`${letter(programOf(at))} ${run.name}`, node("pre", { tabindex: 0 }, `${run.folder}\n${JSON.stringify(run.card, null, 1)}`)))));
+}
+
+// ---------------------------------------------------------------- figures for a paper, from the same drawing code
+function forestFigure(w = 640) {
+  const rows = sorted().filter((at) => at === reference() || against(at));
+  if (rows.length < 2) return null;
+  const name = 20 + 6.2 * Math.max(...rows.map((at) => data.programs[at].short.length + 3));
+  const wide = w - name - 80;
+  const h = 24 * rows.length + 40;
+  const { low, high, x } = differences();
+  const drawn = node("svg", { viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: "img" });
+  const inner = node("g", { transform: `translate(${name} 0)` });
+  inner.append(line(x(0, wide), 4, x(0, wide), h - 34, { stroke: "var(--axis)" }));
+  for (const t of ticks(low, high, 5)) inner.append(label(x(t, wide), h - 20, "middle", t === 0 ? "0" : score(t)));
+  rows.forEach((at, i) => {
+    drawn.append(label(4, 18 + 24 * i, "start", `${letter(at)}  ${data.programs[at].short}`, { class: "ink" }), label(w - 4, 18 + 24 * i, "end", at === reference() ? "reference" : signed(against(at).difference)));
+    inner.append(...interval(at, wide, 14 + 24 * i));
   });
+  drawn.append(inner, label(name + wide / 2, h - 4, "middle", `difference in ${data.labels[state.metric] || state.metric} from ${letter(reference())}`));
+  return drawn;
 }
 
-function causesPlot(width) {
-  const rows = programs().flatMap((at) => d3.rollups(Object.entries(data.programs[at].causes), (of) => d3.sum(of, ([, n]) => n), ([cause]) => cause.split("/")[0]).map(([level, n]) => ({ name: data.programs[at].name, level, n })));
-  if (!rows.length) return null;
-  const levels = LEVELS.filter((level) => rows.some((row) => row.level === level));
-  const names = programs().map((at) => data.programs[at].name);
-  return draw({
-    width, height: 60 + 24 * names.length, marginLeft: 20 + 6.4 * Math.max(...names.map((name) => name.length)), marginBottom: 34, ariaLabel: "wrong answers by cause",
-    x: { label: "wrong answers", nice: true, ticks: 5 }, y: { domain: names, label: null, tickSize: 0 },
-    marks: [Plot.barX(rows, { x: "n", y: "name", fill: (row) => `var(--c${levels.indexOf(row.level) % 4})`, order: (row) => levels.indexOf(row.level) }),
-      levels.map((level, i) => [Plot.dot([level], { frameAnchor: "top-left", dx: 6 + 90 * i, dy: -10, r: 5, fill: `var(--c${i % 4})` }), Plot.text([level], { frameAnchor: "top-left", dx: 14 + 90 * i, dy: -15, text: [level], fill: "currentColor" })])],
-    marginTop: 26,
+function causesFigure(w = 640) {
+  const rows = sorted();
+  if (!data.causes.length) return null;
+  const most = Math.max(1, ...rows.map((at) => sum(Object.values(data.programs[at].causes))));
+  const name = 20 + 6.2 * Math.max(...rows.map((at) => data.programs[at].short.length + 3));
+  const h = 24 * rows.length + 30;
+  const drawn = node("svg", { viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: "img" });
+  LEVELS().forEach((level, i) => drawn.append(node("rect", { x: name + 110 * i, y: 4, width: 10, height: 10, fill: `var(--c${i % 4})` }), label(name + 14 + 110 * i, 13, "start", CAUSES[level] || level)));
+  rows.forEach((at, i) => {
+    drawn.append(label(4, 38 + 24 * i, "start", `${letter(at)}  ${data.programs[at].short}`));
+    let from = name;
+    LEVELS().forEach((level, kind) => { const width = ((w - name - 40) * ofLevel(at, level)) / most; if (width) drawn.append(node("rect", { x: from, y: 27 + 24 * i, width: Math.max(1, width - 1), height: 14, fill: `var(--c${kind % 4})` })); from += width; });
+    drawn.append(label(from + 6, 38 + 24 * i, "start", whole(sum(Object.values(data.programs[at].causes)))));
   });
+  return drawn;
 }
 
-// Each plot alone, its colours resolved: name, drawing and caption.
+// Each figure: name, drawing with its colours resolved, size and caption; or the reason why it has none.
 function figures() {
   const { tests, n } = family();
-  const level = "95 % intervals (t, by clusters of questions that vary together)";
-  const test = `paired t tests of the mean, corrected over ${tests} tests (Holm)`;
   const made = [];
-  const add = (name, plot, caption) => {
-    if (!plot) return;
-    plot.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    plot.setAttribute("font-family", "Helvetica, Arial, sans-serif");
+  const add = (name, drawn, caption, reason) => {
+    if (!drawn) return made.push({ name, reason });
+    drawn.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    drawn.setAttribute("font-family", "Helvetica, Arial, sans-serif");
+    drawn.setAttribute("font-size", "11");
     const look = getComputedStyle(document.documentElement);
-    const text = plot.outerHTML.replaceAll(/var\((--[a-z0-9-]+)\)/g, (_, of) => look.getPropertyValue(of).trim()).replaceAll("currentColor", look.getPropertyValue("--ink").trim());
-    const [width, height] = ["width", "height"].map((side) => Number(plot.getAttribute(side)));
-    made.push({ name, svg: text, caption: caption.join(" "), width, height });
+    for (const text of drawn.querySelectorAll("text:not([fill])")) text.setAttribute("fill", look.getPropertyValue("--ink").trim());
+    for (const each of drawn.querySelectorAll("[style]")) each.removeAttribute("style");
+    const text = drawn.outerHTML.replaceAll(/var\((--[a-z0-9-]+)\)/g, (_, of) => look.getPropertyValue(of).trim());
+    return made.push({ name, svg: text, caption, width: Number(drawn.getAttribute("width")), height: Number(drawn.getAttribute("height")) });
   };
-  const rows = forestRows();
-  if (rows.length > 1) add("differences", forestPlot(rows, `difference in ${state.metric}`, 640), [`${state.metric} less that of ${data.programs[reference()].name} over ${n} shared questions.`, `Thick: 95 % intervals; thin: at the level that the correction leaves; ${test}.`]);
-  const { plot, notes } = scorePlot(640, knobs());
-  add("score-and-cost", plot, [`${state.metric} over ${n} questions by ${AXES[state.axis] || state.axis}, with ${level}; no difference is tested here.`, ...notes]);
-  add("causes", causesPlot(640), [`Wrong answers by cause, of ${programs().map((at) => `${whole(mean(at).n)} (${data.programs[at].name})`).join(", ")} questions; counts, no test.`]);
-  compiles().forEach((each, i) => {
-    add(`compile-${i + 1}`, learningPlot(each, 640), [`${titleOf(each)}: ${each.metric} of each program that was tried, over ${each.n} validation questions (small: over some of them), by the tokens that validation had taken. The filled one is kept; it was chosen by these questions, so no test.`]);
-    add(`break-even-${i + 1}`, breakEvenPlot(each, 640), [`${titleOf(each)}: what so many questions take, compiled and as it is.`, ...Object.entries(each.pays).map(([unit, back]) => `In ${unit}: ${back.words} (paired 95 % interval).`)]);
-  });
+  const keys = `Letters: ${places().map((at) => `${letter(at)} ${data.programs[at].name}`).join("; ")}.`;
+  const many = places().length > 40 ? "more than 40 programs do not fit" : "";
+  add("differences", many ? null : forestFigure(), `Difference in ${state.metric} from ${data.programs[reference()] ? data.programs[reference()].name : ""} on ${count(n, "shared question")}. Thick: 95 % intervals; thin: corrected for ${count(tests, "comparison")} (Holm).`, many || "it needs two programs with shared questions");
+  add("score-and-cost", mapPlot(640, 380), `${state.metric} by ${MEASURES()[2]}. Dotted: no program scores more for less. ${keys}`, "fewer than two programs have a known cost and a score");
+  add("causes", many ? null : causesFigure(), `Wrong answers by cause, a mean over the runs of a program. ${keys}`, many || "no answer has a cause");
+  compiles().forEach(([name, seeds], i) => add(`compile-${i + 1}`, compilePlot(seeds, 640, 260), `${name}: ${seeds[0].metric} of each program that was tried on ${count(seeds[0].n, "validation question")}, a line for each seed. Filled: selected.`, "fewer than two programs were tried"));
   return made;
 }
 
-const ARTEFACTS = { verdict: verdictOf, sweep: sweepOf, race: raceOf };
-function showArtefacts() {
-  const shown = data.artefacts.filter((each) => each.kind in ARTEFACTS);
-  $("artefact").replaceChildren(...shown.map((each) => node("section", { class: "artefact", "aria-label": each.kind }, ARTEFACTS[each.kind](each))));
-  const folded = (name, ...inner) => node("details", {}, node("summary", {}, name), inner);
-  $("settings").replaceChildren(
-    node("p", {}, "LMs: ", data.lms.map(([short, long]) => (short === long ? short : `${short} is ${long}`)).join("; ")),
-    ...data.artefacts.filter((each) => each.kind === "tune").map(({ folder, table: [heads, ...rows] }) => folded(`tune ${folder}`, table(heads.map((head, n) => [head, "", (row) => row[n]]), rows))),
-    ...data.runs.map((run, at) => folded([badge(places(at)), run.name], node("pre", {}, `${run.folder}\n${JSON.stringify(run.card, null, 1)}`))));
-}
-
 // ---------------------------------------------------------------- state, address and controls
-// Runs stand in the state by their folders; what a select does not offer is as at the start.
-function beginning() {
-  const { baseline, best } = data.families[data.metric][0];
-  const left = known(baseline) ? baseline : 0;
-  const right = known(best) && best !== left ? best : data.programs.length > 1 && left === 0 ? 1 : 0;
-  const folder = (at) => data.runs[data.programs[at].runs[0]].folder;
-  return { group: "0", metric: data.metric, against: known(baseline) ? "baseline" : "best", left: folder(left), right: folder(right), axis: "", show: "", cause: "", who: "", find: "", q: "", sort: "" };
-}
-const start = beginning();
-const state = { ...start };
-const place = (name) => Math.max(0, data.runs.findIndex((run) => run.folder === state[name]));
-start.axis = priced() ? "cost_usd" : programs().some((at) => data.programs[at].cost_usd) ? "cost_usd" : "tokens";
-
 function options(id, pairs) {
   const wanted = JSON.stringify(pairs);
   if ($(id).dataset.options !== wanted) $(id).replaceChildren(...pairs.map(([at, name]) => node("option", { value: at }, name)));
   $(id).dataset.options = wanted;
-  if (!pairs.some(([name]) => name === state[id])) state[id] = pairs.some(([name]) => name === start[id]) ? start[id] : pairs[0][0];
+  if (!pairs.some(([name]) => name === state[id])) state[id] = pairs.some(([name]) => name === initial[id]) ? initial[id] : pairs[0][0];
   $(id).value = state[id];
 }
 
 function showControls() {
-  options("group", data.groups.map(({ about }, at) => [String(at), about.split(" · ")[0]]));
-  $("of-data").hidden = data.groups.length < 2;
-  options("metric", data.metrics.map((name) => [name, name]));
-  const { baseline, best } = family();
-  const named = (at, word) => (known(at) ? `${data.programs[at].name} (${word})` : word);
-  options("against", [known(baseline) && ["baseline", named(baseline, "baseline")], ["best", named(best, "the best")]].filter(Boolean));
-  const runs = programs().flatMap((at) => data.programs[at].runs).map((run) => [data.runs[run].folder, data.runs[run].name]);
+  options("group", data.groups.map(({ name }, at) => [String(at), name]));
+  options("metric", data.metrics.map((name) => [name, data.labels[name] || name]));
+  const called = (at) => `${letter(at)} ${data.programs[at].short}`;
+  const ranked = places().sort((a, b) => data.programs[a].rank - data.programs[b].rank);
+  options("ref", [["", `${letter(best())} (scores most)`], ...ranked.map((at) => [String(at), called(at)])]);
+  for (const id of ["group", "metric", "ref"]) $(id).parentElement.hidden = $(id).options.length < (id === "ref" ? 3 : 2);
+  const runs = ranked.flatMap((at) => data.programs[at].runs.map((run, seed) => [data.runs[run].folder, `${called(at)}${data.programs[at].runs.length > 1 ? ` run ${seed + 1}` : ""}`]));
   for (const id of ["left", "right"]) options(id, runs);
-  options("show", Object.entries(SHOW));
-  const levels = [...new Set(data.causes.map((cause) => cause.split("/")[0]))];
-  options("cause", [["", "any"], ["failed", "failed"], ...levels.map((level) => [level, level]), ...data.causes.filter((cause) => !levels.includes(cause)).map((cause) => [cause, words(cause)])]);
-  options("who", [["", "any program"], ...programs().map((at) => [String(at), data.programs[at].name])]);
   if (document.activeElement !== $("find")) $("find").value = state.find;
-  document.title = data.title;
-  $("about").textContent = data.groups[state.group].about || data.title;
 }
 
 function showAll() {
+  if (!data.programs.length) { showTexts(); for (const id of ["questions", "map-section", "kinds-section"]) $(id).hidden = true; return; }
   showControls();
-  for (const show of [showArtefacts, showTiles, showForest, showChart, showPrograms, showKinds, showCauses, showCompiles, showList, showQuestion]) show();
-  setTimeout(index, 200);
+  orderQuestions();
+  for (const show of [showTexts, showExperiments, showPrograms, showMap, showKinds, showCompiles, showList, showSettings, showQuestion]) show();
+  setTimeout(index, 300);
 }
 
 function set(changes) {
   Object.assign(state, changes);
-  const changed = Object.entries(state).filter(([name, now]) => now !== start[name]);
+  const changed = Object.entries(state).filter(([name, now]) => now !== initial[name]);
   const address = changed.length ? `#${new URLSearchParams(changed)}` : location.pathname + location.search;
   if ("q" in changes) history.pushState(null, "", address);
   else history.replaceState(null, "", address);
   if ("q" in changes) showQuestion();
-  else if (Object.keys(changes).every((name) => ["find", "cause", "show", "who"].includes(name))) { showControls(); showList(); }
+  else if (Object.keys(changes).every((name) => ["find", "cause", "show", "who", "from", "to", "left", "right"].includes(name))) { showControls(); showList(); showQuestion(); }
   else showAll();
 }
 
 // Show exactly the questions that were counted.
 function jump(changes) {
-  set({ show: "", find: "", ...changes });
+  set({ show: "", find: "", from: "", to: "", ...changes });
   $("questions").scrollIntoView({ block: "start" });
 }
 
 function follow() {
   if (location.hash === "#questions") return;
-  Object.assign(state, start, Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
+  Object.assign(state, initial, Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
   showAll();
 }
 
-// A served page asks for what is new and changes in place; what was typed and opened stays.
+// A served page asks for new records and changes in place; what was typed and opened stays.
 async function followRuns() {
   const version = await fetch("version").then((reply) => reply.text(), () => data.version);
   if (version === data.version) return;
-  const open = new Set([...document.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
-  data = unpacked(await (await fetch("data")).json());
+  data = prepared(await (await fetch("data")).json());
   haystack = null;
-  pieces.clear();
+  forgetTraces();
+  Object.assign(initial, start());
+  for (const name of ["left", "right"]) if (!state[name]) state[name] = initial[name];
+  for (const id of ["questions", "map-section", "kinds-section"]) $(id).hidden = false;
   showAll();
-  for (const each of document.querySelectorAll("#overview details > summary")) each.parentElement.open = open.has(each.textContent);
 }
 
-for (const control of document.querySelectorAll("header select, form select, form input, figcaption select"))
-  control.addEventListener("input", () => set({ [control.id]: control.value }));
-$("filters").addEventListener("submit", (event) => event.preventDefault());
-addEventListener("keydown", (event) => {
-  if (!state.q || event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(document.activeElement.tagName)) return;
-  if (event.key === "Escape") set({ q: "" });
-  if (event.key === "j" || event.key === "ArrowRight") step(1);
-  if (event.key === "k" || event.key === "ArrowLeft") step(-1);
-});
-addEventListener("hashchange", follow);
-addEventListener("popstate", follow);
-addEventListener("resize", showAll);
-follow();
-if (data.live) setInterval(followRuns, 2000);
+function begin() {
+  for (const control of document.querySelectorAll("header select, #filters select, #filters input"))
+    control.addEventListener("input", () => set({ [control.id]: control.value }));
+  $("filters").addEventListener("submit", (event) => event.preventDefault());
+  listenToStrip();
+  addEventListener("keydown", (event) => {
+    const typing = ["SELECT", "INPUT"].includes(document.activeElement.tagName);
+    if (event.key === "/" && !typing && !state.q) { event.preventDefault(); $("find").focus(); return; }
+    if (!state.q || event.ctrlKey || event.metaKey || event.altKey || typing) return;
+    if (event.key === "Escape") set({ q: "" });
+    if (event.key === "j" || event.key === "ArrowRight") step(1);
+    if (event.key === "k" || event.key === "ArrowLeft") step(-1);
+  });
+  for (const name of ["hashchange", "popstate"]) addEventListener(name, follow);
+  addEventListener("resize", drawStrip);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawStrip);
+  follow();
+  if (data.live) setInterval(followRuns, 2000);
+}

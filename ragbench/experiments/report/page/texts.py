@@ -1,0 +1,253 @@
+"""The five texts at the head of a page: one sentence, and the answers to four fixed questions.
+
+Every word about a difference comes from the family of tests and from the advice. A text is a list
+of parts: a kind ("b" for bold, "" for plain) and its words.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+Parts = list[tuple[str, str]]
+NO_RECORD = "No run has a record yet. This page shows the first one when it arrives."
+QUESTIONS = (
+    "Is it real?",
+    "What does it cost?",
+    "Does compiling help?",
+    "What is wrong with the runs?",
+)
+#: Letters that are listed by name; more are given as a range.
+_LISTED = 4
+
+
+def empty_texts() -> Json:
+    """Return the texts of a page without any record."""
+    nothing: Parts = [("", "Not asked here.")]
+    return {
+        "title": "ragbench: no record yet",
+        "headline": [("", NO_RECORD)],
+        "facts": [(question, nothing) for question in QUESTIONS],
+    }
+
+
+def page_texts(
+    programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json], about: str
+) -> Json:
+    """Write the five texts of a group of programs.
+
+    Args:
+        programs: Rows of the group's programs, in the order of their letters.
+        family: The tests of `metric` over these programs, with what they advise.
+        metric: Name of the metric.
+        artefacts: Verdicts, sweeps and other experiments of the page.
+        about: Data, questions, LM and retriever that the programs share.
+
+    Returns:
+        The title of the browser's tab, the parts of the sentence, and question and parts of each
+        of the four answers.
+    """
+    sentence = _sentence(programs, family, metric, artefacts)
+    answers = (
+        _is_real(programs, family),
+        _cost(programs, family),
+        _compiling(programs, family, metric, artefacts),
+        _faults(programs),
+    )
+    return {
+        "title": f"{sentence.rstrip('.')} · {about}",
+        "headline": _bold_names(sentence, programs),
+        "facts": list(zip(QUESTIONS, answers, strict=True)),
+    }
+
+
+def letters(places: Sequence[Json]) -> str:
+    """Name programs by their letters: "A", "A and B", "A, B and C", or "A to F" for a run of many.
+
+    Args:
+        places: Rows of programs, in the order of their letters.
+    """
+    keys = [program["key"] for program in places]
+    ranks = [program["rank"] for program in places]
+    if len(keys) > _LISTED and ranks == list(range(ranks[0], ranks[0] + len(ranks))):
+        return f"{keys[0]} to {keys[-1]}"
+    if len(keys) < 2:
+        return "".join(keys)
+    return f"{', '.join(keys[:-1])} and {keys[-1]}"
+
+
+def called(program: Json) -> str:
+    """Return the letter and the short name of a program."""
+    return f"{program['key']}, {program['short']}"
+
+
+def _sentence(
+    programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json]
+) -> str:
+    for artefact in artefacts:
+        headline = artefact.get("headlines", {}).get(metric)
+        if headline:
+            return f"{headline}."
+    done = [program for program in programs if program["done"]]
+    first = programs[0]
+    if not done:
+        n = sum(program["n"] for program in programs)
+        asked = sum(program["asked"] for program in programs)
+        return f"Running: {n:,} of {asked:,} questions are finished, and no run is complete."
+    advice = family.get("advice")
+    if len(programs) > 1 and advice and advice["sentences"]:
+        sentence = advice["sentences"][0]
+        return f"{sentence[:1].upper()}{sentence[1:].rstrip('.')}."
+    score = first["means"][metric][metric]
+    words = "has no score" if score is None else f"scores {_score(score)} {metric}"
+    of = f"on {_count(first['n'], 'question')}"
+    if len(programs) == 1:
+        return f"{called(first)}, {words} {of}; a second run makes a comparison."
+    return f"{called(first)}, {words} {of}; these runs cannot be tested against each other."
+
+
+def _is_real(programs: Sequence[Json], family: Json) -> Parts:
+    best = family["best"]
+    if len(programs) < 2 or best is None:
+        return [("b", "Not asked here."), ("", " There is one complete program.")]
+    worse = []
+    alike = []
+    for program in programs:
+        test = difference_from(program["at"], best, family)
+        if test is None and program["at"] != best:
+            continue
+        if test is not None and test["word"] == "worse":
+            worse.append(program)
+        else:
+            alike.append(program)
+    top = next(program for program in programs if program["at"] == best)
+    tested = len(worse) + len(alike) - 1
+    strong = f"{len(worse)} of {tested} significantly worse than {top['key']}"
+    plain = f" ({letters(worse)})." if worse else "."
+    if len(alike) > 1:
+        plain += f" {letters(alike)} do not differ significantly."
+    advice = family.get("advice") or {}
+    for line in advice.get("sentences", [])[1:2]:
+        plain += f" {line[:1].upper()}{line[1:].rstrip('.')}."
+    return [("b", strong), ("", plain)]
+
+
+def _cost(programs: Sequence[Json], family: Json) -> Parts:
+    unknown = [program for program in programs if program["cost_usd"] is None]
+    priced = [program for program in programs if program["cost_usd"] is not None]
+    missing = f" No price for {letters(unknown)}." if unknown else ""
+    if not priced or not any(program["cost_usd"] for program in priced):
+        tokens = [program["tokens"] for program in programs if program["tokens"]]
+        if not tokens:
+            return [("b", "Unknown."), ("", " No run counts tokens or dollars.")]
+        free = "No price is known." if unknown else "$0: the LM runs locally."
+        return [("b", free), ("", f" {_range(tokens, '{:,.0f}')} tokens a question.")]
+    dollars = [1000 * program["cost_usd"] for program in priced]
+    strong = f"{_range(dollars, '${:,.2f}')} per 1,000 questions."
+    cheapest = min(priced, key=lambda program: (program["cost_usd"], program["rank"]))
+    plain = ""
+    if len(priced) > 1:
+        plain = f" {cheapest['key']} costs least"
+        test = difference_from(cheapest["at"], family["best"], family)
+        if test is not None:
+            lost = _score(abs(test["difference"]))
+            side = "more" if test["difference"] > 0 else "less"
+            plain += f" and scores {lost} {side} than the best" if float(lost) else ""
+        plain += "."
+    return [("b", strong), ("", plain + missing)]
+
+
+def _compiling(
+    programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json]
+) -> Parts:
+    for artefact in artefacts:
+        headline = artefact.get("headlines", {}).get(metric)
+        if headline and artefact["kind"] == "verdict":
+            lines = [*artefact.get("controls", {}).get(metric, []), artefact.get("price", "")]
+            sentences = [f" {line.strip().rstrip('.')}." for line in lines if line]
+            answer = "Yes." if " HELPS" in headline else "Not significantly."
+            return [("b", answer), ("", "".join(sentences))]
+    place = {program["at"]: program for program in programs}
+    parts: Parts = []
+    for program in programs:
+        before = place.get(program["before"])
+        if before is None:
+            continue
+        test = difference_from(program["at"], before["at"], family)
+        if test is None:
+            parts.append(("", f"{program['key']} against {before['key']}: not tested. "))
+            continue
+        word = {"better": "Yes", "worse": "No, it is worse"}.get(test["word"], "Not significantly")
+        gain = f"{test['difference']:+.3f}"
+        parts.append(("b", f"{word}: "))
+        parts.append(("", f"{program['key']} scores {gain} against {before['key']}, uncompiled. "))
+    return parts or [
+        ("b", "Not asked here."), ("", " No program is next to its uncompiled self.")
+    ]  # fmt: skip
+
+
+def _faults(programs: Sequence[Json]) -> Parts:
+    failed = sum(program["failed"] for program in programs)
+    unpriced = [program for program in programs if program["cost_usd"] is None]
+    lacking = []
+    for program in programs:
+        if program["right"] and 2 * program["without_evidence"] >= program["right"]:
+            lacking.append(program)
+    unfinished = [program for program in programs if not program["done"]]
+    strong = f"{_count(failed, 'question')} failed"
+    strong += f", {letters(unpriced)} without a price." if unpriced else ", no price missing."
+    plain = ""
+    if unfinished:
+        plain += f" {letters(unfinished)} not complete."
+    if lacking:
+        plain += (
+            f" In {letters(lacking)}, half or more of the right answers came without their "
+            "passages: memorized or guessed."
+        )
+    return [("b", strong), ("", plain)]
+
+
+def difference_from(at: int, reference: int | None, family: Json) -> Json | None:
+    """Return the comparison of the program at `at` minus the reference.
+
+    Args:
+        at: Place of the program.
+        reference: Place of the reference, or None.
+        family: The tests, by "A,B" for B minus A.
+
+    Returns:
+        Difference, interval and word of the program at `at`; None if the two were not compared.
+    """
+    pairs: Mapping[str, Json] = family.get("pairs", {})
+    if f"{reference},{at}" in pairs:
+        return pairs[f"{reference},{at}"]
+    turned = pairs.get(f"{at},{reference}")
+    if turned is None:
+        return None
+    word = {"better": "worse", "worse": "better"}.get(turned["word"], turned["word"])
+    return {"difference": -turned["difference"], "word": word}
+
+
+def _bold_names(sentence: str, programs: Sequence[Json]) -> Parts:
+    """Split a sentence into parts, the names of programs in bold."""
+    names = sorted(map(called, programs), key=len, reverse=True)
+    pattern = "|".join(map(re.escape, names))
+    parts: Parts = []
+    for number, text in enumerate(re.split(f"({pattern})", sentence)):
+        if text:
+            parts.append(("b" if number % 2 else "", text))
+    return parts
+
+
+def _score(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    low = form.format(min(values))
+    high = form.format(max(values))
+    return low if low == high else f"{low} to {high}"
