@@ -227,7 +227,7 @@ class LMSettings(Knobs):
     adapter: str = option(
         "auto",
         "format of prompts and replies; auto is the LM's own",
-        metavar="auto|chat|json|xml|baml|two_step|FILE.py:CLASS",
+        metavar="auto|chat|json|FILE.py:CLASS",
     )
     timeout: float | None = option(
         None,

@@ -20,8 +20,8 @@ from ragbench import optimizers
 from ragbench.errors import ConfigError, RunError, StopSignal
 from ragbench.experiments import estimates
 from ragbench.experiments.plans import Plan
+from ragbench.lms.adapters import calls_of_reply
 from ragbench.lms.calls import room
-from ragbench.lms.formats import calls_of_reply
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 

@@ -29,8 +29,8 @@ from ragbench.context import current, use
 from ragbench.errors import RunError
 from ragbench.experiments.runs.context import RunContext, asks_servers, takes_tokens
 from ragbench.experiments.store import read_records
+from ragbench.lms.adapters import calls_of_reply
 from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
-from ragbench.lms.formats import calls_of_reply
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing
 from ragbench.programs.core import RAGProgram, Rehearsal

@@ -1,4 +1,4 @@
-"""DSPy adapters for models large and small: chat sections, JSON, and native tool calls.
+"""DSPy adapters for models large and small: chat sections and JSON.
 
 A reply is read as DSPy reads it, and what DSPy refuses is mended (`values`): each mended value is
 counted as `label_repair`. Of a field that stands more than once the last section counts. A chat
@@ -6,12 +6,10 @@ answer that cannot be read is asked for once more as JSON, and that second call 
 a fallback.
 """
 
-import copy
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from functools import lru_cache
-from importlib import import_module
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, get_args
 
@@ -19,25 +17,24 @@ import dspy
 from dspy import AdapterParseError
 from pydantic import TypeAdapter
 
+from ragbench import handed_over
 from ragbench.context import current, use
+from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.ledger import SecondTry, count
 from ragbench.lms.replies import escaped
 from ragbench.lms.reply_cache import forget_reply
 from ragbench.lms.values import UnreadableError, read_value, repaired_json
 from ragbench.redact import encodable
+from ragbench.user_code import is_external, load_object, message_of
 
-#: A kind of signature, values of its fields by name, and a message of a chat as DSPy sends it.
+#: A kind of signature, and values of its fields by name.
 SignatureType = type[dspy.Signature]
 Fields = dict[str, Any]
-Message = dict[str, Any]
-
-#: Key of a history message that holds what the user says last, when no tool is left.
-CLOSING = "closing"
 
 #: A header as DSPy's prompts show it, and as models write it: bold, in code, without blanks. It
 #: counts at the start of a line alone. Repeats have bounds, so that no reply takes more than in
 #: proportion to its length.
-_HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
+HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 _LOOSE_HEADER = re.compile(
     r"[*_`#]{0,9}\s{0,9}\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?"
 )
@@ -235,14 +232,14 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
 
     def _raw(self, signature: SignatureType, completion: str) -> Fields:
         input_fields = frozenset(signature.input_fields)
-        sections = _sections(completion, _HEADER, input_fields)
+        sections = sections_of(completion, HEADER, input_fields)
         if not signature.output_fields.keys() <= sections.keys():
-            for name, text in _sections(completion, _LOOSE_HEADER, input_fields).items():
+            for name, text in sections_of(completion, _LOOSE_HEADER, input_fields).items():
                 sections.setdefault(name, text)
         return dict(sections)
 
 
-def _sections(
+def sections_of(
     completion: str, header: re.Pattern[str], input_fields: Set[str] = frozenset()
 ) -> dict[str, str]:
     """Text by field; of a field that stands more than once that of its last section with a text.
@@ -276,86 +273,11 @@ def _sections(
     return sections
 
 
-class ToolConversation(dspy.Adapter):
-    """Native tool calls, for a signature with `question`, `history`, `tools` and output `answer`.
-
-    The messages are the system's, the question, and then turn by turn what the model said beside
-    its calls, the calls, and one message for each result: no field marks, and no further message of
-    the user but a last one that ends the tools.
-
-    A message of the history is `{"text": str, "calls": [(name, arguments, result), ...]}`, one a
-    turn, or `{CLOSING: str}` at the end. A reply without a call is the answer; with calls, `answer`
-    is the text beside them. `parallel` says whether a reply may have several calls; None leaves it
-    open.
-    """
-
-    def __init__(self, *, parallel: bool | None) -> None:
-        super().__init__(use_native_function_calling=True, parallel_tool_calls=parallel)
-
-    def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[Fields]:
-        """As any adapter; the tools are sent whether or not the LM is known to call them."""
-        return list(super().__call__(_tool_caller(lm), *args, **kwargs))
-
-    def format(
-        self,
-        signature: SignatureType,
-        demos: Sequence[Mapping[str, Any]],
-        inputs: Mapping[str, Any],
-    ) -> list[Message]:
-        """Returns the messages of one call, without demonstrations that lack question or answer."""
-        described = signature.output_fields["answer"].json_schema_extra["desc"]
-        messages = [_said("system", f"{signature.instructions}\n\nThen answer with {described}.")]
-        for demo in demos:
-            if demo.get("question") and demo.get("answer"):
-                messages += [_said("user", demo["question"]), _said("assistant", demo["answer"])]
-        messages.append(_said("user", inputs["question"]))
-        for number, turn in enumerate(inputs["history"].messages):
-            if CLOSING in turn:
-                messages.append(_said("user", turn[CLOSING]))
-                continue
-            calls: list[Message] = []
-            message: Message = {"role": "assistant", "tool_calls": calls}
-            message["content"] = escaped(turn["text"]) or None
-            messages.append(message)
-            for place, (name, arguments, seen) in enumerate(turn["calls"]):
-                id = f"call_{number}_{place}"
-                function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
-                calls.append({"id": id, "type": "function", "function": function})
-                result = {"role": "tool", "tool_call_id": id, "name": name}
-                result["content"] = escaped(seen)
-                messages.append(result)
-        return messages
-
-    def parse(self, signature: SignatureType, completion: str) -> Fields:
-        """Returns the answer: the full text, or the section marked as the answer."""
-        return {"answer": _sections(completion, _HEADER).get("answer") or completion.strip()}
-
-
-def _tool_caller(lm: dspy.LM) -> dspy.LM:
-    """Returns `lm`, which says of itself that it can call tools."""
-    if lm.supports_function_calling:
-        return lm
-    able = copy.copy(lm)
-    able.__class__ = _able(type(lm))  # type: ignore[arg-type]  # a class is hashable
-    return able
-
-
-@lru_cache(maxsize=16)
-def _able(kind: type[dspy.LM]) -> type[dspy.LM]:
-    return type(kind.__name__, (kind,), {"supports_function_calling": True})
-
-
-def _said(role: str, content: str) -> Message:
-    if role != "system":
-        content = escaped(content)
-    return {"role": role, "content": content}
-
-
 ADAPTERS: dict[str, type[dspy.Adapter]] = {"chat": LenientChat, "json": LenientJSON}
 
 
 def adapter_name(name: str, lm: dspy.LM | None) -> str:
-    """Returns the adapter name for `lm`: `auto` is json if `lm` enforces schemas, else chat."""
+    """Resolve `auto` to json if `lm` enforces schemas, else to chat."""
     if name != "auto":
         return name
     if lm is not None and lm.supports_response_schema:
@@ -364,15 +286,40 @@ def adapter_name(name: str, lm: dspy.LM | None) -> str:
 
 
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
-    """Returns the adapter called `name`, or named as FILE.py:CLASS; for `auto` see `adapter_name`.
+    """Make the adapter called `name`.
+
+    Args:
+        name: auto, chat, json, or the class or object of an adapter as FILE.py:NAME.
+        lm: LM for which `auto` is resolved.
 
     Raises:
-        UnknownNameError: there is none of this name.
-        ConfigError: one of one's own cannot be made, or is no adapter.
+        UnknownNameError: `name` is not a known adapter.
+        ConfigError: The user's class raised an error, or is not an adapter.
     """
     name = adapter_name(name, lm)
     if name in ADAPTERS:
         return ADAPTERS[name]()
-    # By name: it stands on this module.
-    adapter: dspy.Adapter = import_module("ragbench.lms.formats").further_adapter(name, lm)
+    if not is_external(name):
+        raise UnknownNameError("adapter", name, ["auto", *ADAPTERS])
+    adapter = load_object(name, "--adapter")
+    try:
+        if isinstance(adapter, type):
+            adapter = adapter()
+    except Exception as error:  # whatever a user's constructor raises
+        reason = f"{type(error).__name__}: {message_of(error)}"
+        raise ConfigError(f"the adapter {name} cannot be made: {reason}") from error
+    if not isinstance(adapter, dspy.Adapter):
+        raise ConfigError(f"{name} is no subclass of dspy.Adapter")
     return adapter
+
+
+def adapter_digest(name: str) -> str:
+    """Return the digest of a custom adapter's code; empty for the adapters of ragbench."""
+    if not is_external(name):
+        return ""
+    return handed_over.digest_of_code(name, load_object(name, "--adapter"))
+
+
+def calls_of_reply(adapter: dspy.Adapter) -> tuple[int, int]:
+    """Return the fewest and most calls of a reply, failures of servers aside."""
+    return (1, 1) if isinstance(adapter, LenientJSON) else (1, 2)

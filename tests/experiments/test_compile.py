@@ -24,9 +24,8 @@ from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.sweep import load_sweep, run_sweep
-from ragbench.lms.adapters import make_adapter
+from ragbench.lms.adapters import ADAPTERS, make_adapter
 from ragbench.lms.calls import Limits, spending
-from ragbench.lms.formats import NAMES
 from ragbench.optimizers import OPTIMIZERS
 from tests.experiments.towns import World, town
 from tests.fake_server import FakeServer, Fault, Hit, plausible
@@ -335,7 +334,7 @@ def test_every_adapter_is_an_axis_of_a_sweep_of_compiles(world: World) -> None:
     world.use(in_its_format, schema=False)
     file = world.folder / "mine.py"
     file.write_text(SHOUTING)
-    names = [*NAMES, f"{file}:Shouting"]
+    names = [*ADAPTERS, f"{file}:Shouting"]
     fields = {
         "program": "vanilla", "dataset": "jsonl", "data_file": str(world.data), "k": 1,
         "lm": "scripted", "optimizer": "bootstrap", "limit": 4, "matrix": {"adapter": names},

@@ -38,7 +38,7 @@ def resolved(fields: Fields) -> dict[str, Any]:
     RagbenchError for an unknown program, retriever, knob or setting.
     """
     from ragbench.data import without_defaults
-    from ragbench.lms.formats import adapter_digest
+    from ragbench.lms.adapters import adapter_digest
     from ragbench.programs import PROGRAMS
     from ragbench.programs.external import program_digest
     from ragbench.retrievers import RETRIEVERS, parse_spec

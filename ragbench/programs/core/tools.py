@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import dspy
 
-from ragbench.lms.adapters import CLOSING, ToolConversation
+from ragbench.lms.tool_conversation import CLOSING, ToolConversation
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import tool_steps
 from ragbench.programs.core.program import predict

@@ -1,0 +1,92 @@
+"""The DSPy adapter of native tool calls: one conversation per question."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import dspy
+
+from ragbench.lms.adapters import HEADER, Fields, SignatureType, sections_of
+from ragbench.lms.replies import escaped
+
+#: A message of a chat as DSPy sends it.
+Message = dict[str, Any]
+#: Key of a history message that holds what the user says last, when no tool is left.
+CLOSING = "closing"
+
+
+class ToolConversation(dspy.Adapter):
+    """Native tool calls, for a signature with `question`, `history`, `tools` and output `answer`.
+
+    The messages are the system's, the question, and then turn by turn what the model said beside
+    its calls, the calls, and one message for each result: no field marks, and no further message of
+    the user but a last one that ends the tools.
+
+    A message of the history is `{"text": str, "calls": [(name, arguments, result), ...]}`, one a
+    turn, or `{CLOSING: str}` at the end. A reply without a call is the answer; with calls, `answer`
+    is the text beside them. `parallel` says whether a reply may have several calls; None leaves it
+    open.
+    """
+
+    def __init__(self, *, parallel: bool | None) -> None:
+        super().__init__(use_native_function_calling=True, parallel_tool_calls=parallel)
+
+    def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[Fields]:
+        """As any adapter; the tools are sent whether or not the LM is known to call them."""
+        return list(super().__call__(_tool_caller(lm), *args, **kwargs))
+
+    def format(
+        self,
+        signature: SignatureType,
+        demos: Sequence[Mapping[str, Any]],
+        inputs: Mapping[str, Any],
+    ) -> list[Message]:
+        """Returns the messages of one call, without demonstrations that lack question or answer."""
+        described = signature.output_fields["answer"].json_schema_extra["desc"]
+        messages = [_said("system", f"{signature.instructions}\n\nThen answer with {described}.")]
+        for demo in demos:
+            if demo.get("question") and demo.get("answer"):
+                messages += [_said("user", demo["question"]), _said("assistant", demo["answer"])]
+        messages.append(_said("user", inputs["question"]))
+        for number, turn in enumerate(inputs["history"].messages):
+            if CLOSING in turn:
+                messages.append(_said("user", turn[CLOSING]))
+                continue
+            calls: list[Message] = []
+            message: Message = {"role": "assistant", "tool_calls": calls}
+            message["content"] = escaped(turn["text"]) or None
+            messages.append(message)
+            for place, (name, arguments, seen) in enumerate(turn["calls"]):
+                id = f"call_{number}_{place}"
+                function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+                calls.append({"id": id, "type": "function", "function": function})
+                result = {"role": "tool", "tool_call_id": id, "name": name}
+                result["content"] = escaped(seen)
+                messages.append(result)
+        return messages
+
+    def parse(self, signature: SignatureType, completion: str) -> Fields:
+        """Returns the answer: the full text, or the section marked as the answer."""
+        return {"answer": sections_of(completion, HEADER).get("answer") or completion.strip()}
+
+
+def _tool_caller(lm: dspy.LM) -> dspy.LM:
+    """Returns `lm`, which says of itself that it can call tools."""
+    if lm.supports_function_calling:
+        return lm
+    able = copy.copy(lm)
+    able.__class__ = _able(type(lm))  # type: ignore[arg-type]  # a class is hashable
+    return able
+
+
+@lru_cache(maxsize=16)
+def _able(kind: type[dspy.LM]) -> type[dspy.LM]:
+    return type(kind.__name__, (kind,), {"supports_function_calling": True})
+
+
+def _said(role: str, content: str) -> Message:
+    if role != "system":
+        content = escaped(content)
+    return {"role": role, "content": content}
