@@ -8,12 +8,11 @@
 from numpy import ndarray as _ndarray
 
 from ragbench.passages import Corpus, Passage
-from ragbench.retrievers import bm25, dense, hybrid, rank_bm25, rerank
+from ragbench.retrievers import bm25, dense, hybrid, qdrant, rank_bm25, rerank
 from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Progress, Retriever, progress_of
 from ragbench.retrievers.bm25 import words_of
 from ragbench.retrievers.dense import Dense
 from ragbench.retrievers.distractors import Distracting
-from ragbench.retrievers.engines import qdrant
 from ragbench.retrievers.external import keep_retriever
 from ragbench.retrievers.factory import make_retriever, make_spec, parse_spec, split_specs
 from ragbench.retrievers.granular import GranularIndex, Match

@@ -93,7 +93,7 @@ class HTTPRetriever(Retriever):
     Settings = HTTPSettings
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
-        from ragbench.retrievers.engines.server import SearchServer
+        from ragbench.retrievers.search_server import SearchServer
 
         super().__init__(corpus, **settings)
         if not self.settings.url:

@@ -1,1 +1,0 @@
-"""Retrievers whose index an engine of somebody else's keeps: in this process, or on a server."""
