@@ -25,20 +25,28 @@ Hits = list[tuple[int, float]]
 
 #: Called with the number done and the number in all.
 class Progress(Protocol):
-    """Takes how many are done, of how many, and what is being made, in words."""
+    """Progress callback: the number done, the total, and the stage that is running."""
 
     def __call__(self, done: int, total: int, stage: str = "", /) -> None: ...
 
 
 def progress_of(stage: str, progress: Progress | None) -> Progress | None:
-    """Returns `progress` with the name of the `stage`."""
+    """Return `progress` with the stage name `stage`."""
     if progress is None:
         return None
     return lambda done, total, _="": progress(done, total, stage)
 
 
 def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Consecutive places whose `sizes` add up to at most `most`, one place at the least."""
+    """Group consecutive places so that the sizes of a group sum to at most `most`.
+
+    Args:
+        sizes: Size of each place, each >= 0.
+        most: Maximum sum of a group. A single larger place is a group.
+
+    Returns:
+        The places of each group, in order.
+    """
     groups: list[list[int]] = []
     room = 0
     for place, size in enumerate(sizes):
@@ -52,16 +60,16 @@ def runs(sizes: Sequence[int], most: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class SearchNotes:
-    """Part of the context of a person's own module: gets each search that it makes by itself.
+    """Context entry that records each search of a user's module.
 
-    `note` is called with the query, k, the passages found and the seconds it took.
+    `note` receives the query, k, the passages and the seconds of a search.
     """
 
     note: Callable[[str, int, Sequence[Passage], float], None] | None
 
 
 def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
-    """Returns `search` of a retriever, noted where somebody listens; k may be given by position."""
+    """Wrap `search` so that a listener records it; `k` may be positional."""
 
     @wraps(search)
     def noted(self: Retriever, query: Any, *place: int, **options: Any) -> Any:
@@ -71,7 +79,7 @@ def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
         if listening is None or listening.note is None:
             return search(self, query, **options)
         start = time.perf_counter()
-        with use(current().plus(SearchNotes(None))):  # what it asks its parts is no other search
+        with use(current().plus(SearchNotes(None))):  # a search of its parts does not count
             results = search(self, query, **options)
         queries = query if many else [query]
         rows = results if many else [results]
@@ -84,27 +92,27 @@ def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
 
 
 class Retriever(ABC):
-    """Search over one corpus. Thread-safe; never copied (`deepcopy` returns the same object).
+    """Search over one corpus. Thread-safe; `deepcopy` returns the same object.
 
-    `search` returns at most `k` passages, best first, with their scores: fewer where fewer match
-    (but see `Ranking.fills`); ties are in corpus order. A blank query, a `k` under 1 and an
-    empty corpus find nothing. The index is made at the first search, or before it by `build`.
+    `search` returns at most `k` passages with their scores, best first. It returns fewer if fewer
+    match (but see `Ranking.fills`). Ties are in corpus order. A blank query, `k` < 1 and an empty
+    corpus return nothing. The first search builds the index, or `build` does it earlier.
 
-    A subclass with an index writes `_make`, and `_save` and `_load` if it `is_stored`; one that
-    asks other retrievers puts them into `parts`.
+    A subclass with an index implements `_make`, and `_save` and `_load` if it `is_stored`. A
+    subclass that queries other retrievers lists them in `parts`.
     """
 
     Settings: ClassVar[type[Knobs]] = Knobs
     name: ClassVar[str] = ""
-    #: Whether the index can be saved. Raise the version when the same settings give another index.
+    #: Whether the index can be saved. Increase the version if equal settings build another index.
     is_stored: ClassVar[bool] = False
     index_version: ClassVar[int] = 1
-    #: The retrievers that this one asks.
+    #: Retrievers that this one queries.
     parts: tuple[Retriever, ...] = ()
     _lock: Any = threading.RLock()  # one per instance where `__init__` runs
     _ready: bool = False
     _stored: Any = None  # the `Manifest` of a stored index
-    #: A folder for work that a build which was stopped need not do again; None where none is kept.
+    #: Folder with the finished work of an interrupted build. None if there is none.
     _unfinished: Path | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -120,32 +128,40 @@ class Retriever(ABC):
 
     @abstractmethod
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """Returns at most `k` passages for `query`, best first."""
+        """Search for `query` and return at most `k` passages, best first."""
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """Returns one list per query, in order; equal to calling `search` on each."""
+        """Search for each query and return one list per query, in order."""
         return [self.search(query, k=k) for query in queries]
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
-        """Returns the retriever to use for `question`: itself, but in the distractor setting.
+        """Return the retriever for `question`: itself, except in the distractor setting.
 
-        `qid` is the id of the question; without it that of the context counts.
+        Args:
+            question: Text of the question.
+            qid: Id of the question. None: the id in the context.
         """
         return self
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
-        """What a program shows of `hits`, retrieved for `query` through an index of its own.
+        """Return the passages that a program shows of `hits`.
 
-        By default all, in their order; a wrapper that changes what is found does the same to them.
+        A program with its own index retrieved `hits` for `query`. The default returns all of them,
+        in
+        order. A wrapper that changes results changes these in the same way.
         """
         return list(hits)
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """Returns a retriever of this kind and settings over the passages at `positions`, in order.
+        """Return a retriever of the same kind and settings over some passages.
 
-        Its parts are restricted too. Where the whole corpus's work can be shared (vectors), it is;
-        statistics such as inverse document frequencies are those of the small corpus. `other` are
-        settings that it has instead of this one's.
+        Parts are restricted too. Vectors are shared with the full corpus. Statistics such as
+        inverse
+        document frequencies are those of the small corpus.
+
+        Args:
+            positions: Positions of the passages in the corpus, in order.
+            options: Settings that replace those of this retriever.
         """
         settings = {**self.settings.model_dump(), **options}
         small = type(self)(self.corpus.subset(positions), **settings)
@@ -154,7 +170,7 @@ class Retriever(ABC):
         return small
 
     def index_settings(self) -> dict[str, Any]:
-        """Returns the settings that determine the index, without those of search alone."""
+        """Return the settings that determine the index, without search-only settings."""
         settings: dict[str, Any] = self.settings.model_dump(mode="json")
         return settings
 
@@ -184,7 +200,7 @@ class Retriever(ABC):
 
     @property
     def is_whole(self) -> bool:
-        """Whether a loaded index may be used as it is, and need not be made again."""
+        """True if a loaded index is complete and usable."""
         return True
 
     def __ragbench_identity__(self) -> dict[str, Any]:
@@ -203,7 +219,7 @@ class Retriever(ABC):
         return facts
 
     def card(self) -> dict[str, Any]:
-        """Returns the part of a run card on the retriever: its settings and its index."""
+        """Return the retriever's settings and index facts for the run card."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
         if (stored := self._stored) is not None:
             size_and_time = {"key": stored.key, "bytes": stored.size, "build_s": stored.build_s}
@@ -215,7 +231,7 @@ class Retriever(ABC):
         return card
 
     def facts(self) -> dict[str, Any]:
-        """Facts about a built index for its manifest, such as its engine or kind."""
+        """Return facts about a built index for its manifest, such as its engine."""
         return {}
 
     # Not all have an index, nor is each stored.
@@ -235,15 +251,15 @@ class Retriever(ABC):
 class Ranking(Retriever):
     """A retriever that ranks positions of its corpus; a subclass writes `_hits`."""
 
-    #: Whether the passages that do not match come last, so that a search gives `k` if there are
-    #: so many: where each question has its own, all are candidates, as for a search by vectors.
+    #: Whether passages that do not match follow the hits, up to `k`. In the distractor setting
+    #: all passages are candidates, as for a search by vectors.
     fills: bool = False
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         return self.search_many([query], k=k)[0]
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """Returns one list per query, in order; each query is ranked once, all of them together."""
+        """Search for each query; rank each distinct query once, all together."""
         self.build()
         k = min(k, len(self.corpus))
         distinct = list(filter(str.strip, dict.fromkeys(queries)))
@@ -262,7 +278,10 @@ class Ranking(Retriever):
         return results
 
     def _unmatched(self, matched: set[int]) -> list[Passage]:
-        """Returns the other passages, with the score 0; by a hash, for gold often stands first."""
+        """Return the other passages with score 0.
+
+        Their order comes from a hash, because gold passages are often first in the corpus.
+        """
         unmatched = []
         for i, passage in enumerate(self.corpus.passages):
             if i not in matched:
@@ -271,7 +290,7 @@ class Ranking(Retriever):
 
     @abstractmethod
     def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
-        """Returns the `k` best for each query, which is not blank, ties in corpus order."""
+        """Return the `k` best positions of each non-blank query, ties in corpus order."""
 
 
 RETRIEVERS: Registry[type[Retriever]] = Registry(
@@ -283,11 +302,10 @@ RETRIEVERS: Registry[type[Retriever]] = Registry(
 
 
 class PerQuestion(Retriever):
-    """The distractor setting: each question searches its own few passages.
+    """Distractor setting: each question searches only its own few passages.
 
-    `for_question` restricts a retriever of kind `inner` over the whole corpus to the passages that
-    the corpus has for it; the last 512 are kept, since a program asks for the same one many times.
-    The whole corpus is indexed only where that work is shared.
+    `for_question` restricts a retriever of kind `inner` to the passages of a question. The last
+    512 restricted retrievers stay in memory. The full corpus is indexed only if its work is shared.
     """
 
     name = "per_question"
@@ -302,7 +320,7 @@ class PerQuestion(Retriever):
         self._kept = lru_cache(self._KEPT)(self._restricted)
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
-        """Prepare what the questions' indexes share; see `Retriever.prepare_restricted`."""
+        """Prepare the work that the indexes of questions share."""
         self.whole.prepare_restricted(store, progress)
         return self
 
@@ -313,7 +331,15 @@ class PerQuestion(Retriever):
         return {"whole": self.whole}
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
-        """Returns a retriever over the question's own passages. Raises DataError without any."""
+        """Return a retriever over the passages of one question.
+
+        Args:
+            question: Text of the question.
+            qid: Id of the question. None: the id in the context.
+
+        Raises:
+            DataError: The question has no passages.
+        """
         places = self.corpus.own(question, qid or current().qid)
         if places is None:
             raise DataError(

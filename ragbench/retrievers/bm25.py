@@ -50,7 +50,12 @@ class BM25Settings(Knobs):
 
 
 def words_of(text: str, stopwords: str = "en") -> list[str]:
-    """Returns the words of `text`, folded and in order, repeats kept, without the `stopwords`."""
+    """Split `text` into folded words, in order, with repeats, without stop words.
+
+    Args:
+        text: Any text.
+        stopwords: "en" removes English stop words, "none" keeps them.
+    """
     if stopwords == "none":
         return words(text)
     return [word for word in words(text) if word not in _STOPWORDS]
@@ -58,11 +63,11 @@ def words_of(text: str, stopwords: str = "en") -> list[str]:
 
 @dataclass(frozen=True)
 class Postings:
-    """For each word the passages that hold it: a sparse matrix by word, in the order of `words`.
+    """Sparse matrix of words and passages, ordered by word.
 
-    `words` are hashes of the words, ascending; a hash is shared by two of five million words with a
-    chance of one in a million. Word `t` has the weights `data[indptr[t]:indptr[t + 1]]`, of the
-    passages at the same places of `indices`, which ascend within a word.
+    `words` are hashes of the words, ascending. The chance that two of five million words share a
+    hash is one in a million. The weights of word `t` are `data[indptr[t]:indptr[t + 1]]`. The same
+    slice of `indices` has their passages, ascending.
     """
 
     words: npt.NDArray[np.uint64]
@@ -76,12 +81,12 @@ class Postings:
 
     @classmethod
     def load(cls, folder: Path) -> "Postings":
-        """Returns the postings that `save` wrote, memory-mapped."""
+        """Load postings that `save` wrote, memory-mapped."""
         array_names = [field.name for field in fields(cls)]
         return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in array_names))
 
     def places(self, words: Sequence[str]) -> list[int]:
-        """Returns the places of those of `words` that are known, repeats too."""
+        """Return the places of the known words, with repeats."""
         keys = _keys(words)
         places = np.searchsorted(self.words, keys)
         is_known = self.words[np.minimum(places, len(self.words) - 1)] == keys
@@ -89,14 +94,23 @@ class Postings:
         return places_known
 
     def by_passage(self, n: int) -> Any:
-        """Returns the weights as a sparse column matrix of shape (words, passages)."""
+        """Return the weights as a sparse column matrix of shape (words, passages)."""
         from scipy.sparse import csr_matrix
 
         shape = (len(self.words), n)
         return csr_matrix((self.data, self.indices, self.indptr), shape=shape).tocsc()
 
     def search(self, words: Sequence[str], n: int, k: int) -> Hits:
-        """Returns the `k` best of `n` passages by their summed weights of `words`."""
+        """Rank passages by the sum of their weights.
+
+        Args:
+            words: Words of the query, with repeats.
+            n: Number of passages.
+            k: Maximum number of hits.
+
+        Returns:
+            Positions and scores, best first.
+        """
         scores = np.zeros(n, dtype=np.float32)
         for place in self.places(words):
             held = slice(*self.indptr[place : place + 2])
@@ -105,9 +119,17 @@ class Postings:
 
 
 def make_postings(texts: Iterable[Sequence[str]], *, k1: float, b: float) -> Postings | None:
-    """The postings of the passages whose words are `texts`, in order; None where none has a word.
+    """Compute the postings of passages.
 
     The weight of a word is idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)).
+
+    Args:
+        texts: Words of each passage, in order.
+        k1: Saturation of repeated words, >= 0.
+        b: Length normalization, in [0, 1].
+
+    Returns:
+        The postings. None if no passage has a word.
     """
     from scipy.sparse import vstack
 
@@ -146,7 +168,7 @@ def _keys(words: Sequence[str]) -> npt.NDArray[np.uint64]:
 def _blocks(
     texts: Iterable[Sequence[str]], numbers: dict[str, int], lengths: "array[int]"
 ) -> Iterator[Any]:
-    """Yields term counts of blocks of passages as sparse matrices; fills `numbers`, `lengths`."""
+    """Yield term counts of blocks of passages as sparse matrices; fill `numbers` and `lengths`."""
     from scipy.sparse import csr_matrix
 
     bags = iter(texts)
@@ -178,10 +200,10 @@ class BM25(Ranking):
     is_stored = True
     index_version = 5
 
-    postings: Postings | None = None  # None also where no passage has a word
+    postings: Postings | None = None  # also None if no passage has a word
 
     def words(self, text: str) -> list[str]:
-        """Returns the words of `text` as they are indexed."""
+        """Split `text` into the words that are indexed."""
         return words_of(text, self.settings.stopwords)
 
     def facts(self) -> dict[str, Any]:

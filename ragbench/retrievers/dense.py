@@ -24,7 +24,7 @@ from ragbench.retrievers.scores import Found, whole_ties
 
 #: Passages whose vectors are written at once; a smaller corpus needs no file.
 _PART = 8192
-#: From 20 queries at once faiss multiplies by BLAS, whose last digits differ from a single query's.
+#: With 20 queries or more, faiss uses BLAS, whose last digits differ from a single query's.
 _QUERIES_AT_ONCE = 16
 #: The most vectors that `auto` searches exactly.
 _EXACT_TO = 100_000
@@ -37,7 +37,7 @@ NPROBE = 64
 
 
 class EmbeddingSettings(Knobs):
-    """Knobs of what is embedded, and by what."""
+    """Parameters of the embedder and of the embedded text."""
 
     embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
     api_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
@@ -84,7 +84,7 @@ class Dense(Ranking):
         return self.embedder.embed([self.settings.query_prefix + text for text in texts])
 
     def vectors_of(self, positions: Sequence[int]) -> Vectors:
-        """Returns the vectors of the passages at `positions`, which are not empty."""
+        """Return the vectors of the passages at `positions`, at least one."""
         with self._lock:
             if self._index is not None:
                 vectors: Vectors = self._index.reconstruct_batch(np.asarray(positions, np.int64))
@@ -95,7 +95,7 @@ class Dense(Ranking):
             return np.stack([self._embedded[i] for i in positions])
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """Dense retrieval over the passages at `positions`; each is embedded once, when needed."""
+        """Return a dense retriever over some passages; embed each passage once."""
         small = super().restrict(positions, **options)
         if positions:
             small._index = make_index(self.vectors_of(positions), "exact")
@@ -103,9 +103,9 @@ class Dense(Ranking):
         return small
 
     def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
-        """Embed the whole corpus and keep the vectors, where there is a store to keep them in.
+        """Embed the full corpus and store the vectors, if there is a store.
 
-        Without one, each passage is embedded when a question first needs it.
+        Without a store, each passage is embedded when a question first needs it.
         """
         if store is not None:
             self.build(store, progress)
@@ -133,9 +133,14 @@ class Dense(Ranking):
         return nearest(self._index, self.embed_queries(queries), k)
 
     def search_mean(self, texts: Sequence[str], *, k: int) -> list[Passage]:
-        """The `k` passages nearest to the mean of the vectors of `texts`, by inner product.
+        """Search by the mean of the vectors of `texts`.
 
-        A score is the mean of the cosines with each of `texts`, in [-1, 1].
+        Args:
+            texts: At least one text.
+            k: Maximum number of passages.
+
+        Returns:
+            The nearest passages. A score is the mean cosine with `texts`, in [-1, 1].
         """
         self.build()
         phrases = list(filter(str.strip, texts))
@@ -171,10 +176,11 @@ class Dense(Ranking):
                 raise ValueError(f"the index has {self._index.ntotal} vectors for {n} passages")
 
     def _rows(self, progress: Progress | None) -> Vectors:
-        """Returns all vectors, shape `(n, d)`; many are embedded part by part.
+        """Return all vectors, shape `(n, d)`; embed many passages part by part.
 
-        A build that was stopped goes on after its last part. Those of a server begin anew, and find
-        what was paid for in the cache of the embedder.
+        An interrupted build continues after its last part. With an embedding server, it starts
+        again
+        and finds the paid vectors in the embedder's cache.
         """
         n = len(self.corpus)
         folder = self._unfinished
@@ -220,7 +226,7 @@ class Dense(Ranking):
 
 
 def choose_kind(kind: str, n: int) -> str:
-    """Returns the kind of index for `n` vectors: `kind`, or by size if that is `auto`."""
+    """Return the kind of index for `n` vectors: `kind`, or by size if it is `auto`."""
     if kind != "auto":
         return kind
     if n <= _EXACT_TO:
@@ -229,7 +235,7 @@ def choose_kind(kind: str, n: int) -> str:
 
 
 def make_index(vectors: Vectors, kind: str, nprobe: int = NPROBE) -> Any:
-    """Returns a faiss index of `vectors`, shape `(n, d)` with n > 0, which may be a file's."""
+    """Build a faiss index of `vectors`, shape `(n, d)` with n > 0; a file's are mapped."""
     with needs_extra("dense search"):
         import faiss
     n, d = vectors.shape
@@ -251,7 +257,7 @@ def make_index(vectors: Vectors, kind: str, nprobe: int = NPROBE) -> Any:
 
 
 def _reading(index: Any, nprobe: int) -> Any:
-    """Returns `index`, of which a search reads so many lists."""
+    """Set the number of lists that a search of `index` reads, and return `index`."""
     if hasattr(index, "nprobe"):
         index.nprobe = min(nprobe, index.nlist)
         index.make_direct_map()  # for reconstruct
@@ -259,7 +265,16 @@ def _reading(index: Any, nprobe: int) -> Any:
 
 
 def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
-    """Returns the `k` best per query, best first, ties in the order of the vectors; `k` <= n."""
+    """Find the `k` nearest vectors of each query, best first, ties in corpus order.
+
+    Args:
+        index: A faiss index.
+        queries: Unit vectors, shape `(queries, d)`.
+        k: Number of hits, at most the size of the index.
+
+    Raises:
+        LMSetupError: The vectors have another length than those of the index.
+    """
     if queries.shape[1] != index.d:
         raise LMSetupError(
             f"the embedder answers with vectors of {queries.shape[1]} numbers, and those of the "

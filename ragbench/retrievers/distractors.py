@@ -1,9 +1,9 @@
-"""Any retriever, with misleading passages put among its hits: a test of a program's robustness.
+"""Add misleading passages to the results of any retriever, to test a program's robustness.
 
-The four kinds are those that RAGShaper trains with (2026, arXiv:2601.08699). There an LM writes
-them around the gold answer; these are made by rule, from the text of a passage and names of other
-passages, so that they cost nothing, are the same in every run and know nothing of the answer. A
-fifth, `neutral`, is the control: it takes the place of a hit, and misleads nobody.
+The four kinds are those that RAGShaper trains with (2026, arXiv:2601.08699). RAGShaper's passages
+are written by an LM around the gold answer. These are built by rules from a passage and from names
+of other passages, so they cost nothing, are the same in every run and do not know the answer. A
+fifth kind, `neutral`, is the control: it replaces a hit without misleading.
 """
 
 import random
@@ -25,7 +25,7 @@ Kind = Literal["look_alike", "false_shortcut", "split_evidence", "subjective", "
 _NAME = re.compile(r"\b[A-Z][\w'-]*(?:\s+(?:of|de|the|van|von)?\s*[A-Z][\w'-]*)*")
 _NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]*\d)")
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
-#: Passages whose names stand for others' in what is made up.
+#: Number of passages whose names replace others.
 _DONORS = 1000
 
 
@@ -43,14 +43,14 @@ class DistractingSettings(Knobs):
 
 @RETRIEVERS.register("distracting")
 class Distracting(Wrapper):
-    """Another retriever's hits with misleading passages among them, to test robustness."""
+    """Results of another retriever with misleading passages, to test robustness."""
 
     name = "distracting"
     Settings = DistractingSettings
 
     @cached_property
     def donors(self) -> Sequence[Passage]:
-        """Passages of the corpus, whose names stand in for those of others."""
+        """Passages of the corpus whose names replace others."""
         chance = random.Random(self.settings.seed)
         n = len(self.corpus)
         return [self.corpus[i] for i in sorted(chance.sample(range(n), min(_DONORS, n)))]
@@ -67,15 +67,15 @@ class Distracting(Wrapper):
         return list(dict.fromkeys(filter(None, titles)))
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list per query, in order; whether one is tampered with depends on its text alone.
+        """Search for each query; the query's text decides which results are altered.
 
-        Misleading passages have the score of the hit whose place they take.
+        A misleading passage takes the score of the hit that it replaces.
         """
         rankings = self.parts[0].search_many(queries, k=k)
         return [self.presented(q, hits) for q, hits in zip(queries, rankings, strict=True)]
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
-        """Returns `hits` of a search, or of a program's own index, tampered with."""
+        """Return `hits` of a search, or of a program's own index, altered."""
         seed = f"{self.settings.seed} {query}".encode("utf-8", "surrogatepass")
         chance = random.Random(seed)
         passages = list(hits)
@@ -93,7 +93,7 @@ class Distracting(Wrapper):
         return [p.scored(hit.score) for p, hit in zip(passages, hits, strict=False)]
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """Returns this over the restricted inner retriever, with donors of the full corpus."""
+        """Return this over the restricted inner retriever, with donors of the full corpus."""
         small = super().restrict(positions, **options)
         if self.settings.rate:
             small.__dict__.update(donors=self.donors, names=self.names)
@@ -102,7 +102,7 @@ class Distracting(Wrapper):
     def _made(
         self, kind: Kind, source: Passage, query: str, hits: list[Passage], chance: random.Random
     ) -> tuple[Passage, Passage] | None:
-        """Returns what `source` is from now on, and the passage that is put in."""
+        """Return the new version of `source` and the passage to insert."""
         seen = " ".join([query, *map(str, hits)]).casefold()
         unseen = [name for name in self.names if name.casefold() not in seen]
         sentences = source.sentences or tuple(_END.split(source.text))
@@ -144,7 +144,7 @@ class Distracting(Wrapper):
 
 
 def _altered(text: str, title: str, replacements: Sequence[str], chance: random.Random) -> str:
-    """Returns `text` with other names for those outside `title`, and with shifted numbers."""
+    """Replace the names in `text` that are not in `title`, and shift its numbers."""
     title_words = set(title.split())
     renamings: dict[str, str] = {}
 

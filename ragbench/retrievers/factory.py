@@ -17,15 +17,19 @@ def make_retriever(
     setting: Literal["distractor", "pooled"] = "pooled",
     **settings: Any,
 ) -> Retriever:
-    """The retriever `name` over `corpus`; its index is made at the first search or by `build`.
+    """Create a retriever over a corpus. The first search or `build` makes its index.
 
-    `name` may be a spec such as `bm25(k1=1.2,b=0.75)`; `settings` win over those of the spec. In
-    the distractor setting each question searches its own passages, where the corpus files any.
+    Args:
+        name: Name or spec, such as `bm25(k1=1.2,b=0.75)`.
+        corpus: Passages to search.
+        setting: "pooled" searches all passages. "distractor" searches the question's own passages,
+            if the corpus lists any.
+        settings: Settings. They override those of the spec.
 
     Raises:
-        UnknownNameError: no retriever of that name.
-        KnobError: a setting that it does not have, or outside its bounds.
-        ConfigError: a malformed spec.
+        UnknownNameError: There is no retriever of that name.
+        KnobError: A setting is unknown or out of range.
+        ConfigError: The spec is malformed.
     """
     name, knobs = parse_spec(name)
     kind = RETRIEVERS.get(name)
@@ -39,7 +43,7 @@ def make_retriever(
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """Returns name and settings of `NAME(setting=value,...)`; a value may itself be a spec."""
+    """Parse `NAME(setting=value,...)` into name and settings; a value may be a spec."""
     name, bracket, tail = spec.strip().partition("(")
     if not bracket:
         return name, {}
@@ -55,7 +59,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
 
 
 def make_spec(name: str, settings: Mapping[str, Any]) -> str:
-    """Returns the spec that `parse_spec` reads back."""
+    """Build the spec that `parse_spec` parses into `name` and `settings`."""
     inner = ",".join(f"{key}={value}" for key, value in settings.items())
     if inner:
         return f"{name}({inner})"
@@ -63,7 +67,7 @@ def make_spec(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def split_specs(text: str) -> list[str]:
-    """Returns the parts of a list separated by commas, leaving commas inside brackets alone."""
+    """Split a list at its commas, except those inside brackets."""
     specs = [""]
     depth = 0
     for character in text:

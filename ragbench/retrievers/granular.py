@@ -1,7 +1,7 @@
-"""One corpus at three grains, as A-RAG searches it (Du et al. 2026): keyword, sentence, chunk.
+"""Search one corpus by keyword, sentence and chunk, as A-RAG does (Du et al. 2026).
 
-Keyword search counts substrings in every chunk, without regard to case; semantic search compares
-the query with single sentences and scores a chunk by its best one.
+Keyword search counts substrings in every chunk, ignoring case. Semantic search compares the query
+with single sentences and scores a chunk by its best one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GranularIndex:
 
     def __init__(self, corpus: Corpus, *, embedder: str = "local", api_base: str = "") -> None:
         self.corpus = corpus
-        #: Titles are part of the text, but for chunks, whose titles mean nothing.
+        #: Titles are part of the text, except for chunks, whose titles have no meaning.
         self._titles = [p.title if corpus.view == "paragraph" else "" for p in corpus]
         texts = zip(corpus, self._titles, strict=True)
         self._texts = [(str(p) if title else p.text).lower() for p, title in texts]
@@ -53,10 +53,10 @@ class GranularIndex:
 
     @classmethod
     def of(cls, corpus: Corpus, *, embedder: str = "local", api_base: str = "") -> GranularIndex:
-        """Returns the index of `corpus`, the same object for the same texts and embedder.
+        """Return the index of `corpus`, the same object for the same texts and embedder.
 
-        Vectors are made at their first use. Those of 500 sentences or more are kept in the usual
-        store; the last 512 indexes asked for stay in memory.
+        Vectors are computed at first use. An index of 500 sentences or more is stored. The last 512
+        indexes stay in memory.
         """
         index: GranularIndex = opened(
             ("granular", corpus.digest, embedder, api_base),
@@ -76,11 +76,19 @@ class GranularIndex:
         return [*self._dense.index_calls, *self._chunks.index_calls]
 
     def keyword_search(self, keywords: Sequence[str], *, k: int = 5) -> list[Match]:
-        """Returns the `k` chunks with the highest sum of occurrences times length over `keywords`.
+        """Find the chunks with the highest sum of occurrences times length over `keywords`.
 
-        Occurrences are counted without overlap, in the text, and on paragraph views in the title.
-        At most 5 sentences that hold a keyword come with each chunk; the first one where only the
-        title does.
+        Occurrences do not overlap. They are counted in the text, and in the title of a paragraph
+        view.
+
+        Args:
+            keywords: Substrings to count, ignoring case.
+            k: Maximum number of chunks.
+
+        Returns:
+            Chunks with at most 5 sentences that contain a keyword each, or with the first sentence
+            if
+            only the title contains one.
         """
         lowered = list(map(str.lower, filter(str.strip, keywords)))
         scores = {}
@@ -94,9 +102,9 @@ class GranularIndex:
         return matches
 
     def semantic_search(self, query: str, *, k: int = 5) -> list[Match]:
-        """At most `k` chunks, by the best cosine of a sentence among the 3k nearest sentences.
+        """Find at most `k` chunks by the best cosine of a sentence among the 3k nearest sentences.
 
-        Fewer than `k` where several of those sentences stand in one chunk.
+        Returns fewer than `k` if a chunk has several of those sentences.
         """
         best: dict[int, float] = {}
         rows: dict[int, list[int]] = {}
@@ -113,16 +121,18 @@ class GranularIndex:
         return matches
 
     def chunk_search(self, query: str, *, k: int = 5) -> list[Match]:
-        """The `k` chunks nearest to `query`, each embedded as a whole; a match is the whole text.
+        """Find the `k` chunks nearest to `query`, each embedded as a whole.
 
-        What A-RAG's ablation to a single tool searches. The chunks are embedded at the first use.
+        A-RAG's single-tool ablation uses this search. A match is the full text. The chunks are
+        embedded
+        at first use.
         """
         self.build_chunks()
         passages = self._chunks.search(query, k=k)
         return [Match(passage, (passage.text,)) for passage in passages]
 
     def neighbours(self, pid: str) -> list[Passage]:
-        """Returns the chunks before and after `pid`, as far as there are."""
+        """Return the existing chunks before and after `pid`."""
         here = self.corpus.positions[pid]
         return [self.corpus[i] for i in (here - 1, here + 1) if 0 <= i < len(self.corpus)]
 
@@ -137,6 +147,6 @@ class GranularIndex:
 
 
 def _pieces(passage: Passage) -> list[str]:
-    """Returns the sentences of `passage`, or A-RAG's pieces."""
+    """Return the sentences of `passage`, or A-RAG's pieces."""
     pieces = passage.sentences or re.split(r"[.!?\n]+", passage.text)
     return list(filter(None, map(str.strip, pieces)))

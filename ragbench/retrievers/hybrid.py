@@ -27,7 +27,7 @@ class FusionSettings(Knobs):
     dense_weight: float = Field(
         0.5, ge=0, le=1, description="weight of the vectors; the words have the rest"
     )
-    depth: int = Field(2, ge=1, le=100, description="each side is asked for this many times k")
+    depth: int = Field(2, ge=1, le=100, description="each side returns this multiple of k")
 
 
 class HybridSettings(FusionSettings):

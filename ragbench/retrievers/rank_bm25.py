@@ -32,7 +32,7 @@ class RankBM25(Ranking):
     name = "rank_bm25"
     Settings = RankBM25Settings
 
-    index: Any = None  # None also where no passage has a word
+    index: Any = None  # also None if no passage has a word
 
     def _make(self, progress: Progress | None) -> None:
         from rank_bm25 import BM25Okapi

@@ -34,7 +34,7 @@ KEY_VARIABLE = "RAGBENCH_RERANK_API_KEY"
 #: Names of the rows in a reply, and of the score in a row.
 _ROWS = ("results", "data", "rankings", "scores")
 _SCORES = ("relevance_score", "score", "logit")
-#: An endpoint that refuses a text as short as this for its length takes none.
+#: If an endpoint rejects a text this short as too long, it rejects every text.
 _SHORTEST_CUT = 32
 
 
@@ -43,7 +43,7 @@ class RerankSettings(Knobs):
 
     inner: str = Field("hybrid", description="spec of the retriever whose hits are reranked")
     reranker: str = Field("maxsim", description="none, maxsim, an http address or lm")
-    model: str = Field("", description="model that a rerank endpoint is asked for")
+    model: str = Field("", description="model name for a rerank endpoint")
     weight: float | None = Field(
         None,
         ge=0,
@@ -66,7 +66,7 @@ class Rerank(Wrapper):
         return make_reranker(self.settings.reranker, self.settings.model)
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """Returns one list per query, in order; the candidates of all are fetched together."""
+        """Search for each query; fetch the candidates of all queries together."""
         self.build()
         depth = k
         if k > 0 and self.reranker:
@@ -85,7 +85,7 @@ class Rerank(Wrapper):
         weight = self.settings.weight
         scores = self.reranker.score(query, hits)
         if weight is None:
-            # MaxSim over vectors not trained for it is worse than the first search by itself.
+            # MaxSim over vectors that were not trained for it is worse than the first search.
             weight = 1.0
             if self.settings.reranker.startswith("maxsim"):
                 weight = 0.5
@@ -105,11 +105,11 @@ class Reranker(embedders.Model, ABC):
 
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Returns a score per passage, in order; higher is better. `passages` is not empty."""
+        """Score at least one passage; return a score per passage, higher is better."""
 
 
 def make_reranker(spec: str, model: str = "") -> Reranker | None:
-    """Returns the reranker of `spec`, None for `none`; `model` is what an endpoint is asked for."""
+    """Create the reranker of `spec`, None for `none`; `model` is the endpoint's model."""
     scheme, _, name = spec.partition(":")
     if spec == "none":
         return None
@@ -142,7 +142,7 @@ class MaxSim(Reranker):
         self._embedder = embedder
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Returns scores in [-1, 1]."""
+        """Return a score in [-1, 1] per passage."""
         start = time.perf_counter()
         texts = list(map(embedders.clean, (query, *map(_titled, passages))))
         query_vectors, *rows = self._embedder.token_vectors(texts)
@@ -166,7 +166,7 @@ class HTTPReranker(Reranker):
 
     def __init__(self, address: str, model: str = "") -> None:
         self._model = model
-        #: What the endpoint calls the passages.
+        #: The endpoint's name of the list of passages.
         self._field = "documents"
         address = checked_address(address, "the address of the reranker")
         self.identity = f"reranker {address}"
@@ -174,7 +174,7 @@ class HTTPReranker(Reranker):
         self.service = Service(self.identity, server, model=model or "rerank", kind="rerank")
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Returns the endpoint's relevance scores; a blank passage, not sent, has the lowest."""
+        """Return the endpoint's scores; a blank passage is not sent and gets the lowest."""
         documents = list(map(_titled, passages))
         sent = list(filter(None, documents))
         scores = iter(self._scores(query, sent) if query.strip() and sent else ())
@@ -185,7 +185,7 @@ class HTTPReranker(Reranker):
         return [lowest if score is None else score for score in results]
 
     def _scores(self, query: str, documents: list[str]) -> list[float]:
-        """Returns the scores of `documents`, requested together, or in halves if too many."""
+        """Score `documents` in one request, or in halves if it is too large."""
         try:
             return self._asked(query, documents)
         except TooLargeError:
@@ -211,7 +211,7 @@ class HTTPReranker(Reranker):
         except LMSetupError as error:
             if self._field == "texts" or "texts" not in str(error):
                 raise
-            self._field = "texts"  # as text-embeddings-inference has it
+            self._field = "texts"  # the name in text-embeddings-inference
             return self._asked(query, documents)
         scores, tokens = answered.reply.value
         usage: dict[str, Any] = {"latency_s": answered.latency_s, "attempts": answered.attempts}
@@ -220,10 +220,10 @@ class HTTPReranker(Reranker):
 
 
 def _read_scores(n: int, reply: Any, tokens: int) -> tuple[list[float], None]:
-    """Returns the scores of `n` documents in a reply of any of the forms in use.
+    """Read the scores of `n` documents from a reply of any known form.
 
-    A list of rows, by itself or as `results` (Cohere, Jina, vLLM), `data` (Voyage), `rankings`
-    (NVIDIA), `output.results` (DashScope) or `scores`; a row has `index` and `relevance_score`,
+    A list of rows, directly or as `results` (Cohere, Jina, vLLM), `data` (Voyage), `rankings`
+    (NVIDIA), `output.results` (DashScope) or `scores`. A row has `index` and `relevance_score`,
     `score` or `logit`, or is the number.
     """
     rows = reply
@@ -256,7 +256,7 @@ class Listwise(Reranker):
         self._rank = dspy.Predict(RankPassages)
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """1 / rank; an unreadable reply leaves the order as it was."""
+        """Return 1 / rank per passage; an unreadable reply keeps the order."""
         lines = [f"[{n}] {passage}" for n, passage in enumerate(passages, start=1)]
         with calling("RankPassages", "reranking"):
             try:

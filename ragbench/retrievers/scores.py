@@ -18,7 +18,7 @@ _STRIP = 64
 
 
 def best(scores: Floats, k: int) -> Hits:
-    """Returns the positions of the `k` highest scores above 0 and those scores, best first."""
+    """Return positions and values of the `k` highest scores above 0, best first."""
     least = np.finfo(np.float32).tiny
     peaks = scores[: len(scores) // _STRIP * _STRIP].reshape(-1, _STRIP).max(axis=1)
     if 0 < k < len(peaks):  # the k-th best strip has a score that the k-th best is not under
@@ -28,7 +28,7 @@ def best(scores: Floats, k: int) -> Hits:
 
 
 def ordered(positions: Any, scores: Any, k: int) -> Hits:
-    """Returns the `k` highest of `scores`, best first, ties by position."""
+    """Return the `k` highest of `scores`, best first, ties by position."""
     order = np.lexsort((positions, -scores))[:k]
     return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
 
@@ -36,10 +36,15 @@ def ordered(positions: Any, scores: Any, k: int) -> Hits:
 def whole_ties(
     find: Callable[[Sequence[int], int], Sequence[Found]], n_queries: int, k: int, most: int
 ) -> list[Hits]:
-    """Returns the `k` best for each of `n_queries` queries, ties in corpus order.
+    """Return the `k` best hits of each query, ties in corpus order.
 
-    `find` gives at most so many for some of them, by number. An engine keeps any of those that tie
-    at the end: it is asked for more, up to `most`, until the tie is whole.
+    An engine cuts ties at the end arbitrarily. This asks for more hits until the tie is complete.
+
+    Args:
+        find: Returns at most `depth` hits for some queries, given by number.
+        n_queries: Number of queries.
+        k: Number of hits.
+        most: Maximum depth of a search.
     """
     depth = max(k, min(most, k + 8))
     results = list(find(range(n_queries), depth))
@@ -57,7 +62,7 @@ def whole_ties(
 
 
 def fused(sides: Sequence[tuple[float, Mapping[int, float]]], k: int) -> Hits:
-    """Returns the `k` best by the sum of their values, each times the weight of its side."""
+    """Return the `k` best by the weighted sum of the values of all sides."""
     sums: dict[int, float] = {}
     for weight, values in sides:
         for place, value in values.items() if weight else ():
@@ -66,12 +71,12 @@ def fused(sides: Sequence[tuple[float, Mapping[int, float]]], k: int) -> Hits:
 
 
 def by_rank(side: Hits, rrf_k: float) -> dict[int, float]:
-    """1 / (rrf_k + rank) with ranks from 1, by position."""
+    """Map each position to 1 / (rrf_k + rank), with ranks from 1."""
     return {place: 1 / (rrf_k + rank) for rank, (place, _) in enumerate(side, start=1)}
 
 
 def min_max(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Returns `scores` moved and scaled to [0, 1]; all 1 where they are equal."""
+    """Scale `scores` to [0, 1]; return all 1 if they are equal."""
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
         return values

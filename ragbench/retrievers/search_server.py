@@ -1,7 +1,7 @@
-"""Requests of an engine's own client to its server, made as calls to an LM are.
+"""Send the requests of a search engine's client in the same way as calls to an LM.
 
-The client is given a transport under which every request is bounded in time and size, retried where
-it may be otherwise the next time, held while the server is down, and never redirected.
+The client gets a transport that bounds the time and size of every request, retries transient
+errors, waits while the server is down, and never follows redirects.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import httpx
 from ragbench.lms.calls import Amount, HttpRequest, Reply, Server, ServerCalls
 from ragbench.lms.specs import place_of
 
-#: What of a client's own headers is sent; the others are those of the connection.
+#: Headers of the client that are sent. The connection sets the others.
 _SENT = ("content-type", "user-agent")
 
 
 class SearchServer(ServerCalls, httpx.BaseTransport):
     """The server of the engine `name` at `url`; its key is that of the environment's `variable`."""
 
-    priced = True  # it takes nothing by the call
+    priced = True  # its calls are free
     in_process = False
 
     def __init__(self, name: str, url: str, *, header: str, variable: str) -> None:
@@ -35,7 +35,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
         return self
 
     def answer(self, request: httpx.Request) -> bytes:
-        """Returns the JSON that the server answers `request` with."""
+        """Send `request` and return the JSON of the reply."""
         headers = [(name, request.headers[name]) for name in _SENT if name in request.headers]
         if (key := self._server.key) != "none":
             headers.append((self._header, key))
@@ -45,11 +45,11 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
         def send() -> Reply[bytes]:
             return Reply(self.exchange(sent)[0], 0, 0.0)
 
-        # It asks no model, so it counts for nothing under a limit on calls.
+        # A search is not a model call, so a limit on calls does not count it.
         return self.make(send, prompt=hash((sent.url, body)), most=Amount(calls=0)).reply.value
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Returns the server's answer to `request`, for the engine's own client."""
+        """Return the server's reply to `request`, for the engine's own client."""
         json_type = {"content-type": "application/json"}
         return httpx.Response(200, headers=json_type, content=self.answer(request))
 

@@ -1,6 +1,6 @@
-"""Search indexes kept on this machine, under a hash of corpus and settings.
+"""Store search indexes on this machine, under a hash of corpus and settings.
 
-What a build that was stopped had embedded stays in `KEY.unfinished` until the index is made.
+The vectors of an interrupted build stay in `KEY.unfinished` until the index is complete.
 """
 
 import hashlib
@@ -54,9 +54,11 @@ class IndexStore(FolderStore):
 
 
 def index_key(retriever: Retriever, *, without: str = "") -> str:
-    """The name of a retriever's index: a hash of corpus, settings and the versions that matter.
+    """Return the name of a retriever's index: a hash of corpus, settings and versions.
 
-    `without` is a setting that is left out.
+    Args:
+        retriever: The retriever.
+        without: A setting that is left out of the hash.
     """
     settings = retriever.index_settings()
     settings.pop(without, None)
@@ -72,15 +74,15 @@ def index_key(retriever: Retriever, *, without: str = "") -> str:
 
 
 def opened(key: Hashable, make: Callable[[], Any]) -> Any:
-    """Returns the index that this process holds under `key`, else what `make` gives; 512 are held.
+    """Return the index that this process holds under `key`, or the result of `make`.
 
-    That is as many as a distractor setting holds retrievers.
+    A process holds 512 indexes, as many as the distractor setting holds retrievers.
     """
     with _LOCK:
         index = _OPEN.pop(key, None) or make()
         _OPEN[key] = index
         if len(_OPEN) > 512:
-            del _OPEN[next(iter(_OPEN))]  # what was asked for longest ago
+            del _OPEN[next(iter(_OPEN))]  # the least recently used index
     return index
 
 

@@ -15,7 +15,7 @@ from ragbench.retrievers.embedders.local import LocalEmbedder
 
 @lru_cache(maxsize=8)
 def make_embedder(spec: str, api_base: str = "") -> Embedder:
-    """Returns the embedder of `spec`; one object per spec, since loading a model is slow."""
+    """Create the embedder of `spec`; one object per spec, since loading a model is slow."""
     scheme, _, name = spec.partition(":")
     if scheme == "local":
         return LocalEmbedder(name)

@@ -1,4 +1,4 @@
-"""What every embedder does: unit vectors for texts, and a ledger entry for each call."""
+"""Define the embedder interface: unit vectors for texts, and a ledger entry for each call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Model:
-    """What a retriever asks besides an LM: an embedder or a reranker."""
+    """Model that a retriever calls in addition to an LM: an embedder or a reranker."""
 
     #: Whether what it costs is known; work done on this machine costs nothing.
     priced: bool = True
@@ -42,15 +42,23 @@ class Embedder(Model, ABC):
     def _embed(
         self, texts: Sequence[str], progress: Progress | None
     ) -> tuple[Vectors, Sequence[Call]]:
-        """Unit vectors `(n, d)` of at least one text, and the calls that were made."""
+        """Return unit vectors `(n, d)` of at least one text, and the calls made."""
 
     @property
     def identity(self) -> str:
-        """What decides the vectors: part of the key under which an index is kept."""
+        """Identity of the vectors, part of the key of a stored index."""
         return self.spec
 
     def embed(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
-        """Unit vectors, shape `(len(texts), d)`; the calls are filed in the current ledger."""
+        """Embed `texts` and file the calls in the current ledger.
+
+        Args:
+            texts: Any number of texts.
+            progress: Called with the number of texts done and the total.
+
+        Returns:
+            Unit vectors, shape `(len(texts), d)`.
+        """
         if not texts:
             return np.zeros((0, 0), dtype=np.float32)
         distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
@@ -63,18 +71,23 @@ class Embedder(Model, ABC):
 def local_call(
     model: str, start: float, tokens: int, kind: Literal["embed", "rerank"] = "embed"
 ) -> Call:
-    """Work on this machine since `start` (`time.perf_counter`) as one call that costs nothing."""
+    """Describe work on this machine since `start` (`time.perf_counter`) as a free call."""
     elapsed = time.perf_counter() - start
     return Call(model=model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed)
 
 
 def by_index(rows: Any, keys: Sequence[str], n: int) -> list[Any]:
-    """Returns the value under one of `keys` in each of `n` rows of a reply, in order of `index`.
+    """Read a value from each of `n` rows of a reply, ordered by their `index`.
 
-    Rows without any index are in their order, and so are plain values.
+    Rows without an index, and plain values, keep their order.
+
+    Args:
+        rows: The reply's rows.
+        keys: Names of the value; the first one present counts.
+        n: Expected number of rows.
 
     Raises:
-        ValueError: there are not `n`, or their indices are not 0 to `n` - 1, each once.
+        ValueError: There are not `n` rows, or the indices are not 0 to `n` - 1, each once.
     """
     if not isinstance(rows, list) or len(rows) != n:
         raise ValueError(f"it has no list of {n} rows")
@@ -96,14 +109,15 @@ def by_index(rows: Any, keys: Sequence[str], n: int) -> list[Any]:
 
 
 def clean(text: str) -> str:
-    """Returns `text` without lone surrogates, which no tokeniser takes."""
+    """Remove lone surrogates from `text`; tokenizers reject them."""
     return text.encode("utf-8", "replace").decode()
 
 
 def normalized(vectors: npt.NDArray[np.floating]) -> Vectors:
-    """Returns rows of unit length; a row of zeros stays one.
+    """Scale rows to unit length; a row of zeros stays zero.
 
-    By the largest number first: the squares of numbers such as 1e200 have no sum.
+    Rows are first divided by their largest number, because squares of numbers such as 1e200
+    overflow.
     """
     wide = vectors.astype(np.float64)
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)

@@ -20,7 +20,7 @@ from ragbench.retrievers.embedders.base import Embedder, Vectors, local_call, no
 
 _MAX_TOKENS = 256  # of a window
 _MAX_WINDOWS = 64  # of a text: 16,384 tokens
-#: Small batches of equal lengths waste the least padding; larger ones are no faster on a CPU.
+#: Small batches of equal lengths need the least padding. Larger ones are not faster on a CPU.
 _BATCH = 8
 #: Tokenised at once: enough to sort well, few enough to keep memory flat.
 _AT_ONCE = 8192
@@ -63,9 +63,9 @@ class LocalEmbedder(Embedder):
         return self._identity
 
     def token_vectors(self, texts: Sequence[str]) -> list[Vectors]:
-        """Per text the unit vectors of its tokens `(tokens, d)`, special tokens left out.
+        """Return unit vectors `(tokens, d)` of the tokens of each text, without special tokens.
 
-        Not filed in the ledger: the caller files its own call.
+        The caller files the call in the ledger.
         """
         windows: list[list[Vectors]] = [[] for _ in texts]
         for rows, encodings, hidden, _ in self._runs(texts):
@@ -90,9 +90,9 @@ class LocalEmbedder(Embedder):
         return normalized(sums), [local_call(self.spec, start, tokens)]
 
     def _runs(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Any], Any, Any]]:
-        """Batches of windows of similar length: the rows that they belong to, their encodings.
+        """Yield batches of windows of similar length: their texts and encodings.
 
-        Then the last hidden states `(n, length, d)` and the attention mask `(n, length)`.
+        Also yields the last hidden states `(n, length, d)` and the attention mask `(n, length)`.
         """
         for start in range(0, len(texts), _AT_ONCE):
             encodings = self._tokenizer.encode_batch(list(texts[start : start + _AT_ONCE]))

@@ -1,4 +1,4 @@
-"""What indexes made by an LM share: one per corpus and settings, kept replies, their cost."""
+"""Define the indexes that an LM builds: one per corpus and settings, cached replies, cost."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,18 +30,18 @@ NONE: Vectors = np.zeros((0, 1), dtype=np.float32)
 
 
 class LMIndexSettings(Knobs):
-    """What decides an index that an LM helps to make; the knobs of its program as well."""
+    """Settings of an index that an LM builds; also parameters of its program."""
 
     embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
 
 
 class LMIndex(Retriever):
-    """The vectors of the passages of a corpus, and what a subclass makes of them with an LM.
+    """Vectors of the passages of a corpus, and the structures that a subclass builds with an LM.
 
-    A subclass names the signatures that it asks, writes `_read`, which asks about the passages, and
-    `_join`, which makes the rest of what was read, and names the attributes that are kept: `arrays`
-    as memory-mapped files, `values` with their types as JSON. `lm` is the identity of the LM.
+    A subclass lists its signatures. It implements `_read`, which asks the LM about the passages,
+    and `_join`, which builds the rest. It names the stored attributes: `arrays` as memory-mapped
+    files, `values` with their types as JSON. `lm` is the identity of the LM.
     """
 
     name = "vectors"
@@ -69,16 +69,16 @@ class LMIndex(Retriever):
 
     @classmethod
     def asked(cls, settings: Any) -> tuple[type[dspy.Signature], ...]:
-        """Returns the signatures that an index of `settings` asks the LM."""
+        """Return the signatures that an index of `settings` sends to the LM."""
         return cls.signatures
 
     @classmethod
     def of(
         cls, corpus: Corpus, *, lm: str = "", progress: Progress | None = None, **settings: Any
     ) -> Self:
-        """Returns the index of `corpus`, the same object for the same texts and settings, built.
+        """Return the built index of `corpus`, the same object for the same texts and settings.
 
-        One of 100 passages or more is kept in the usual store.
+        An index of 100 passages or more is stored.
         """
         unbuilt = cls(corpus, lm=lm, **settings)
         key = cls.name, lm, corpus.digest, unbuilt.settings.model_dump_json()
@@ -95,14 +95,14 @@ class LMIndex(Retriever):
             index._read(lm, progress)
 
     def checked_lm(self) -> IndexLM:
-        """Returns the current LM, with the replies kept in the usual store."""
+        """Return the current LM with the cached replies of the default store."""
         check = getattr(dspy.settings.lm, "check", None)
         if self.asked(self.settings) and check is not None:
             check()
         return IndexLM(open_replies())
 
     def is_stored_whole(self) -> bool:
-        """Returns whether the index is in the default store and complete."""
+        """Return True if the default store has the complete index."""
         manifest = read_manifest(IndexStore().root / index_key(self))
         return manifest is not None and not any(map(manifest.facts.get, LOSSES))
 
@@ -115,16 +115,16 @@ class LMIndex(Retriever):
 
     @property
     def is_whole(self) -> bool:
-        """Whether no reply was lost; the next build asks for the lost ones again."""
+        """True if no reply was lost. The next build requests lost replies again."""
         return not any(map(self.counts.get, LOSSES))
 
     @property
     def is_bare(self) -> bool:
-        """Whether the passages gave no summary, edge or community, so that vectors alone choose."""
+        """True if the passages gave no summary, edge or community, so only vectors rank."""
         return any(len(getattr(self, name)) == 0 for name in self.essential)
 
     def facts(self) -> dict[str, Any]:
-        """Sizes, what the index took, as if nothing had been kept, and events of its making."""
+        """Return sizes, uncached cost and events of the build."""
         paid = []
         for call in self.calls:
             if call.kind in LM_KINDS or call.cost_usd != 0:
@@ -140,14 +140,14 @@ class LMIndex(Retriever):
         }
 
     def cosines(self, query: str, vectors: Vectors) -> Vectors:
-        """Returns the cosine of `query` with each row of `vectors`, shape `(n,)`."""
+        """Return the cosine of `query` with each row of `vectors`, shape `(n,)`."""
         if not len(vectors):
             return np.zeros(0, dtype=np.float32)
         scores: Vectors = vectors @ self.embedder.embed([query])[0]
         return scores
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """Returns the `k` passages nearest to `query` by their vectors alone."""
+        """Return the `k` passages nearest to `query` by their vectors."""
         self.build()
         if query.strip():
             return self.hits(self.cosines(query, self.passages), k)
@@ -158,10 +158,10 @@ class LMIndex(Retriever):
         return [self.corpus[row].scored(float(scores[row])) for row in rows]
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> Any:
-        """Returns what the LM extracts from the passages."""
+        """Extract information from the passages with the LM."""
 
     def _join(self, read: Any, lm: IndexLM, progress: Progress | None) -> None:
-        """Make the index of what was read."""
+        """Build the index from the extracted information."""
 
     def make_with(self, lm: IndexLM, progress: Progress | None = None) -> None:
         """Make the index by the replies of `lm`; its calls and counts are those of this making."""
@@ -192,7 +192,7 @@ class LMIndex(Retriever):
 
     @property
     def _files(self) -> Mapping[str, Mapping[str, Any]]:
-        """The files of stored values, with names and types of what is in each."""
+        """Files of stored values, with the names and types in each file."""
         values = {"counts": dict[str, int], **self.values}
         return {"values.json": values, "calls.json": {"calls": list[Call]}}
 
@@ -213,12 +213,12 @@ class LMIndex(Retriever):
 
 
 def passage_text(passage: Passage) -> str:
-    """Returns what is embedded and searched of a passage: title and text."""
+    """Return the text of a passage that is embedded and searched: title and text."""
     return f"{passage.title} {passage.text}".strip()
 
 
 def open_replies(*, make: bool = True) -> KeptRows:
-    """Returns the stored replies; without a file, makes one (`make`) or keeps them in memory."""
+    """Open the stored replies; without a file, create one (`make`) or use memory."""
     path = IndexStore().root / "replies.sqlite"
     if make or path.exists():
         return _opened(path)
@@ -234,17 +234,22 @@ Floats = npt.NDArray[np.float64]
 class WalkIndex(LMIndex):
     """An index with a graph. Its nodes are those of `first`, one each, and then the passages."""
 
-    #: The attribute that has what the first nodes stand for.
+    #: Attribute with the meaning of the first nodes.
     first: ClassVar[str]
-    #: Pairs of nodes, and what each weighs; weights of those that repeat add up.
+    #: Pairs of nodes and their weights. Weights of repeated pairs are added.
     edges, weights = np.zeros((0, 2), dtype=np.int32), np.zeros(0, dtype=np.float32)
     _graph: Any = None
 
     def walked(self, starts: Mapping[int, float], passages: Floats, *, damping: float) -> Floats:
-        """Returns the share of each passage in walks, shape `(n,)`, by personalized PageRank.
+        """Return the share of each passage in walks, shape `(n,)`, by personalized PageRank.
 
-        They start at the nodes `starts` and at the passages, by these weights; negative ones count
-        as 0. Where all do, every share is 0.
+        Args:
+            starts: Weight of each start node.
+            passages: Weight of each passage as a start, shape `(n,)`. Negative weights count as 0.
+            damping: Chance to continue a walk, in (0, 1).
+
+        Returns:
+            Shares. All are 0 if no weight is positive.
         """
         n_starts = len(getattr(self, self.first))
         reset = np.concatenate([np.zeros(n_starts), passages])
@@ -269,6 +274,6 @@ class WalkIndex(LMIndex):
 
 
 def best_first(scores: npt.NDArray[np.floating], k: int) -> list[int]:
-    """Returns positions of the `k` highest scores, best first, ties in order of position."""
+    """Return the positions of the `k` highest scores, best first, ties by position."""
     order: list[int] = np.argsort(-np.asarray(scores), kind="stable")[: max(k, 0)].tolist()
     return order

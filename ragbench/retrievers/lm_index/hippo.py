@@ -28,7 +28,7 @@ from ragbench.words import fold
 #: Subject, relation and object, cleaned.
 FactText = tuple[str, str, str]
 
-#: Synonyms of a phrase at the most, and letters or digits that it must have more than.
+#: Maximum number of synonyms of a phrase; a phrase needs more letters or digits than `_SHORT`.
 _SYNONYMS, _SHORT = 101, 2
 #: The cosine from which on phrases are synonyms.
 _SYNONYM_COSINE = 0.8
@@ -62,10 +62,14 @@ class HippoIndex(WalkIndex):
         return {phrase: number for number, phrase in enumerate(self.phrases)}
 
     def seeds(self, facts: Sequence[int], scores: Floats, *, keep: int) -> dict[int, float]:
-        """Returns the phrases of `facts` at which walks start, with their weights.
+        """Return the start phrases of walks with their weights.
 
-        A phrase's weight is the mean over its facts of score / passages that it is in; the `keep`
-        heaviest are kept, ties in order of appearance.
+        The weight of a phrase is the mean of score / number of its passages over its facts.
+
+        Args:
+            facts: Positions of the facts.
+            scores: Score of each fact.
+            keep: Number of phrases to return; ties in order of appearance.
         """
         shares: dict[int, list[float]] = {}
         for fact in facts:
@@ -78,7 +82,7 @@ class HippoIndex(WalkIndex):
         return {phrase: means[phrase] for phrase in best}
 
     def nearest_phrases(self, texts: Sequence[str], k: int) -> dict[int, float]:
-        """Returns the `k` phrases nearest to each of `texts`, with cosines scaled to [0, 1]."""
+        """Return the `k` phrases nearest to each text, cosines scaled to [0, 1]."""
         scores: dict[int, float] = {}
         for text in texts:
             scaled = min_max(self.cosines(text, self.phrase_vectors))
@@ -127,9 +131,9 @@ class HippoIndex(WalkIndex):
 def synonyms(
     phrases: Sequence[str], rows: Vectors, threshold: float
 ) -> dict[tuple[int, int], float]:
-    """Edges from each phrase to those at least `threshold` alike, with their cosines.
+    """Link each phrase to the phrases whose cosine is at least `threshold`.
 
-    At most 101 from a phrase, none from one of two letters or digits or fewer.
+    A phrase has at most 101 links. A phrase of one or two letters or digits has none.
     """
     asking = []
     for place, text in enumerate(phrases):
@@ -150,17 +154,17 @@ def synonyms(
 
 
 def cleaned(text: str) -> str:
-    """`text` in lower case, with a blank for each character that is no letter, digit or blank.
+    """Lower-case `text` and replace each character except letters, digits and blanks by a blank.
 
-    Letters of all scripts stay with their marks, where the published code has ASCII alone.
+    Letters of all scripts keep their marks. The published code keeps only ASCII.
     """
     return _NOT_WORD.sub(" ", fold(str(text))).strip()
 
 
 def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:
-    """The triples, each once, in order, cleaned; those without a subject or an object left out.
+    """Clean the triples, each once, in order, without those that lack a subject or an object.
 
-    Two that are the same only once they are cleaned count as two, as in the published code.
+    Two triples that become equal when cleaned count as two, as in the published code.
     """
     rows: dict[tuple[str, ...], None] = {}
     for triple in triples:
@@ -175,5 +179,5 @@ def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:
 
 
 def in_words(fact: FactText) -> str:
-    """Subject, relation and object as one text."""
+    """Join subject, relation and object into one text."""
     return " ".join(filter(None, fact))

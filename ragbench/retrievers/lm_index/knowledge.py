@@ -1,10 +1,10 @@
-"""The index of GraphRAG: a knowledge graph, its communities, and a report on each.
+"""Build the index of GraphRAG: a knowledge graph, its communities, and a report on each.
 
-Edge et al. 2024 (arXiv:2404.16130). One call per passage reads its entities and relations;
-`gleanings` more ask for those overlooked, as the published code does once. Entities of one name are
-one; weights of relations are added up; a relation of an entity that nobody described is dropped.
-Descriptions that fit together in `description_words` are joined; for each longer one an LM is
-asked, where the published code asks for any two. One call per community reports on it.
+Edge et al. 2024 (arXiv:2404.16130). One call per passage extracts entities and relations.
+`gleanings` more calls ask for missed ones; the published code makes one. Entities of one name are
+merged. Weights of relations are added. A relation of an entity without a description is dropped.
+Descriptions that fit in `description_words` are joined. The LM summarizes only longer ones; the
+published code summarizes any two. One call per community writes its report.
 """
 
 import random
@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Report:
-    """What an LM wrote of a community; `rating` is its importance, 0 to 10."""
+    """Report on a community by the LM; `rating` is its importance, 0 to 10."""
 
     level: int
     members: tuple[int, ...]
@@ -40,10 +40,17 @@ class Report:
 def chosen_reports(
     entities: Sequence[int], reports: Sequence[Report], *, level: int, tokens: int
 ) -> list[int]:
-    """Returns the reports, by position, of the communities with most of `entities`, then by rating.
+    """Select reports on the communities with the most of `entities`, then by rating.
 
-    Of each entity those of its communities down to `level` count; a report stands in only if its
-    community is the lowest of some entity. The first that does not fit `tokens` ends it.
+    Args:
+        entities: Selected entities.
+        reports: All reports.
+        level: Lowest level of communities to use. A report counts only if its community is the
+            lowest one of some entity.
+        tokens: Budget. The first report that does not fit ends the list.
+
+    Returns:
+        Positions of reports, best first.
     """
     candidates = [i for i, report in enumerate(reports) if report.level <= level]
     lowest = {member: i for i in candidates for member in reports[i].members}
@@ -62,12 +69,18 @@ def tables(
     tokens: int,
     per_entity: int,
 ) -> tuple[list[str], list[str]]:
-    """Returns the lines of the table of the `chosen` entities and of that of their relations.
+    """Write the table of the chosen entities and the table of their relations.
 
-    Relations are those of the first entities, as many of these as fit `tokens` with the table of
-    all: those among them, then those that lead out, at most `per_entity`, those first whose
-    far end is related to most of them. Among equals the one whose ends have more relations is
-    first.
+    The relations are those of the first entities, as many entities as fit `tokens`. Relations
+    between them come first. Then come relations to other entities, first those whose other end is
+    related to most of the chosen ones. Ties: more relations at both ends first.
+
+    Args:
+        chosen: Positions of the entities.
+        entities: All entities.
+        relations: All relations.
+        tokens: Budget of both tables.
+        per_entity: Maximum number of outward relations per entity.
     """
     lines = fitting([entities[i].line for i in chosen], tokens)
     room = tokens - sum(map(estimate_tokens, lines))
@@ -104,9 +117,14 @@ def chosen_passages(
     *,
     tokens: int,
 ) -> list[int]:
-    """The passages that name `chosen`: in their order, then by how many relations each states.
+    """Select the passages that name `chosen`, by entity, then by the number of stated relations.
 
-    `sizes` are the tokens of all passages. The first that does not fit `tokens` ends it.
+    Args:
+        chosen: Positions of the entities, best first.
+        entities: All entities.
+        relations: All relations.
+        sizes: Tokens of each passage.
+        tokens: Budget. The first passage that does not fit ends the list.
     """
     ranked: dict[int, None] = {}
     for entity in chosen:
@@ -123,7 +141,7 @@ def chosen_passages(
 def fitting(
     items: Iterable[Item], tokens: int, *, size: Callable[[Any], int] = estimate_tokens
 ) -> list[Item]:
-    """Returns the first items, by default texts, whose sizes fit `tokens` together."""
+    """Return the first items whose sizes sum to at most `tokens`."""
     fit: list[Item] = []
     for item in items:
         tokens -= size(item)
@@ -166,7 +184,7 @@ class KnowledgeGraph(light.GraphIndex):
         return [estimate_tokens(str(passage)) for passage in self.corpus]
 
     def nearest(self, query: str, k: int) -> list[int]:
-        """Returns the `k` entities nearest to `query` by name and description, best first."""
+        """Return the `k` entities nearest to `query` by name and description."""
         return best_first(self.cosines(query, self.entity_vectors), k)
 
     def _join(self, read: list[light.Extraction], lm: IndexLM, progress: Progress | None) -> None:
@@ -185,7 +203,7 @@ class KnowledgeGraph(light.GraphIndex):
     def _descriptions(
         self, graph: light.Merged, lm: IndexLM, progress: Progress | None
     ) -> list[str]:
-        """Returns one description of each entity, then of each relation."""
+        """Return one description of each entity, then of each relation."""
         words = self.settings.description_words
         labels = [entity.name for entity in graph.entities]
         for relation in graph.relations:
@@ -209,10 +227,11 @@ class KnowledgeGraph(light.GraphIndex):
     def _reports(
         self, communities: Sequence[Community], lm: IndexLM, progress: Progress | None
     ) -> list[Report]:
-        """Returns a report on each community, level by level from the lowest up.
+        """Return a report on each community, from the lowest level to the highest.
 
-        It is made of the community's entities and relations, best related first; where these do
-        not fit, half of what may be shown are the reports on its parts.
+        The prompt lists the community's entities and relations, the best connected first. If these
+        do
+        not fit, reports on its parts take half of the budget.
         """
         limit = _REPORT_INPUT_TOKENS
         degree = light.degrees(len(self.entities), self.relations)
@@ -263,12 +282,17 @@ class KnowledgeGraph(light.GraphIndex):
 def communities_of(
     n: int, edges: Sequence[tuple[int, int]], weights: Sequence[float], *, max_size: int = 10
 ) -> list[Community]:
-    """Returns the communities of nodes 0 to n - 1, those of a level after those of the level above.
+    """Detect communities of nodes 0 to n - 1, ordered by level.
 
-    By the Leiden algorithm (Traag et al. 2019), as GraphRAG asks for them: of the largest connected
-    part, by modularity at resolution 1, each that is larger than `max_size` divided again. The
-    algorithm is igraph's; GraphRAG's authors use another implementation, whose random numbers, and
-    so whose communities, are its own.
+    Uses the Leiden algorithm (Traag et al. 2019) with GraphRAG's settings: the largest connected
+    component, modularity at resolution 1, and each community larger than `max_size` divided again.
+    The implementation is igraph's. GraphRAG uses another one, whose random numbers differ.
+
+    Args:
+        n: Number of nodes.
+        edges: Pairs of nodes.
+        weights: Weight of each edge.
+        max_size: Size up to which a community is not divided.
     """
     if not edges:
         return []

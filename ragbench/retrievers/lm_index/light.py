@@ -1,9 +1,9 @@
-"""The index of LightRAG: entities and relations with keywords, each found by its own vectors.
+"""Build the index of LightRAG: entities and relations with keywords, each with its own vectors.
 
-Guo et al. 2024 (arXiv:2410.05779). One call per passage reads entities and relations; `gleanings`
-more ask for those overlooked, as the published code does once. Entities of one name are one,
-relations of one pair of names too, whatever their direction; descriptions are joined, not rewritten
-by an LM, up to `description_words`. An end of a relation that nobody listed becomes an entity.
+Guo et al. 2024 (arXiv:2410.05779). One call per passage extracts entities and relations.
+`gleanings` more calls ask for missed ones; the published code makes one. Entities of one name are
+merged, and so are relations of one pair of names in either direction. Descriptions are joined up to
+`description_words`, without an LM. An end of a relation that is not listed becomes an entity.
 """
 
 import math
@@ -108,7 +108,7 @@ class Extraction:
 
 
 def strength(rating: Any) -> float:
-    """Returns the strength that a reply gives a relation, 0 or more; 1 if it is no number."""
+    """Return the strength of a relation, >= 0; 1 if `rating` is not a number."""
     if isinstance(rating, int | float) and math.isfinite(rating):
         return float(min(max(rating, 0.0), _STRONGEST))
     return 1.0
@@ -122,7 +122,7 @@ class Merged(NamedTuple):
     descriptions: list[list[str]]
 
     def described(self, texts: Iterable[str]) -> tuple[list[Entity], list[Relation]]:
-        """Returns the entities, then the relations, described by `texts` in this order."""
+        """Return the entities and the relations, described by `texts` in this order."""
         descriptions = iter(texts)
         entities = []
         for entity in self.entities:
@@ -134,11 +134,15 @@ class Merged(NamedTuple):
 
 
 def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Merged:
-    """Returns the graph of what was read off passages, in the order of names, whatever their case.
+    """Merge the extractions of passages into a graph, in the order of case-folded names.
 
-    An entity has the type that most passages give it. A relation of A and B is another than one of
-    B and A where the graph is `directed`. An end of a relation that nobody listed becomes an entity
-    of its own where `unlisted` ones count; else the relation is dropped.
+    An entity takes the type that most passages give it.
+
+    Args:
+        read: Extraction of each passage.
+        directed: Whether the relations A-B and B-A differ.
+        unlisted: Whether an unlisted end of a relation becomes an entity. Otherwise the relation
+            is dropped.
     """
     named: dict[str, list[tuple[int, Entity]]] = defaultdict(list)
     related: dict[tuple[str, str], list[tuple[int, RelationRow]]] = defaultdict(list)
@@ -175,7 +179,7 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
 
 
 def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
-    """Returns the number of other entities that each is related to."""
+    """Return the number of entities that each entity is related to."""
     pairs = {tuple(sorted(relation.ends)) for relation in relations}
     counts = Counter(end for pair in pairs for end in pair)
     return [counts[entity] for entity in range(n)]
@@ -202,17 +206,17 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 def _same(name: str) -> str:
-    """Returns what names of one entity have in common."""
+    """Return the key that all spellings of a name share."""
     return name.upper()
 
 
 def one_line(value: Any) -> str:
-    """Returns a value as text with single spaces; blank where there is none."""
+    """Return a value as text with single spaces; blank if there is none."""
     return " ".join(str(value or "").split())
 
 
 class GraphSettings(LMIndexSettings):
-    """What decides a graph of entities and relations."""
+    """Settings of a graph of entities and relations."""
 
     entity_types: str = Field(
         "organization, person, place, event", min_length=1, description="index: kinds of entities"
@@ -234,9 +238,9 @@ class GraphIndex(LMIndex):
     entity_vectors = NONE
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
-        """Returns what each passage gives.
+        """Extract a graph from each passage.
 
-        `gleanings` more calls ask for what was overlooked; where a reply was cut, one at least.
+        `gleanings` more calls ask for missed entities; a truncated reply causes at least one.
         """
         types = []
         for word in self.settings.entity_types.split(","):
@@ -258,7 +262,7 @@ class GraphIndex(LMIndex):
 
 
 class LightSettings(GraphSettings):
-    """What decides an index of LightRAG."""
+    """Settings of an index of LightRAG."""
 
     entity_types: str = Field(
         "person, creature, organization, location, event, concept, method, content, data, "
@@ -289,7 +293,7 @@ class LightIndex(GraphIndex):
         return positions
 
     def nearest(self, query: str, vectors: Vectors, *, k: int, least: float) -> list[int]:
-        """Returns the `k` rows of `vectors` of at least that cosine with `query`, best first."""
+        """Return the `k` rows of `vectors` with a cosine of at least `least`, best first."""
         if not query.strip():
             return []
         scores = self.cosines(query, vectors)

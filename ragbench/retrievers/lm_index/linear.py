@@ -1,10 +1,9 @@
-"""The index of LinearRAG: entities, the sentences and passages that they stand in, and vectors.
+"""Build the index of LinearRAG: entities, the sentences and passages that name them, and vectors.
 
-Zhuang et al. 2025 (arXiv:2510.10114). No relation is extracted: an entity and a passage are joined
-by an edge weighted by the entity's share of all entity mentions in the passage. Passages that
-follow each other are joined as well, as published, where they are chunks (`adjacent=auto`); not
-paragraphs, whose order in a pooled corpus is that of the questions they were collected for, so that
-the passages of a question would be joined.
+Zhuang et al. 2025 (arXiv:2510.10114). No relation is extracted. An edge joins an entity and a
+passage; its weight is the entity's share of all mentions in the passage. As published, consecutive
+chunks are joined too (`adjacent=auto`). Paragraphs are not: in a pooled corpus their order is that
+of the questions, so the passages of one question would be joined.
 """
 
 import math
@@ -48,12 +47,12 @@ _OPENERS = frozenset(
 
 
 def by_lm(lm: IndexLM, text: str) -> list[str]:
-    """Returns the entities that the LM lists."""
+    """Return the entities that the LM lists."""
     return plain_names(lm.ask(ExtractEntities, text=text).values.get("entities") or [])
 
 
 def by_spacy(texts: Sequence[str], pipeline: str) -> list[list[str]]:
-    """Returns each text's entities by a spaCy pipeline (name or folder), without numbers."""
+    """Return each text's entities by a spaCy pipeline (name or folder), without numbers."""
     mentions = []
     for doc in _load_pipeline(pipeline).pipe(texts):
         mentions.append(plain_names(e.text for e in doc.ents if e.label_ not in _NUMBERS))
@@ -61,7 +60,7 @@ def by_spacy(texts: Sequence[str], pipeline: str) -> list[list[str]]:
 
 
 def by_pattern(text: str) -> list[str]:
-    """Runs of capitalised words, without the word that opens a sentence."""
+    """Return runs of capitalized words, without the word that opens a sentence."""
     mentions = []
     for name in _NAME.findall(text):
         run = name.rstrip("'\u2019&-").split()
@@ -72,7 +71,7 @@ def by_pattern(text: str) -> list[str]:
 
 
 def plain_names(mentions: Iterable[Any]) -> list[str]:
-    """Returns `mentions` with single blanks, without blank ones and repeats, in order."""
+    """Return `mentions` with single blanks, without blanks and repeats, in order."""
     return list(dict.fromkeys(filter(None, (" ".join(str(name).split()) for name in mentions))))
 
 
@@ -107,7 +106,7 @@ class Activated:
 
 
 class LinearSettings(LMIndexSettings):
-    """What decides a LinearRAG index."""
+    """Settings of a LinearRAG index."""
 
     entities: Literal["lm", "spacy", "regex"] = Field(
         "lm", description="what finds entities; regex renames results"
@@ -146,13 +145,13 @@ class LinearIndex(WalkIndex):
 
     @classmethod
     def asked(cls, settings: Any) -> tuple[type[dspy.Signature], ...]:
-        """Returns the LM is asked for entities, or nobody is."""
+        """Return the entity signature if the LM finds the entities."""
         if settings.entities == "lm":
             return (ExtractEntities,)
         return ()
 
     def seeds(self, mentions: Sequence[str]) -> list[tuple[int, float]]:
-        """Returns the entity nearest to each of `mentions`, with its cosine."""
+        """Return the entity nearest to each of `mentions`, with its cosine."""
         lowered = list(dict.fromkeys(mention.lower() for mention in mentions))
         if not lowered or not self.names:
             return []
@@ -168,13 +167,18 @@ class LinearIndex(WalkIndex):
         top_k_sentence: int = 1,
         threshold: float = 0.5,
     ) -> Activated:
-        """Returns the entities that `seeds`, entities with their scores, lead to.
+        """Return the entities that are reached from `seeds`.
 
-        `max_iterations` counts the seeds, so 3 is two hops beyond them. In each iteration every
-        entity of the one before that has at least the threshold takes its `top_k_sentence`
-        sentences most similar to `question` among those that none took before it.
-        Each entity of such a sentence scores the parent's score times the sentence's similarity,
-        and is dropped under the threshold. A seed given twice has its last score.
+        In each iteration, every entity of the previous one with at least `threshold` takes its most
+        similar unused sentences. Each entity of such a sentence scores the parent's score times the
+        sentence's similarity, and is dropped below the threshold.
+
+        Args:
+            question: Text that sentences are compared with.
+            seeds: Entities with their scores. The last score of a repeated seed counts.
+            max_iterations: Iterations including the seeds, so 3 means two hops.
+            top_k_sentence: Sentences per entity.
+            threshold: Minimum score.
         """
         vector = self.embedder.embed([question])[0]
         activated = Activated(dict(seeds), {entity: (score, 1) for entity, score in seeds})
@@ -201,7 +205,7 @@ class LinearIndex(WalkIndex):
         return activated
 
     def starts(self, question: str, activated: Activated, *, passage_ratio: float) -> Any:
-        """Returns the weight of each passage at which walks start, shape `(n,)`, not yet scaled."""
+        """Return the unscaled start weight of each passage, shape `(n,)`."""
         weights = passage_ratio * min_max(self.cosines(question, self.passages))
         # A passage gains log(1 + sum of score * log(1 + count) / tier) over the entities in it.
         sums = [0.0] * len(self.corpus)
@@ -276,7 +280,7 @@ class LinearIndex(WalkIndex):
 
 
 def sentences_of(passage: Passage) -> list[str]:
-    """Returns the sentences of `passage`, the first with the title before it."""
+    """Return the sentences of `passage`; the title precedes the first one."""
     sentences = list(map(clean, passage.sentences or split_sentences(passage.text)))
     if passage.title:
         sentences[:1] = [f"{clean(passage.title)} {' '.join(sentences[:1])}".strip()]
@@ -284,7 +288,7 @@ def sentences_of(passage: Passage) -> list[str]:
 
 
 def in_text(name: str, text: str) -> str:
-    """Returns `name` as `text` spells it, in whatever case; empty if it does not occur."""
+    """Return `name` as spelled in `text`, ignoring case; empty if it does not occur."""
     if name in text:
         return name
     match = re.search(re.escape(name), text, re.IGNORECASE)
@@ -294,5 +298,5 @@ def in_text(name: str, text: str) -> str:
 
 
 def holds(text: str, name: str) -> bool:
-    """Returns whether `name` stands in `text` as whole words."""
+    """Return True if `text` contains `name` as whole words."""
     return regex.search(rf"(?<!\w){regex.escape(name)}(?!\w)", text) is not None

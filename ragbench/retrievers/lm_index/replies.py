@@ -1,9 +1,9 @@
-"""The LM that makes an index: what it is asked, which replies are kept, and which are lost.
+"""Call the LM that builds an index, cache its replies and count the lost ones.
 
-A whole and readable reply is kept in one SQLite file beside the indexes, filed by LM, signature and
-inputs, before the next is asked for. So an index that was interrupted goes on where it stopped, and
-one with other settings, or of another system, pays only for what nobody asked before. Any other
-reply is used as far as it can be read, counted, and asked for again by the next build.
+A complete, readable reply is cached in one SQLite file next to the indexes, by LM, signature and
+inputs, before the next call. So an interrupted build resumes, and a build with other settings pays
+only for new inputs. An incomplete reply is used as far as it is readable, counted, and requested
+again by the next build.
 """
 
 import hashlib
@@ -35,18 +35,18 @@ Result = TypeVar("Result")
 LOSSES = CUT, UNREADABLE = "cut_replies", "unreadable_replies"
 
 _log = get(__name__)
-#: Tokens that a reply may have at the least.
+#: Minimum token limit of a reply.
 _REPLY_TOKENS = 4096
-#: How often an input that the LM refuses as too long is cut in half.
+#: Maximum number of halvings of an input that the LM rejects as too long.
 _HALVINGS = 8
 
 
 @dataclass(frozen=True)
 class IndexReply:
-    """The output fields of a reply as JSON holds them, and the calls that it took.
+    """Output fields of a reply as JSON, and its calls.
 
-    `loss` is CUT or UNREADABLE where the reply is not whole; `shortened` says whether the input was
-    too long for the LM and was cut.
+    `loss` is CUT or UNREADABLE if the reply is incomplete. `shortened` is True if the input was too
+    long and was truncated.
     """
 
     values: Mapping[str, Any]
@@ -56,9 +56,9 @@ class IndexReply:
 
 
 class IndexLM:
-    """The current LM as the maker of an index: whatever it said before is not asked for again.
+    """The current LM as the builder of an index; cached replies are not requested again.
 
-    `joining` says whether what it is asked depends on what it has read off the passages.
+    `joining` is True once prompts depend on information extracted from the passages.
     """
 
     def __init__(self, rows: KeptRows) -> None:
@@ -74,7 +74,7 @@ class IndexLM:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of the replies used so far are not whole, and how many inputs were cut."""
+        """Number of incomplete replies by kind, and of truncated inputs."""
         replies = list(self._used.values())
         counted = Counter(reply.loss for reply in replies)
         losses = {loss: counted[loss] for loss in LOSSES}
@@ -83,7 +83,7 @@ class IndexLM:
         return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
-        """Returns the stored reply to `inputs`, or a new one, whose calls are filed as they end."""
+        """Return the cached reply to `inputs`, or a new one; file its calls as they end."""
         key = reply_key(signature, inputs)
         reply = self.kept(key)
         if reply is None:
@@ -95,7 +95,7 @@ class IndexLM:
         return reply
 
     def kept(self, key: bytes) -> IndexReply | None:
-        """Returns the whole reply that is kept under `key`, if there is one."""
+        """Return the complete reply that is cached under `key`, or None."""
         value = self._rows.get([key]).get(key)
         if value is None:
             return None
@@ -109,10 +109,16 @@ def at_once(
     progress: Progress | None = None,
     stage: str = "index",
 ) -> list[Result]:
-    """Returns `function` of each item in input order, as many at once as the run has workers.
+    """Apply `function` to each item concurrently and return the results in input order.
 
-    `progress` is called with `stage`, the name of what is being built. The first error is raised
-    once the items under way have ended; those not begun by then are left out.
+    Args:
+        function: Called with one item, at most as many at a time as the run has workers.
+        items: The items.
+        progress: Called with the number done, the total and `stage`.
+        stage: Name of the step.
+
+    Raises:
+        Exception: The first error, after the running items ended. The others do not start.
     """
     if not items:
         return []
@@ -133,7 +139,7 @@ def at_once(
 
 
 def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> bytes:
-    """Returns the key of the reply to `inputs`: a hash of them, the signature and the LM."""
+    """Return the key of the reply to `inputs`: a hash of LM, signature and inputs."""
     fields = {}
     for name, field in signature.output_fields.items():
         fields[name] = [str(field.annotation), field.json_schema_extra.get("desc", "")]
@@ -143,12 +149,12 @@ def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> byt
 
 
 def reply_tokens(inputs: Mapping[str, Any]) -> int:
-    """Returns the token limit of a reply: twice the words asked for, at least 4,096."""
+    """Return the token limit of a reply: twice the requested words, at least 4,096."""
     return max(_REPLY_TOKENS, 2 * int(inputs.get("max_words", 0)) * 4 // 3)
 
 
 def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
-    """Returns a new reply; one that is cut at its limit is asked for again with twice the room."""
+    """Request a reply; if it is truncated, request it again with twice the limit."""
     outer = current()
 
     def book(call: Call) -> None:
@@ -173,7 +179,7 @@ def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexRep
 def _attempt(
     signature: type[dspy.Signature], inputs: Mapping[str, Any], *, times: int = 1
 ) -> IndexReply:
-    """Returns one reply, with so many `times` the usual room, without the calls it took."""
+    """Request one reply with `times` the usual token limit; its calls are added later."""
     kwargs = dspy.settings.lm.kwargs
     if kwargs.get("max_completion_tokens"):
         limit = "max_completion_tokens"

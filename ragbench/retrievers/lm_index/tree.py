@@ -32,11 +32,11 @@ from ragbench.tokens import estimate_tokens, first_tokens
 
 
 class TreeSettings(LMIndexSettings):
-    """What decides a summary tree."""
+    """Settings of a summary tree."""
 
     cluster_tokens: int = Field(3500, ge=50, le=100_000, description="tokens of one cluster")
     summary_words: int = Field(75, ge=5, le=2000, description="words of a summary (100 tokens)")
-    max_layers: int = Field(5, ge=0, le=20, description="layers of summaries at the most")
+    max_layers: int = Field(5, ge=0, le=20, description="maximum number of summary layers")
     top_size: int = Field(11, ge=1, le=1000, description="a layer this small is the top")
 
 
@@ -75,7 +75,7 @@ class SummaryTree(LMIndex):
         return Shape(layers, children)
 
     def scores(self, query: str) -> Vectors:
-        """Returns the cosine of `query` with each node, shape `(nodes,)`."""
+        """Return the cosine of `query` with each node, shape `(nodes,)`."""
         matrices = (self.passages, self.summary_vectors)
         return np.concatenate([self.cosines(query, rows) for rows in matrices])
 
@@ -85,14 +85,14 @@ class SummaryTree(LMIndex):
         return self.summaries[node - len(self.corpus)].layer
 
     def passage(self, node: int, score: float = 0.0) -> Passage:
-        """Returns a node as a passage; a summary has a pid of its own and no title."""
+        """Return a node as a passage; a summary has its own pid and no title."""
         if node < len(self.corpus):
             return Passage.scored(self.corpus[node], score)
         text = self.summaries[node - len(self.corpus)].text
         return Passage(f"summary-{node}", "", text, score=score)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """Returns the `k` nodes nearest to `query`, of whatever layer."""
+        """Return the `k` nodes nearest to `query`, on any layer."""
         if query.strip():
             scores = self.scores(query)
         else:
@@ -139,7 +139,7 @@ _GIST_WORDS = 380
 
 
 class GistSettings(LMIndexSettings):
-    """What decides the gists of a corpus."""
+    """Settings of the gists of a corpus."""
 
     stretch_tokens: int = Field(4096, ge=50, le=100_000, description="tokens of a gist's passages")
 
@@ -158,7 +158,7 @@ class GistIndex(LMIndex):
     gist_vectors = NONE
 
     def memory(self, question: str, *, max_tokens: int) -> list[str]:
-        """Returns the gists in order; where they do not fit, those nearest to `question`."""
+        """Return the gists in order; if they do not fit, those nearest to `question`."""
         sizes = list(map(estimate_tokens, self.gists))
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:
@@ -195,10 +195,15 @@ _DIMENSIONS, _COMPONENTS, _MEMBERSHIP, _SEED = 10, 50, 0.1, 224
 
 
 def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Returns rows of `vectors` by cluster, each in ascending order; a row may be in several.
+    """Cluster the rows of `vectors`; a row may be in several clusters.
 
-    `tokens` are the sizes of the rows' texts; a cluster of more than `max_tokens` is divided
-    again, in the order of its rows where the mixture does not divide it.
+    Args:
+        vectors: Rows, shape `(n, d)`.
+        tokens: Size of each row's text.
+        max_tokens: A larger cluster is divided again, or split in order if the mixture cannot.
+
+    Returns:
+        The rows of each cluster, ascending.
     """
 
     def fitting(rows: list[int]) -> list[list[int]]:
@@ -223,9 +228,9 @@ def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[l
 
 
 def _soft(vectors: Vectors) -> list[list[int]]:
-    """Clusters of all rows, by the mixture of Gaussians of the lowest information criterion.
+    """Cluster all rows by the Gaussian mixture with the lowest information criterion.
 
-    One cluster of them all where there are too few to reduce.
+    Returns one cluster if there are too few rows to reduce.
     """
     n = len(vectors)
     if n <= _DIMENSIONS + 1:
@@ -267,7 +272,7 @@ class Shape:
 
 
 def traversal(scores: Scores, shape: Shape, *, k: int) -> list[int]:
-    """Returns the `k` best of the top layer, then of their children, and so on, top first."""
+    """Return the `k` best nodes of the top layer, then of their children, and so on."""
     nodes = shape.layers[-1]
     path: dict[int, None] = {}
     while nodes:
@@ -280,12 +285,12 @@ def traversal(scores: Scores, shape: Shape, *, k: int) -> list[int]:
 def hiro(
     scores: Scores, shape: Shape, *, selection: float, delta: float, keep_parent: str = "any_fail"
 ) -> list[int]:
-    """Nodes down to which similarity to the query keeps rising, most similar first.
+    """Return the nodes down to which similarity to the query increases, most similar first.
 
-    From each node of the top layer above `selection`, descend into the children above it that
-    are more than `delta` better than their parent. A node is kept where no child is, and with
-    `keep_parent="any_fail"` also where only some are. Where no node of the top layer is above
-    `selection`, the best one starts alone.
+    From each node of the top layer above `selection`, descend into the children above it that are
+    more than `delta` better than their parent. Keep a node if no child qualifies. With
+    `keep_parent="any_fail"`, also keep it if only some do. If no top node is above `selection`,
+    start from the best one.
     """
     chosen: dict[int, None] = {}
     visited: set[int] = set()
