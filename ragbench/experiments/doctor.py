@@ -47,12 +47,14 @@ def examine(folder: Path) -> Iterator[tuple[Path, str]]:
 def _run(folder: Path) -> Iterator[tuple[Path, str]]:
     path = folder / store.DATABASE
     cure = "put a copy back, or run again"
-    run = store.RunFolder(folder)
+    run = store.RunFolder(folder, check=True)
     run.card  # noqa: B018  # it can be read, or this raises
     yield from _integrity(run.reader, cure)
     for qid in run.records.damaged:
         problem = f"the record of {qid} was damaged or changed after it was written"
         yield path, f"{problem}; the run's command asks the question again"
+    for qid in run.records.with_other_facts():
+        yield path, f"the facts of {qid} do not follow from its record; {cure}"
     query = "SELECT (SELECT count(*) FROM records), (SELECT value FROM run WHERE name = 'records')"
     for there, written in run.reader.rows(query):
         if there != int(written or 0):

@@ -70,7 +70,7 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
     for folder_given in folders:
         repeats = repeats_in(folder_given)
         for path in repeats or [folder_given]:
-            folder = RunFolder(path)
+            folder = RunFolder(path, check=True)
             folder.card  # noqa: B018  # it is a run, or this raises
             records = list(folder.records.values())
             runs.append(ExportedRun(folder, records, metrics, repeat=bool(repeats)))

@@ -69,6 +69,10 @@ def compared(runs: Sequence[Path]) -> None:
     show(comparison_report(compare_all([reopen(run) for run in runs], metrics=["em", "recall@5"])))
 
 
+def compared_by_default(runs: Sequence[Path]) -> None:
+    show(comparison_report(compare_all([reopen(run) for run in runs])))
+
+
 def advised(runs: Sequence[Path]) -> None:
     show(advice_report(advise([reopen(run) for run in runs])))
 
@@ -96,8 +100,7 @@ def drawn(runs: Sequence[Path]) -> None:
 @pytest.mark.parametrize(
     ("command", "runs"),
     [
-        (summarized, 1), (compared, 2), (advised, 2), (grouped, 2), (explained, 1), (exported, 2),
-        (listed, 1), (drawn, 2),
+        (compared, 2), (explained, 1), (exported, 2), (listed, 1), (drawn, 2),
     ],
 )  # fmt: skip
 def test_a_command_opens_a_run_once_and_parses_each_record_once(
@@ -105,6 +108,16 @@ def test_a_command_opens_a_run_once_and_parses_each_record_once(
 ) -> None:
     command(folders)
     assert work == {"databases": runs, "cards": runs, "records": runs * QUESTIONS}
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"), [(summarized, 1), (advised, 2), (grouped, 2), (compared_by_default, 2)]
+)
+def test_a_command_of_means_parses_no_record(
+    command: Callable[[Sequence[Path]], None], runs: int, folders: list[Path], work: Counter[str]
+) -> None:
+    command(folders)
+    assert work == {"databases": runs, "cards": runs}
 
 
 def test_a_page_parses_each_record_once(folders: list[Path], work: Counter[str]) -> None:

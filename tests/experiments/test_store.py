@@ -12,6 +12,7 @@ import pytest
 
 from ragbench.errors import RunError
 from ragbench.experiments.doctor import examine
+from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.store import (
     DATABASE,
     RunCard,
@@ -54,8 +55,7 @@ def test_a_later_record_counts_and_what_a_limit_cut_off_was_not_asked(tmp_path: 
     again = [replace(cut, qid="q4"), answered("q4", "Norway"), replace(cut, qid="q5")]
     found = read_records(make_run(tmp_path / "run", [*four(), *again]))
     assert found["q4"].answer == "Norway"
-    assert [record.qid for record in found.replaced()] == ["q4"]
-    assert [record.qid for record in found.cut_off()] == ["q4", "q5"]
+    assert sorted(found.column_beside(lambda record: record.qid)) == ["q4", "q4", "q5"]
     assert found.cut_off_questions == {"q5"}
     assert found.finished == {"q1", "q2", "q3", "q4"}
 
@@ -157,6 +157,9 @@ COPIED = (
         ("DELETE FROM records WHERE qid = 'q1'", "it has 3 records, and 4 were written"),
         (f"INSERT INTO records SELECT 9, {COPIED} FROM records WHERE qid = 'q1'",
          "q1 has two finished records"),
+        ("DELETE FROM facts WHERE record = 3", "the facts of q3 do not follow from its record"),
+        ("UPDATE facts SET value = replace(value, '\"em\": 0.0', '\"em\": 1.0')",
+         "the facts of q3 do not follow from its record"),
     ],
 )  # fmt: skip
 def test_a_change_by_hand_is_noticed(tmp_path: Path, statement: str, told: str) -> None:
@@ -164,6 +167,28 @@ def test_a_change_by_hand_is_noticed(tmp_path: Path, statement: str, told: str) 
     query(folder, statement)
     assert told in said(folder)
     assert all(isinstance(qid, str) for qid in read_records(folder).damaged)
+
+
+def test_facts_changed_by_hand_are_computed_from_the_record(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    good = reopen(folder).stored()
+    for change in ("value = replace(value, '0.0', '1.0')", "value = '{'", "value = 7"):
+        query(folder, f"UPDATE facts SET {change}")
+        assert reopen(folder).stored() == good
+
+
+def test_facts_equal_what_the_records_say(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    with_facts = reopen(folder)
+    stored = with_facts.stored()
+    query(folder, "DELETE FROM facts")
+    assert reopen(folder).stored() == stored
+    columns = "em, f1, cost_usd, evidence"
+    without = query(folder, f"SELECT {columns} FROM answers ORDER BY qid")
+    assert [row[2:] for row in without] == [(None, None)] * 4
+    assert [row[:2] for row in without] == [
+        (record.scores.get("em"), record.scores.get("f1")) for record in four()
+    ]
 
 
 def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
@@ -185,7 +210,7 @@ def test_another_version_another_file_or_a_damaged_call_is_one_line(tmp_path: Pa
     with pytest.raises(RunError, match="row 7 of its calls is damaged"):
         RunFolder(folder).preparation_calls()
     query(folder, "PRAGMA user_version = 7")
-    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 3"):
+    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 4"):
         read_records(folder)
     with pytest.raises(RunError, match="has format 7"), Store(folder) as store:
         store.write(answered("q9", "a"))

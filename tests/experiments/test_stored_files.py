@@ -152,14 +152,11 @@ def test_a_kept_text_that_grows_without_an_end_is_left_out(
     assert "a text of a call is damaged" in caplog.text
 
 
-def test_scores_and_costs_go_to_answers_never_to_what_a_limit_cut_off(tmp_path: Path) -> None:
+def test_scores_go_to_answers_never_to_what_a_limit_cut_off(tmp_path: Path) -> None:
     cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
     run = make_run(
         tmp_path / "run", [answered("q1", "a"), *(replace(cut, qid=q) for q in ("q1", "q2"))]
     )
     with Store(run) as store:
         store.write_scores({q: {"scores": {"em": 1.0}, "judged": []} for q in ("q1", "q2")})
-        store.write_costs({"q1": 7.0, "q2": 8.0})
     assert query(run, "SELECT record FROM scores") == [(1,)]
-    assert query(run, "SELECT record, usd FROM costs") == [(1, 7.0)]
-    assert query(run, "SELECT qid, cost_usd FROM answers") == [("q1", 7.0)]

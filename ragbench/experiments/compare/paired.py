@@ -18,6 +18,7 @@ from ragbench.experiments.compare.ceilings import most_of_question
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation, failed, folder_of_repeats
 from ragbench.experiments.score import judge_of
+from ragbench.experiments.store import question
 from ragbench.metrics import (
     LEAST_SEEDS,
     Comparison,
@@ -30,7 +31,6 @@ from ragbench.metrics import (
     with_extremes,
 )
 from ragbench.metrics.stats.estimates import Clusters
-from ragbench.record import Record
 
 Floats = NDArray[np.float64]
 #: The runs of one arm, over the same questions.
@@ -256,8 +256,3 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
 def origin(run: Evaluation) -> str:
     """The digest of the data; of a twin, whose questions have the same ids, of the original."""
     return str(run.card.data_card.get("twin_of") or run.card.data.digest)
-
-
-def question(record: Record) -> str:
-    """The question that was asked."""
-    return record.question

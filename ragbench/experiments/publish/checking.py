@@ -14,8 +14,8 @@ import ragbench
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.publish.archive import read_bundle, unpack
 from ragbench.experiments.publish.bundle import card_text, claims_of
-from ragbench.experiments.runs.summary import Evaluation, reopen
-from ragbench.experiments.store.schema import CARD, DATABASE
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import CARD, DATABASE, RunFolder
 
 #: With fewer questions a mean is within ten points of the truth at best.
 LEAST_QUESTIONS = 100
@@ -124,9 +124,9 @@ def _open_runs(
         target.mkdir()
         (target / DATABASE).write_bytes(files[file])
         try:
-            run = reopen(target)
-            if run.records.damaged:
-                changes.append(f"{file}: {len(run.records.damaged)} records were changed")
+            run = Evaluation(RunFolder(target, check=True))
+            if changed := {*run.records.damaged, *run.records.with_other_facts()}:
+                changes.append(f"{file}: {len(changed)} records were changed")
             if files.get(f"runs/{name}/{CARD}") != card_text(run):
                 changes.append(f"runs/{name}/{CARD}: not the card of its database")
             runs[name] = run

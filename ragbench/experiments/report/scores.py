@@ -116,7 +116,7 @@ def errors_of(
     causes that rules cannot decide, or with `modes` A-RAG's modes of failure; it must not be the
     model that answered, unless `allow_self`.
     """
-    opened = RunFolder(folder)
+    opened = RunFolder(folder, check=True)
     run = Evaluation(opened)
     records = list(run.records.values())
     score = get_metric(metric).score

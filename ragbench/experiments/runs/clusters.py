@@ -2,21 +2,8 @@
 
 from collections.abc import Hashable, Sequence
 
-from ragbench.data import find_clusters, repeat_keys
-from ragbench.experiments.store import StoredRecords
-from ragbench.metrics import cluster_of
-from ragbench.record import Record
-
-
-def varies_with(record: Record) -> str | Sequence[Hashable]:
-    """The cluster that the data set names; else the keys that a question shares with others.
-
-    Those are its gold passages, or its wording where it has none.
-    """
-    named = cluster_of(record)
-    if named:
-        return named
-    return record.gold_pids or repeat_keys(record.question, record.answers)
+from ragbench.data import find_clusters
+from ragbench.experiments.store import StoredRecords, varies_with
 
 
 def clusters_of(records: StoredRecords) -> dict[str, str]:

@@ -134,7 +134,7 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
     stopped: str | None = None
     with locked(folder):
         card = card_for(folder, run_context)
-        opened = RunFolder(folder)
+        opened = RunFolder(folder, check=True)
         if opened.reader.exists and opened.card.price != card.price:
             put_price(folder, card)  # it holds for what was answered from now on
         finished = opened.records.finished

@@ -10,17 +10,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ragbench.experiments.runs.clusters import clusters_of, varies_with
-from ragbench.experiments.store import Column, RunCard, RunFolder, StoredRecords, repeats_in
+from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.store import (
+    Column,
+    RunCard,
+    RunFolder,
+    StoredRecords,
+    failed,
+    failure_of,
+    repeats_in,
+    spending,
+    stop_reason,
+    varies_with,
+)
 from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
-from ragbench.metrics.efficiency import as_if as as_if_of
 from ragbench.record import LM_KINDS, Record, Totals, add_up, billed
 
 T = TypeVar("T")
@@ -67,35 +75,6 @@ class Summary:
         return asdict(self)
 
 
-#: Columns of a record: whether it got no answer, what failed in it, and why it ended.
-failed = attrgetter("failed")
-failure_of = attrgetter("failure")
-stop_reason = attrgetter("stop_reason")
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """What one question took: the totals of its calls, events, and what they waited for."""
-
-    as_if: Totals
-    billed: Totals
-    counts: Mapping[str, int]
-    critical_path_calls: int
-    searches: int
-    latency_s: float
-
-
-def spending(record: Record) -> Spending:
-    """The totals of a record; the calls themselves are not kept."""
-    as_if = as_if_of(record)
-    paid = record.ledger.billed
-    if paid == as_if:
-        paid = as_if  # one object in memory for both
-    return Spending(
-        as_if, paid, record.counts, record.ledger.path.calls, len(record.searches), record.latency_s
-    )
-
-
 #: Events of a question that shows nothing of how its program searches: its first search can give
 #: every passage there is, or its index has no summary, edge or community.
 SHOWS_NOTHING = ("reads_all", "bare_index")
@@ -131,8 +110,7 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
     taken = _sorted(records, spending)
     paid = [spent.billed for spent in taken]
     if whole:
-        for record in chain(records.replaced(), records.cut_off()):
-            paid.append(record.ledger.billed)
+        paid += [spent.billed for spent in records.column_beside(spending)]
     counts: Counter[str] = Counter()
     for spent in taken:
         counts.update(spent.counts)

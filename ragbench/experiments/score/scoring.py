@@ -88,7 +88,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     is scored. What models said before is kept as long as the answer is the same, so scores can be
     added one after another; records are never rewritten.
     """
-    run = RunFolder(folder)
+    run = RunFolder(folder, check=True)
     card = run.card
     for name in request.metrics:
         get_metric(name)

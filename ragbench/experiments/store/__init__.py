@@ -6,6 +6,17 @@
 from ragbench.experiments.store.calls import CALLS, PREPARATION_SIDE, CallJournal
 from ragbench.experiments.store.card import DataId, RunCard, is_run, repeats_in, runs_under
 from ragbench.experiments.store.database import Store, text_id
+from ragbench.experiments.store.facts import (
+    STORED_METRICS,
+    Column,
+    Spending,
+    failed,
+    failure_of,
+    question,
+    spending,
+    stop_reason,
+    varies_with,
+)
 from ragbench.experiments.store.files import (
     check_output,
     check_same,
@@ -17,7 +28,7 @@ from ragbench.experiments.store.files import (
     write_whole,
 )
 from ragbench.experiments.store.reader import Reader, state_of
-from ragbench.experiments.store.records import Column, StoredRecords
+from ragbench.experiments.store.records import StoredRecords
 from ragbench.experiments.store.run_folder import (
     RunFolder,
     billed_calls,

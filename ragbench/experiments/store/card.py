@@ -10,6 +10,8 @@ from ragbench.errors import RunError
 from ragbench.experiments.store.files import read_object, why_invalid
 from ragbench.experiments.store.reader import Reader
 from ragbench.experiments.store.schema import CARD, DATABASE
+from ragbench.lms.prices import parse_price
+from ragbench.record import Call
 
 #: Values by name, as JSON has them.
 JsonObject: TypeAlias = dict[str, Any]
@@ -83,6 +85,12 @@ class RunCard(_Part):
     def system(self) -> str:
         """Name of what was run, for people."""
         return self.label or self.program
+
+    def priced(self, call: Call) -> Call:
+        """Return `call` at the price of this run, if it is of its main LM and the card has one."""
+        if self.price is None or call.model != self.model:
+            return call
+        return parse_price(self.price).apply(call)
 
 
 def is_run(folder: Path) -> bool:

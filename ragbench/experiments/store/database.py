@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,8 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ragbench.errors import RunError
+from ragbench.experiments.store.card import RunCard
+from ragbench.experiments.store.facts import row_of_facts
 from ragbench.experiments.store.files import write_json
 from ragbench.experiments.store.reader import check_files
 from ragbench.experiments.store.schema import (
@@ -59,8 +61,9 @@ _SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
 #: The last record of a question, which is no record that a limit cut off; none where there is none.
 _ANSWER = "FROM records WHERE qid = ? AND state != 'cut off' ORDER BY id DESC LIMIT 1"
 _PUT_SCORES = f"INSERT OR REPLACE INTO scores SELECT id, ?, ? {_ANSWER}"
-#: What an answer costs by a price that was given after it was written.
-_PUT_COST = f"INSERT OR REPLACE INTO costs SELECT id, ? {_ANSWER}"
+_PUT_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+#: The facts of the record that was inserted last.
+_ADD_FACTS = "INSERT INTO facts SELECT max(id), ?, ?, ?, ?, ?, ?, ? FROM records"
 #: Ids of kept texts that a writer remembers.
 _MOST_KEPT = 20_000
 #: A statement and the values of its parameters.
@@ -197,8 +200,10 @@ class Store:
     def write(self, record: Record) -> None:
         """Add `record`; the calls that were filed of its question are in it now."""
         values = _row_of(record)
+        facts = row_of_facts(record, self._price)
         self.run(
             (_INSERT_RECORD, (*values, digest_of(*values))),
+            (_ADD_FACTS, facts),
             (_COUNT_RECORD, ()),
             (_SETTLE_CALLS, (record.qid, sum(map(was_sent, record.ledger.calls)))),
         )
@@ -249,9 +254,15 @@ class Store:
             statements.append((_PUT_SCORES, (value, digest_of(qid, value), qid)))
         self.run(*statements)
 
-    def write_costs(self, costs: Mapping[str, float | None]) -> None:
-        """Keep what the answers cost in US dollars, by question, at the price of the card."""
-        self.run(*((_PUT_COST, (usd, qid)) for qid, usd in costs.items()))
+    def write_facts(self, records: Iterable[tuple[int, Record]]) -> None:
+        """Replace the facts of `records`, each with its row, by those at the card's price."""
+        rows = [(row, *row_of_facts(record, self._price)) for row, record in records]
+        self.run(*((_PUT_FACTS, row) for row in rows))
+
+    def _price(self, call: Call) -> Call:
+        if isinstance(self._card, RunCard):
+            return self._card.priced(call)
+        return call
 
 
 def _row_of(record: Record) -> list[object]:

@@ -1,26 +1,26 @@
 """The records of a run, as they are read: by question, and in columns.
 
-Which records there are is known at once, each is read when asked for. A run can have more than fit
-in memory: what is kept of each is the place of its row, and what a caller wanted to know of all,
-such as a score. A command says at once which columns it needs (`StoredRecords.compute`), so that
-each record is parsed once for all of them. Rows are only ever added: what was found stays as it is
-while a run goes on. What cannot be read raises RunError.
+Columns that facts hold (`facts.stored_columns`) are read by one query for all records. Other
+columns parse each record once for all that are asked for together (`StoredRecords.compute`). Rows
+are only ever added, so what was found stays the same while a run goes on. What cannot be read
+raises RunError.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeAlias, TypeVar
+from functools import cached_property
+from itertools import chain
+from typing import Any, Self, TypeVar
 
 from ragbench.errors import RunError
+from ragbench.experiments.store.facts import Column, Facts, facts_of, parse_facts, stored_columns
 from ragbench.experiments.store.reader import Reader
 from ragbench.experiments.store.schema import COLUMNS, CUT_OFF, FAILED, digest_of
 from ragbench.logs import get
 from ragbench.record import Call, Record, parse_record
 
 T = TypeVar("T")
-#: Gives what a column has of a record.
-Column: TypeAlias = Callable[[Record], Any]
 
 _log = get(__name__)
 
@@ -31,6 +31,7 @@ _ONE_RECORD = (
     "SELECT records.value, scores.value, scores.digest FROM records "
     "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?"
 )
+_FACTS = "SELECT record, value, digest FROM facts"
 
 
 class _Rows:
@@ -44,6 +45,37 @@ class _Rows:
         self.price = price
         self.columns: dict[Column, dict[int, Any]] = {}
         self._parsed: dict[int, Record] = {}
+
+    @cached_property
+    def facts(self) -> dict[int, Facts]:
+        """The facts of each row; a row whose facts are damaged has none."""
+        found = {}
+        for row, value, digest in self.reader.rows(_FACTS):
+            if digest == digest_of(value):
+                facts = parse_facts(value)
+                if facts is not None:
+                    found[row] = facts
+        return found
+
+    def compute(self, columns: Iterable[Column], rows: Sequence[int]) -> None:
+        """Compute `columns` of `rows`: from their facts, else from the parsed records."""
+        stored = stored_columns()
+        missing: dict[int, list[Column]] = {}
+        for column in columns:
+            values = self.columns.setdefault(column, {})
+            of_facts = stored.get(column)
+            for row in rows:
+                if row in values:
+                    continue
+                facts = self.facts.get(row) if of_facts else None
+                if of_facts and facts:
+                    values[row] = of_facts(facts)
+                else:
+                    missing.setdefault(row, []).append(column)
+        for row, wanted in missing.items():
+            record = self.record(row)
+            for column in wanted:
+                self.columns[column][row] = column(record)
 
     def record(self, row: int) -> Record:
         """The record in the row with the id `row`."""
@@ -122,24 +154,40 @@ class StoredRecords(Mapping[str, Record]):
         values = self._rows.columns[function]
         return {qid: values[rows[-1]] for qid, rows in self._attempts.items()}
 
+    def column_beside(self, function: Callable[[Record], T]) -> list[T]:
+        """The value of `function` for each replaced record, and each that a limit cut off."""
+        rows: list[int] = []
+        for attempts in self._attempts.values():
+            rows += attempts[:-1]
+        for cut in self._cut.values():
+            rows += cut
+        self._rows.compute([function], rows)
+        values = self._rows.columns[function]
+        return [values[row] for row in rows]
+
     def stored(self) -> Iterator[tuple[str, str]]:
         """Each question and its record as the JSON that was kept, read but not parsed."""
         for qid, rows in self._attempts.items():
             for (value,) in self._rows.reader.rows(_JSON, rows[-1]):
                 yield qid, value
 
+    def with_other_facts(self) -> list[str]:
+        """Questions whose stored facts differ from those of their records."""
+        facts = self._rows.facts
+        differ = []
+        for row, record in self.by_row():
+            if facts.get(row) != parse_facts(facts_of(record)):
+                differ.append(record.qid)
+        return differ
+
+    def by_row(self) -> Iterator[tuple[int, Record]]:
+        """Every record with its row, replaced and cut-off ones too."""
+        for row in chain.from_iterable((*self._attempts.values(), *self._cut.values())):
+            yield row, self._rows.record(row)
+
     def compute(self, functions: Iterable[Column]) -> None:
-        """Compute several columns while every record is read once."""
-        columns = []
-        for function in functions:
-            columns.append((function, self._rows.columns.setdefault(function, {})))
-        for rows in self._attempts.values():
-            row = rows[-1]
-            record = None
-            for function, values in columns:
-                if row not in values:
-                    record = record or self._rows.record(row)
-                    values[row] = function(record)
+        """Compute several columns while every record is read at most once."""
+        self._rows.compute(functions, [rows[-1] for rows in self._attempts.values()])
 
     def only(self, qids: Iterable[str]) -> Self:
         """The records of the questions `qids`, in their order; those that there are."""
@@ -162,37 +210,30 @@ class StoredRecords(Mapping[str, Record]):
         """How many records a later one of the same question replaced."""
         return sum(len(rows) - 1 for rows in self._attempts.values())
 
-    def replaced(self) -> Iterator[Record]:
-        """The records that a later one of the same question replaced."""
-        for rows in self._attempts.values():
-            yield from map(self._rows.record, rows[:-1])
-
     @property
     def cut_off_questions(self) -> set[str]:
         """Questions that a limit cut off and that have no other record."""
         return self._cut.keys() - self._attempts.keys()
 
-    def cut_off(self) -> Iterator[Record]:
-        """The records of questions when a limit cut them off; what they took was billed."""
-        for rows in self._cut.values():
-            yield from map(self._rows.record, rows)
 
-
-def find_records(reader: Reader, price: Callable[[Call], Call]) -> StoredRecords:
+def find_records(
+    reader: Reader, price: Callable[[Call], Call], *, check: bool = False
+) -> StoredRecords:
     """The records that the database of `reader` has, their calls priced by `price`.
 
-    A record whose digest does not fit is left out, and its question is named in a warning.
+    With `check`, a record whose digest does not fit is left out, and a warning names its question.
     """
     attempts: dict[str, list[int]] = {}
     cut: dict[str, list[int]] = {}
     failed = set[str]()
     damaged = list[str]()
-    columns = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not read yet
-    query = f"SELECT id, digest, {columns}, CAST(value AS BLOB) FROM records ORDER BY id"
-    for row, digest, *values in reader.rows(query):
-        qid = values[0]
-        state = values[1]
-        if digest != digest_of(*values):
+    checked = ""
+    if check:
+        columns = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not parsed
+        checked = f", digest, {columns}, CAST(value AS BLOB)"
+    query = f"SELECT id, qid, state{checked} FROM records ORDER BY id"
+    for row, qid, state, *values in reader.rows(query):
+        if values and values[0] != digest_of(*values[1:]):
             damaged.append(str(qid))
         elif state == CUT_OFF:
             cut.setdefault(qid, []).append(row)

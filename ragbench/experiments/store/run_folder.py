@@ -18,7 +18,6 @@ from ragbench.experiments.store.database import Store
 from ragbench.experiments.store.reader import Reader, unpacked
 from ragbench.experiments.store.records import StoredRecords, find_records
 from ragbench.experiments.store.schema import DATABASE, digest_of
-from ragbench.lms.prices import Pricing, parse_price
 from ragbench.logs import get
 from ragbench.record import Call, parse_call, was_sent
 
@@ -31,13 +30,16 @@ class RunFolder:
     Args:
         path: The folder.
         card: The card to go by, in place of the one in the folder.
+        check: Leave out records whose digest does not fit, with a warning; else digests are not
+            read.
 
     Attributes:
         path: The folder.
         reader: The open database.
     """
 
-    def __init__(self, path: Path, card: RunCard | None = None) -> None:
+    def __init__(self, path: Path, card: RunCard | None = None, *, check: bool = False) -> None:
+        self._check = check
         self.path = path
         self._card = card
         self.reader = Reader(path / DATABASE)
@@ -54,19 +56,11 @@ class RunFolder:
     @cached_property
     def records(self) -> StoredRecords:
         """The records by question, as they were when they were first asked for."""
-        return find_records(self.reader, self.price)
-
-    @cached_property
-    def _pricing(self) -> Pricing | None:
-        if not self.reader.exists or not self.card.price:
-            return None
-        return parse_price(self.card.price)
+        return find_records(self.reader, self.price, check=self._check)
 
     def price(self, call: Call) -> Call:
         """`call` at the price of this run, if it is of its main LM and the card has a price."""
-        if self._pricing is None or call.model != self.card.model:
-            return call
-        return self._pricing.apply(call)
+        return self.card.priced(call) if self.reader.exists else call
 
     def lost_calls(self) -> list[Call]:
         """Calls of questions that are in no record: the run was killed, or goes on."""
@@ -127,18 +121,15 @@ class RunFolder:
 
 
 def put_price(folder: Path, card: RunCard) -> None:
-    """Put `card` into the run in `folder`, and what its answers cost by the price of `card`."""
-    run = RunFolder(folder, card)
-    costs = {}
-    for qid, record in run.records.items():
-        costs[qid] = record.known("cost_usd", record.ledger.as_if.cost_usd)
+    """Put `card` into the run in `folder`, and compute the facts by the price of `card`."""
+    records = RunFolder(folder, card).records
     with Store(folder, card) as store:
-        store.write_costs(costs)
+        store.write_facts(records.by_row())
 
 
 def read_records(folder: Path) -> StoredRecords:
-    """The records of the run in `folder`; none where it is no run."""
-    return RunFolder(folder).records
+    """Return the records of the run in `folder`, digests checked; none if it is not a run."""
+    return RunFolder(folder, check=True).records
 
 
 def read_card(folder: Path) -> RunCard:

@@ -11,7 +11,7 @@ from ragbench.errors import RunError
 #: The database of a run, and the file that shows its card.
 DATABASE, CARD = "run.db", "card.json"
 #: The version of the tables. Another version is refused: there is no code to read it.
-FORMAT = 3
+FORMAT = 4
 #: "ragb", which tells our files from other SQLite files.
 _APPLICATION = 0x72616762
 #: In place of a question's id: the calls that make what all questions share.
@@ -40,12 +40,14 @@ CREATE TABLE replies (
     id INTEGER PRIMARY KEY, qid TEXT NOT NULL, pass TEXT NOT NULL, key TEXT NOT NULL,
     value TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE scores (record INTEGER PRIMARY KEY, value TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE TABLE costs (record INTEGER PRIMARY KEY, usd REAL);
+CREATE TABLE facts (
+    record INTEGER PRIMARY KEY, evidence REAL, all_recall REAL, cost_usd REAL, qtype TEXT,
+    hops INTEGER, value TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE VIEW answers AS
     SELECT id, qid, state, question, answer, em, f1, stop_reason, error, calls, tokens,
-        CASE WHEN costs.record IS NULL THEN cost_usd ELSE costs.usd END AS cost_usd,
-        latency_s, value, digest
-    FROM records LEFT JOIN costs ON costs.record = id WHERE id IN
+        facts.cost_usd, latency_s, evidence, all_recall, qtype, hops,
+        records.value, records.digest
+    FROM records LEFT JOIN facts ON facts.record = id WHERE id IN
         (SELECT max(id) FROM records WHERE state != 'cut off' GROUP BY qid);
 CREATE VIEW metrics AS SELECT answers.qid, each.key AS metric, each.value AS score
     FROM answers JOIN scores ON scores.record = answers.id,

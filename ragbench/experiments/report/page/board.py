@@ -13,7 +13,6 @@ from ragbench.experiments.compare.family import SPENDING
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.page.artefacts import FILES, read_artefact
 from ragbench.experiments.report.repeats import label_arms
-from ragbench.experiments.runs.clusters import varies_with
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import Evaluation, folder_of_repeats
 from ragbench.logs import get
@@ -96,9 +95,9 @@ def make_board(
     folders, files = find_runs(paths)
     scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
     spending = [get_metric(name).score for name in (*SPENDING, *paired.MEASURES.values())]
-    columns = [
+    columns: list[store.Column] = [
         *scores.values(), *spending, *GROUPINGS.values(),
-        cell, names_of_texts, paired.question, varies_with,
+        cell, names_of_texts, store.question, store.varies_with,
     ]  # fmt: skip
     runs = {}
     for folder in folders:

@@ -1,0 +1,184 @@
+"""Facts of a record: all that summaries, tables and comparisons read of it.
+
+They are pure functions of the record, written next to it in one transaction. A run is summarized,
+compared and exported from them by one query; a record is parsed only where its steps are shown.
+"""
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from ragbench.data import repeat_keys
+from ragbench.experiments.store.schema import digest_of
+from ragbench.metrics import GROUPINGS, cluster_of, get_metric
+from ragbench.metrics.efficiency import as_if as as_if_of
+from ragbench.metrics.silence import confidence
+from ragbench.record import Call, Failure, Ledger, Record, Totals
+
+#: Gives what a column has of a record.
+Column: TypeAlias = Callable[[Record], Any]
+#: Metrics whose scores are facts; all others are computed from the records on request.
+STORED_METRICS = (
+    *("em", "f1", "evidence", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
+    *("retrievals", "critical_path_calls", "critical_path_s"),
+)
+
+#: Columns of a record: whether it has no answer, its failure, why it ended, and its question.
+failed = attrgetter("failed")
+failure_of = attrgetter("failure")
+stop_reason = attrgetter("stop_reason")
+question = attrgetter("question")
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Totals of the calls of one question, its events, and its time."""
+
+    as_if: Totals
+    billed: Totals
+    counts: Mapping[str, int]
+    critical_path_calls: int
+    searches: int
+    latency_s: float
+
+
+def spending(record: Record) -> Spending:
+    """Return the totals of a record; the calls themselves are not kept."""
+    as_if = as_if_of(record)
+    path_calls = record.ledger.path.calls
+    searches = len(record.searches)
+    billed = record.ledger.billed
+    return Spending(as_if, billed, record.counts, path_calls, searches, record.latency_s)
+
+
+def varies_with(record: Record) -> str | Sequence[Hashable]:
+    """Return the cluster that the data set names; else the keys shared with other questions.
+
+    The keys are the gold passages, or the wording of a question without any.
+    """
+    named = cluster_of(record)
+    if named:
+        return named
+    return record.gold_pids or repeat_keys(record.question, record.answers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Facts of one record.
+
+    Attributes:
+        scores: Score by metric of `STORED_METRICS`; None if unknown.
+        groups: Group by breakdown of `GROUPINGS`; None if it belongs to none.
+        confidence: Confidence of the answer; None if not recorded.
+        keys: Cluster, or the keys that the question shares with others (`varies_with`).
+        billed: Totals of billed calls; None if they equal `as_if`.
+    """
+
+    question: str
+    failed: bool
+    failure: Failure | None
+    stop_reason: str | None
+    scores: dict[str, float | None]
+    groups: dict[str, str | int | None]
+    confidence: float | None
+    keys: str | list[Any]
+    as_if: Totals
+    billed: Totals | None
+    counts: dict[str, int]
+    critical_path_calls: int
+    searches: int
+    latency_s: float
+
+    @property
+    def spending(self) -> Spending:
+        """Totals and events, as `spending` gives them of the record."""
+        billed = self.billed or self.as_if
+        path_calls = self.critical_path_calls
+        return Spending(self.as_if, billed, self.counts, path_calls, self.searches, self.latency_s)
+
+    @property
+    def varies_with(self) -> str | Sequence[Hashable]:
+        """The same as `varies_with` of the record."""
+        if isinstance(self.keys, str):
+            return self.keys
+        return [tuple(key) if isinstance(key, list) else key for key in self.keys]
+
+
+def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object, ...]:
+    """Return the row of `record` in the table `facts`, without its number.
+
+    Args:
+        record: The record as it is stored.
+        price: Gives a call the price that it has in this run.
+    """
+    calls = list(map(price, record.ledger.calls))
+    if calls != record.ledger.calls:
+        record = replace(record, ledger=Ledger(calls, record.ledger.path))
+    columns = [get_metric(name).score(record) for name in ("evidence", "all_recall", "cost_usd")]
+    value = facts_of(record)
+    return (*columns, record.qtype or None, record.hops, value, digest_of(value))
+
+
+def facts_of(record: Record) -> str:
+    """Return the facts of `record` as JSON."""
+    spent = spending(record)
+    scores = {name: get_metric(name).score(record) for name in STORED_METRICS}
+    facts = {
+        "question": record.question,
+        "failed": record.failed,
+        "failure": record.failure and asdict(record.failure),
+        "stop_reason": record.stop_reason,
+        "scores": scores,
+        "groups": {name: group(record) for name, group in GROUPINGS.items()},
+        "confidence": confidence(record),
+        "keys": varies_with(record),
+        "as_if": asdict(spent.as_if),
+        "billed": None if spent.billed == spent.as_if else asdict(spent.billed),
+        "counts": spent.counts,
+        "critical_path_calls": spent.critical_path_calls,
+        "searches": spent.searches,
+        "latency_s": spent.latency_s,
+    }
+    text = json.dumps(facts, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "replace").decode()
+
+
+@cache
+def _adapter() -> TypeAdapter[Facts]:
+    return TypeAdapter(Facts)
+
+
+def parse_facts(text: str) -> Facts | None:
+    """Return the facts that `facts_of` wrote as `text`; None if they are damaged."""
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError:
+        return None
+
+
+@cache
+def stored_columns() -> Mapping[Column, Callable[[Facts], Any]]:
+    """Return the columns that facts hold: function of a record -> function of its facts."""
+    columns: dict[Column, Callable[[Facts], Any]] = {
+        failed: attrgetter("failed"),
+        failure_of: attrgetter("failure"),
+        stop_reason: attrgetter("stop_reason"),
+        question: attrgetter("question"),
+        confidence: attrgetter("confidence"),
+        spending: attrgetter("spending"),
+        varies_with: attrgetter("varies_with"),
+    }
+    for name in STORED_METRICS:
+        columns[get_metric(name).score] = _member("scores", name)
+    for name, group in GROUPINGS.items():
+        columns[group] = _member("groups", name)
+    return columns
+
+
+def _member(field: str, name: str) -> Callable[[Facts], Any]:
+    return lambda facts: getattr(facts, field).get(name)
