@@ -1,14 +1,13 @@
-"""What the code of one question knows about its surroundings, in one typed and immutable value.
+"""Hold the surroundings of one question in one typed, immutable value.
 
-`current()` gives it. `use` sets it for a block:
+`current()` returns it. `use` sets it for a block:
 
     with use(replace(current(), counts=counts), lm=lm):
         ...  # and in every thread that the block starts by `ledger.fan_out` or by DSPy
 
-It travels in one setting of DSPy (`KEY`), because that is what DSPy hands to the threads of
-Evaluate and Parallel; a `ContextVar` of our own would be lost there. Values that several rooms
-read are fields. What only one room keeps, such as the ledger or the session of a sandbox, is a
-part, found by its class, so that this module needs to know none of them.
+It travels in one DSPy setting (`KEY`), because DSPy passes its settings to the threads of Evaluate
+and Parallel; they lose a `ContextVar`. Values that several packages read are fields. A value of one
+package, such as the ledger, is a part, found by its class, so this module does not import it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a question's time of `seconds` is over, in seconds of `time.monotonic`."""
+    """Deadline of a question after `seconds`, in seconds of `time.monotonic`."""
 
     seconds: float
     at: float
@@ -51,14 +50,14 @@ class Context:
     parts: Mapping[type, object] = field(default_factory=dict)
 
     def get(self, kind: type[Part]) -> Part | None:
-        """The part of class `kind`, or None."""
+        """Return the part of class `kind`, or None."""
         value = self.parts.get(kind)
         if isinstance(value, kind):
             return value
         return None
 
     def plus(self, *values: object) -> Context:
-        """A copy with `values` as parts, each in the place of the one of its class."""
+        """Return a copy with `values` as parts; each replaces the part of its class."""
         return replace(self, parts={**self.parts, **{type(value): value for value in values}})
 
 
@@ -66,7 +65,7 @@ _EMPTY = Context()
 
 
 def current() -> Context:
-    """The context of the calling thread; an empty one where none was set."""
+    """Return the context of the calling thread, or an empty one."""
     settings = getattr(sys.modules.get("dspy"), "settings", None)
     # Without DSPy, or while it is being imported, nothing can have been set.
     context = None if settings is None else settings.get(KEY)

@@ -11,10 +11,14 @@ from ragbench.errors import ConfigError
 
 
 def private(path: str, feature: str) -> Any:
-    """What is at `path` in DSPy, such as `dspy.propose.GroundedProposer`, which `feature` needs.
+    """Return a non-public object of DSPy.
+
+    Args:
+        path: Its path, such as `dspy.propose.GroundedProposer`.
+        feature: Feature that needs it, for the message.
 
     Raises:
-        ConfigError: this version of DSPy has no such name.
+        ConfigError: This version of DSPy does not have it.
     """
     module, _, name = path.rpartition(".")
     try:

@@ -1,9 +1,9 @@
-"""Folders kept on this machine under a key: search indexes and stored passages.
+"""Store folders on this machine under a key: search indexes and passages.
 
-A folder has its files and a `manifest.json`, which has their sizes, times and SHA-256. It is
-written beside its place and moved there as one, under a lock, so a folder that is there is whole. A
-file of another size or time than the manifest's is hashed before it is loaded, so that opening a
-folder of gigabytes does not read it; a damaged one is made again.
+A folder has its files and a `manifest.json` with their sizes, times and SHA-256. It is written to a
+temporary place and renamed under a lock, so an existing folder is complete. A file whose size or
+time differs from the manifest is hashed before it is loaded, so opening gigabytes does not read
+them. A damaged folder is rebuilt.
 """
 
 import hashlib
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class Manifest(BaseModel):
-    """What is known of a stored index.
+    """Facts about a stored index.
 
-    `retriever` is the kind of index, or `passages` for a stored corpus; `files` has the bytes, the
-    time of the last change in nanoseconds and the SHA-256 of each file.
+    `retriever` is the kind of index, or `passages` for a stored corpus. `files` has the bytes, the
+    modification time in nanoseconds and the SHA-256 of each file.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,9 +61,11 @@ class FolderStore:
         self.root = root or cache_root() / "indexes"
 
     def corpus_folder(self, key: str, write: Callable[[Path], tuple[int, str]]) -> Path:
-        """Returns the folder of the stored passages `key`, whole.
+        """Return the folder of the stored passages `key`, complete.
 
-        Where it is not there, `write` fills it and gives the number and the digest of the passages.
+        Args:
+            key: Name of the folder.
+            write: Fills a missing folder and returns the number and the digest of the passages.
         """
 
         def make(folder: Path) -> dict[str, Any]:
@@ -76,13 +78,13 @@ class FolderStore:
         return self.root / key
 
     def entries(self) -> list[Manifest]:
-        """Returns the stored indexes, newest first, without folders of unreadable manifests."""
+        """Return the stored indexes, newest first, without unreadable manifests."""
         folders = (path.parent for path in self.root.glob(f"*/{MANIFEST}"))
         readable = filter(None, map(read_manifest, folders))
         return sorted(readable, key=lambda entry: entry.created, reverse=True)
 
     def find(self, prefix: str) -> Manifest:
-        """Returns the stored index whose key starts with `prefix`."""
+        """Return the stored index whose key starts with `prefix`."""
         matches = [entry for entry in self.entries() if entry.key.startswith(prefix)]
         if len(matches) != 1:
             keys = ", ".join(entry.key for entry in matches or self.entries()) or "none"
@@ -101,9 +103,9 @@ class FolderStore:
             raise DataError(f"index {key} cannot be deleted: {error}") from None
 
     def damage(self, key: str, *, touched: bool = False) -> str:
-        """Returns what is wrong with the index `key`; empty where nothing is.
+        """Describe the damage of the index `key`; return "" if there is none.
 
-        All its files are read, or those that were `touched`.
+        Reads all files, or only those whose size or time changed (`touched`).
         """
         folder = self.root / key
         manifest = read_manifest(folder)
@@ -133,9 +135,9 @@ class FolderStore:
             ) from None
 
     def _usable(self, key: str, load: Callable[[Path], bool] | None = None) -> bool:
-        """Whether the folder `key` is there and complete, and `load` takes it; else it is deleted.
+        """Return True if the folder `key` is complete and `load` accepts it; else delete it.
 
-        `load` returns False where what it read has to be made again.
+        `load` returns False if the content must be rebuilt.
         """
         folder = self.root / key
         if not folder.is_dir():
@@ -184,7 +186,7 @@ class FolderStore:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Returns the manifest in `folder`, keyed by the folder's name; None if unreadable."""
+    """Return the manifest in `folder`, keyed by the folder's name; None if unreadable."""
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError):
@@ -194,6 +196,6 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

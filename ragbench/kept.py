@@ -1,8 +1,8 @@
-"""What was paid for and is kept in a SQLite file: replies and vectors, by a hash of what was asked.
+"""Cache paid results, such as replies and vectors, in a SQLite file, by a hash of the request.
 
-Each row has a checksum; one that was changed counts as not there, and is bought again. A file that
-is no database is put aside, and made anew. Where one cannot be used, that is told once, and the
-rest of the process keeps what it buys in memory.
+Each row has a checksum. A row with a wrong checksum is ignored and paid again. A file that is not a
+database is renamed and replaced. If a file cannot be used, ragbench logs one warning and caches in
+memory for the rest of the process.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _log = get(__name__)
 class KeptRows:
     """Values by key in one SQLite file, shared by threads and processes; without a path, in memory.
 
-    What was put is on disk when `put` returns; if not `durable`, a loss of power may take it.
+    `put` returns when the data is on disk. Without `durable`, a power failure may lose it.
     """
 
     def __init__(self, path: Path | None, *, durable: bool = True) -> None:
@@ -47,11 +47,11 @@ class KeptRows:
             self._go_on_without(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the file by itself."""
+        """Let another process open the file itself."""
         return partial(type(self), durable=self._durable), (self._path,)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Returns the kept values of `keys`, by key."""
+        """Return the cached values of `keys`, by key."""
         rows: dict[bytes, bytes] = {}
         for start in range(0, len(keys), 500):  # SQLite takes at least 999 parameters
             batch = keys[start : start + 500]
@@ -72,7 +72,7 @@ class KeptRows:
                 self._write(entries)
 
     def delete(self, key: bytes) -> None:
-        """Let go of what is under `key`."""
+        """Delete the value of `key`."""
         with self._lock, suppress(sqlite3.Error):
             self._db.execute("DELETE FROM kept WHERE key = ?", (key,))
 
@@ -105,7 +105,7 @@ class KeptRows:
             "damaged", self._path, error,
         )  # fmt: skip
         if hasattr(self, "_db"):
-            self._db.close()  # rolls back what was begun
+            self._db.close()  # rolls back the open transaction
         self._open(":memory:")
 
 

@@ -27,7 +27,7 @@ class Knobs(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _nothing_is_guessed(cls, values: Any) -> Any:
-        """Pydantic takes True for 1, `yes` for True and `1_0` for 10; nobody means that."""
+        """Reject values that pydantic would convert: True for 1, `yes` for True, `1_0` for 10."""
         for name, value in values.items() if isinstance(values, Mapping) else ():
             if name in cls.model_fields:
                 kind = cls.model_fields[name].annotation
@@ -47,7 +47,7 @@ class Knobs(BaseModel):
         return values
 
     def but(self, **changes: Any) -> Self:
-        """Returns these with `changes`; a mapping is replaced whole."""
+        """Return a copy with `changes`; a mapping is replaced completely."""
         return self.model_copy(update=changes)
 
 
@@ -58,10 +58,16 @@ _BOUNDS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
 def resolve(
     model: type[K], owner: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> K:
-    """Returns the knobs of `owner`: `values` over the variant's `defaults` over the declared ones.
+    """Validate the parameters of `owner`.
+
+    Args:
+        model: Class of the parameters.
+        owner: Name for messages.
+        values: Given values. They override `defaults`.
+        defaults: Values of the variant. They override the declared defaults.
 
     Raises:
-        KnobError: an unknown knob, a wrong type or a value outside its bounds.
+        KnobError: A parameter is unknown, has a wrong type or is out of range.
     """
     for name in values:
         if not model.model_fields:
@@ -78,7 +84,7 @@ def resolve(
 
 
 def parse(model: type[Knobs], name: str, value: Any) -> Any:
-    """Returns `value` of the knob `name`; text is read as the knob's type says, never guessed."""
+    """Parse `value` of the parameter `name`; read text strictly by the parameter's type."""
     if not isinstance(value, str):
         return value
     kind = model.model_fields[name].annotation
@@ -98,7 +104,7 @@ def parse(model: type[Knobs], name: str, value: Any) -> Any:
 def describe(
     model: type[Knobs], defaults: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Name, default, what is allowed, and description of each knob; `defaults` of a variant win."""
+    """Describe each parameter: name, default, allowed values, text; `defaults` are a variant's."""
     for name, field in model.model_fields.items():
         default = str((defaults or {}).get(name, field.default))
         yield name, default, _allowed(field), field.description or ""
@@ -127,7 +133,7 @@ def _allowed(field: FieldInfo) -> str:
 
 
 def _bounds(metadata: Iterable[Any]) -> str:
-    """The bounds among `metadata`, as `>= 0 and <= 2`."""
+    """Format the bounds in `metadata`, such as `>= 0 and <= 2`."""
     declared = list(metadata)
     bounds = []
     for sign, name in _BOUNDS.items():
@@ -138,7 +144,7 @@ def _bounds(metadata: Iterable[Any]) -> str:
 
 
 def _alternatives(kind: Any) -> str:
-    """A number within bounds or one of some words, as `float >= 0 and <= 2, or none`."""
+    """Format a bounded number or one of some words, such as `float >= 0, or none`."""
     choices: list[str] = []
     for member in get_args(kind):
         if get_origin(member) is Literal:

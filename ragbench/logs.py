@@ -1,11 +1,10 @@
-"""Logs: JSON lines in the folder of a run, and readable warnings on the terminal.
+"""Write logs: JSON lines in the folder of a run, and readable warnings on the terminal.
 
     log = logs.get(__name__)
     log.info("question ended", extra=logs.fields(calls=3, seconds=1.2))
 
-A line has `time`, `level`, `event`, the `qid` of the question it belongs to (if any), its fields,
-`logger`, and `traceback` where there is one. Keys are taken out of all of it. Libraries' warnings
-go to the file and never to the terminal.
+A line has `time`, `level`, `event`, the `qid` of its question (if any), its fields, `logger`, and
+`traceback` (if any). Keys are redacted. Warnings of libraries go only to the file.
 """
 
 import json
@@ -27,7 +26,7 @@ from ragbench.redact import each_text, may_hold_key, redact
 
 LOG = "log.jsonl"
 LEVELS = ("debug", "info", "warning", "error")
-#: The same event is shown on the terminal this often; the file has all of them.
+#: Maximum number of times that the terminal shows an event. The file has all of them.
 SHOWN = 3
 
 #: A log file that is larger is not added to.
@@ -42,7 +41,7 @@ get = logging.getLogger
 
 
 def fields(**values: Any) -> dict[str, Any]:
-    """Returns `values` as `extra=` of a log call: each is a field of the line."""
+    """Return `values` as `extra=` of a log call: each becomes a field of the line."""
     return {_FIELDS: values}
 
 
@@ -52,7 +51,7 @@ def set_level(level: str) -> None:
 
 
 def get_level() -> str:
-    """Returns the level that is set, or the one of a command that sets none."""
+    """Return the current level, or the default level of a command."""
     return logging.getLevelName(_ours.level or logging.INFO).lower()
 
 
@@ -74,9 +73,9 @@ def to_terminal() -> None:
 
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """Inside the block, append what is logged to `path`, how the block ended included.
+    """Append log lines to `path` inside the block, including how the block ended.
 
-    A file that cannot be written costs one warning, never the run.
+    If the file cannot be written, ragbench logs one warning and continues.
     """
     if _ours.level == logging.NOTSET:
         set_level("info")
@@ -113,7 +112,7 @@ def log_to(path: Path) -> Iterator[None]:
 
 
 def _is_cut_short(path: Path) -> bool:
-    """Returns whether a kill left a last line without its end."""
+    """Return True if an interrupted process left an incomplete last line."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
@@ -166,7 +165,7 @@ class _Terminal(logging.Handler):
 
 
 def as_json(record: logging.LogRecord) -> str:
-    """Returns the line of `record` in a log file; no key is in it."""
+    """Format `record` as a line of a log file, with keys redacted."""
     row: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
@@ -187,7 +186,7 @@ def as_json(record: logging.LogRecord) -> str:
 
 
 def as_text(record: logging.LogRecord) -> str:
-    """Returns `record` as a readable line: level, message, fields; no control characters."""
+    """Format `record` as a readable line: level, message, fields; no control characters."""
     row = json.loads(as_json(record))
     text = f"{row['level']}: {row['event']}"
     context = []

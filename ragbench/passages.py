@@ -1,6 +1,6 @@
-"""Passage and Corpus: what is searched.
+"""Define Passage and Corpus.
 
-Data sets make them and retrievers search them; neither knows the other.
+Data sets create them and retrievers search them; neither imports the other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Passage:
         return str(self)
 
     def scored(self, score: float) -> Passage:
-        """Returns the same passage with `score`; much faster than `dataclasses.replace`."""
+        """Return a copy with `score`; much faster than `dataclasses.replace`."""
         return Passage(self.pid, self.title, self.text, self.sentences, score)
 
 
@@ -71,7 +71,7 @@ class PassageSource(Sequence[Passage]):
 
 
 def passage_of_text(text: str, title: str = "") -> Passage:
-    """A passage without an id: its words give it one, the same wherever it is found."""
+    """Create a passage whose id is a hash of its words."""
     digest = hashlib.sha256(f"{title} | {text}".encode()).hexdigest()[:12]
     return Passage(f"own-{digest}", title, text)
 
@@ -80,13 +80,12 @@ def passage_of_text(text: str, title: str = "") -> Passage:
 class Corpus(Sequence[Passage]):
     """Passages in a fixed order, with unique pids.
 
-    `view` is whether they are paragraphs (title and sentence ids survive) or fixed-length
-    chunks; `alignment` maps a chunk's pid to the `(title, sentence index)` pairs it holds.
-    `contexts` maps the id of a question to the positions of its own passages (the distractor
-    setting); it is empty for a pooled corpus. `askers` maps the text of a question to the ids of
-    those that ask it, most often one; a text that is not in it is its own id. `plain`, where names
-    have been changed, changes them back in any text: an embedder finds by what it knows of names,
-    so it reads the plain text, and what is found does not depend on the key.
+    `view` is "paragraph" (with title and sentence ids) or "chunk" (fixed length). `alignment` maps
+    a chunk's pid to its `(title, sentence index)` pairs. `contexts` maps a question id to the
+    positions of its own passages (distractor setting); it is empty for a pooled corpus. `askers`
+    maps a question text to the ids of its questions; a text that is missing is its own id. `plain`
+    restores the original names of an entity-renamed data set, because an embedder knows names: it
+    reads the plain text, so results do not depend on the key.
     """
 
     passages: Sequence[Passage]
@@ -126,7 +125,7 @@ class Corpus(Sequence[Passage]):
         return {passage.pid: i for i, passage in enumerate(self.passages)}
 
     def titled(self, title: str) -> int | None:
-        """Returns the position of the first passage with this title, else in any case."""
+        """Return the position of the first passage with this title, else ignoring case."""
         places = self.all_titled(title)
         for key in (title, fold(title)):
             for place in places:
@@ -135,7 +134,7 @@ class Corpus(Sequence[Passage]):
         return next(iter(places), None)
 
     def all_titled(self, title: str) -> Sequence[int]:
-        """Returns the positions of the passages with this title in whatever case, ascending."""
+        """Return the positions of the passages with this title, ignoring case, ascending."""
         if isinstance(self.passages, PassageSource):
             return self.passages.titled(title)
         return self._titles.get(fold(title), ())
@@ -148,9 +147,11 @@ class Corpus(Sequence[Passage]):
         return positions
 
     def own(self, question: str, qid: str | None = None) -> tuple[int, ...] | None:
-        """The positions of the passages of the question with this text; None where it has none.
+        """Return the positions of a question's own passages, or None.
 
-        Of questions with one text, `qid` says which is meant; without it the first is.
+        Args:
+            question: Text of the question.
+            qid: Id, if several questions have this text. Without it, the first one counts.
         """
         qids = self.askers.get(question, (question,))
         if qid is not None and qid in qids:
@@ -158,10 +159,10 @@ class Corpus(Sequence[Passage]):
         return self.contexts.get(qids[0])
 
     def contexts_of(self, question: str) -> list[tuple[int, ...]]:
-        """Returns the positions of the passages of each question with this text."""
+        """Return the positions of the passages of each question with this text."""
         return [self.contexts[qid] for qid in self.askers.get(question, (question,))]
 
     def subset(self, positions: Sequence[int]) -> Corpus:
-        """Returns a corpus of the passages at `positions`, in that order."""
+        """Return a corpus of the passages at `positions`, in that order."""
         passages = tuple(self.passages[i] for i in positions)
         return replace(self, passages=passages, contexts={}, askers={})

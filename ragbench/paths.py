@@ -1,4 +1,4 @@
-"""Where ragbench keeps what can be had again, how names last, and what files may be read."""
+"""Locate ragbench's cache, make file names durable, and check files before reading."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_root() -> Path:
-    """Returns `RAGBENCH_CACHE`, or `ragbench` in the user's cache folder: what can be had again."""
+    """Return `RAGBENCH_CACHE`, or `ragbench` in the user's cache folder."""
     if folder := os.environ.get("RAGBENCH_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragbench"
@@ -34,7 +34,7 @@ def sync(folder: Path) -> None:
         os.close(handle)
 
 
-#: Bytes of a file of ours at the most: a card, a summary, a compiled program.
+#: Maximum bytes of a card, a summary or a compiled program.
 MOST_BYTES = 256 * 2**20
 
 
@@ -52,10 +52,14 @@ def check_regular(path: Path, most: int | None = None) -> None:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Returns the content of the regular file `path`.
+    """Return the content of the regular file `path`.
+
+    Args:
+        path: File to read.
+        most: Maximum size in bytes.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or has more than `most` bytes.
+        OSError: The file is unreadable, not regular, or larger than `most`.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is opened without a wait
     with os.fdopen(handle, "rb") as file:

@@ -1,11 +1,10 @@
-"""What is kept of one question: the record, and the calls, steps and searches in it.
+"""Define the record of one question with its calls, steps and searches.
 
-A record is written by a program and a run, stored as JSON in the run's database, and read by
-metrics, reports and comparisons. The classes here are its schema, its type and its documentation;
-they need neither DSPy nor a model. Reading is strict about types.
+Programs and runs write records. The run's database stores them as JSON. Metrics, reports and
+comparisons read them. The classes are the schema, the types and the documentation. They need
+neither DSPy nor a model. Reading checks types strictly.
 
-Two totals come of calls: what they take *as if uncached*, at list price and without attempts that
-failed, and what was *billed*.
+Calls have two totals: *uncached*, at list price without failed attempts, and *billed*.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pydantic import Field, FiniteFloat, TypeAdapter
 LM_KINDS = frozenset({"lm", "judge"})
 #: Class of error of a question that a limit of the command's spending cut off.
 CUT_OFF = "LimitReachedError"
-#: Marks a field that is left out of a line where it is None, or where it is empty.
+#: Marks a field that is omitted from a line if it is None or empty.
 ABSENT = Field(exclude_if=lambda value: value is None)
 NOT_EMPTY = Field(exclude_if=lambda value: not value)
 
@@ -57,11 +56,10 @@ class FailedAttempts:
 class Call:
     """One call to a model.
 
-    `latency_s` is the time of the call that reached the server, retries and waits included; a
-    cached call carries that of the call that filled the cache. `cost_usd` is the list price, as if
-    the provider had no cache of prompts, and None where no price is known. `error` is the class of
-    error of a call that failed, whose tokens are then 0. A call of a `batch` costs half, and has no
-    latency of its own.
+    `latency_s` is the time of the call that reached the server, with retries and waits. A cached
+    call has the latency of the call that filled the cache. `cost_usd` is the list price without
+    the provider's prompt cache, or None if the price is unknown. `error` is the class of a failed
+    call's error; its tokens are 0. A call of a `batch` costs half and has no latency.
     """
 
     model: str
@@ -95,13 +93,13 @@ class Call:
 
     @property
     def paid(self) -> float | None:
-        """US dollars paid for the reply, None where no price is known."""
+        """US dollars paid for the reply, or None if the price is unknown."""
         if self.paid_usd is None:
             return self.cost_usd
         return self.paid_usd
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a JSON-ready form; `parse_call` reads it back."""
+        """Return a JSON-ready form for `parse_call`."""
         dumped: dict[str, Any] = _adapter(Call).dump_python(self, warnings=False)
         return dumped
 
@@ -112,19 +110,19 @@ def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:  # made when used, for it t
 
 
 def parse_call(row: Mapping[str, Any]) -> Call:
-    """Returns the call that `Call.to_dict` wrote; raises ValidationError where it is none."""
+    """Read the call that `Call.to_dict` wrote; raise ValidationError if it is malformed."""
     parsed: Call = _adapter(Call).validate_python(row)
     return parsed
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over calls; a sum of prices is None as soon as one is unknown.
+    """Sums over calls; a sum of prices is None if one is unknown.
 
-    `calls`, `prompt_tokens` and `completion_tokens` are of LMs, `others` and `other_tokens` of
-    embedders and rerankers; the rest is of both.
-    `cost_usd` is the list price or what was paid, see `total` and `billed`; `list_usd` always the
-    list price. `failed_tokens` are those of failed attempts, which only `billed` has.
+    `calls`, `prompt_tokens` and `completion_tokens` count LMs. `others` and `other_tokens` count
+    embedders and rerankers. The rest counts both. `cost_usd` is the list price or the paid price,
+    see `total` and `billed`. `list_usd` is always the list price. `failed_tokens` are those of
+    failed attempts, only in `billed`.
     """
 
     calls: int = 0
@@ -149,7 +147,7 @@ class Totals:
 
     @property
     def all_tokens(self) -> int:
-        """Those of embedders and rerankers too."""
+        """Tokens of LMs, embedders and rerankers."""
         return self.tokens + self.other_tokens
 
     def __add__(self, other: Totals) -> Totals:
@@ -161,7 +159,7 @@ _SUMS = {field.name: field.default for field in fields(Totals)}
 
 
 def add_up(totals: Iterable[Totals]) -> Totals:
-    """Returns the sum of `totals`, independent of order; a price is None if one is unknown."""
+    """Sum `totals` independent of their order; a price is None if one is unknown."""
     rows = list(totals)
     sums: dict[str, Any] = {}
     for name, default in _SUMS.items():
@@ -176,7 +174,7 @@ def add_up(totals: Iterable[Totals]) -> Totals:
 
 
 def was_sent(call: Call) -> bool:
-    """Returns whether a server was asked: not a cache, and no work done by this process itself."""
+    """Return True if the call reached a server: not cached, and not done in this process."""
     own_work = call.kind not in LM_KINDS and call.cost_usd == 0.0
     return not call.cached and not own_work
 
@@ -242,7 +240,7 @@ class Sum:
 
 
 def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
-    """Returns the sums over `calls`: at list price without failed attempts, or as billed."""
+    """Sum `calls` at list price without failed attempts, or as billed."""
     sums = Sum(billed=billed)
     for call in calls:
         sums.add(call)
@@ -250,7 +248,7 @@ def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
 
 
 def billed(calls: Iterable[Call]) -> Totals:
-    """Returns the sums over those of `calls` that were sent to a server, as it billed them."""
+    """Sum those of `calls` that reached a server, as it billed them."""
     return total(calls, billed=True)
 
 
@@ -268,7 +266,7 @@ class CriticalPath:
 
 @dataclass(slots=True)
 class Ledger:
-    """All calls of one question, in the order in which they ended, and their critical path."""
+    """All calls of one question in the order in which they ended, and their critical path."""
 
     calls: list[Call]
     path: CriticalPath
@@ -286,10 +284,10 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing a program did: what it thought, did with what input, and saw.
+    """One step of a program: its thought, action, input and observation.
 
     `action` is a short verb: search, answer, gate, judge, plan, think, lookup, read, decompose,
-    extract, ... `pids` are the passages it got or used; `notes` holds scores and labels.
+    extract, ... `pids` are the passages that it used. `notes` holds scores and labels.
     """
 
     action: str
@@ -304,9 +302,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search: query, depth, and the passages that came back with their scores, best first.
+    """One search: query, depth, and the returned passages with scores, best first.
 
-    `cached` marks a query that the same question had searched before; it cost nothing.
+    `cached` marks a repeated query of the same question, which is free.
     """
 
     query: str
@@ -323,9 +321,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class ShownPassage:
-    """One passage that the program saw; `sentences` where the data splits it.
+    """One passage in the LM's context; `sentences` if the data splits it.
 
-    On a chunk corpus that is aligned, `holds` lists the paragraphs' sentences in it.
+    In an aligned chunk corpus, `holds` lists the paragraph sentences that it contains.
     """
 
     pid: str
@@ -351,7 +349,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One question of a run: what was asked, what the program did, and what came of it."""
+    """One question of a run: the question, the program's work and the result."""
 
     qid: str
     question: str
@@ -394,7 +392,7 @@ class Record:
     )
 
     def known(self, name: str, value: Kind) -> Kind | None:
-        """Returns `value`, which is the amount called `name`; None where nobody knows that."""
+        """Return `value` of the amount `name`; None if the amount is unknown."""
         if name in self.unknown:
             return None
         return value
@@ -415,16 +413,16 @@ class Record:
         return self.failure is not None and self.failure.error == CUT_OFF
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a JSON-ready form; `parse_record` reads it back."""
+        """Return a JSON-ready form for `parse_record`."""
         dumped: dict[str, Any] = _adapter(Record).dump_python(self, warnings=False)
         return dumped
 
 
 def parse_record(line: str | bytes) -> Record:
-    """Returns the record that a JSON object holds.
+    """Read a record from a JSON object.
 
     Raises:
-        ValidationError: it is no record, or a field is missing or of another type.
+        ValidationError: A field is missing, unknown or of another type.
     """
     parsed: Record = _adapter(Record).validate_json(line, strict=True)
     return parsed

@@ -1,4 +1,4 @@
-"""Takes keys, and what is no character, out of text that is about to be kept or shown."""
+"""Remove keys and invalid characters from text before it is stored or printed."""
 
 import json
 import os
@@ -19,28 +19,28 @@ _BEGINNINGS = (
     *(f"{word}{mark}" for word in ("key", "Bearer", "token") for mark in "-_ =:"),
 )
 _SECRET = ("_KEY", "APIKEY", "_TOKEN", "_SECRET", "_PASSWORD")
-#: A shorter value is no key, and would be found in ordinary words.
+#: Minimum length of a key. A shorter value would match ordinary words.
 _SHORTEST = 8
 
 
-#: Variables that a person has named as holding a secret.
+#: Variables that the user named as secrets.
 _hidden: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Returns whether the environment variable `name` holds a key, by its name or by `hide`."""
+    """Return True if the environment variable `name` holds a key, by name or by `hide`."""
     return name.upper().endswith(_SECRET) or name in _hidden
 
 
 def hide(name: str) -> None:
-    """From now on treat the environment variable `name` as one that holds a key."""
+    """Treat the environment variable `name` as a key from now on."""
     _hidden.add(name)
     _secrets.cache_clear()
     _parts_of_secrets.cache_clear()
 
 
 def redact(text: str) -> str:
-    """Returns `text` without the values of keys in the environment and key-like strings."""
+    """Remove the values of keys in the environment and key-like strings from `text`."""
     text = without_keys(text)
     if any(beginning in text for beginning in _BEGINNINGS):
         return _KEY_LIKE.sub("[key]", text)
@@ -48,13 +48,13 @@ def redact(text: str) -> str:
 
 
 def may_hold_key(text: str) -> bool:
-    """Returns whether `redact` may change `text`, or the value that it is the JSON of."""
+    """Return True if `redact` may change `text`, or the value that it encodes as JSON."""
     secrets = _parts_of_secrets(frozenset(_environment().items()))
     return any(secret in text for secret in (*_BEGINNINGS, *secrets))
 
 
 def without_keys(text: str) -> str:
-    """Returns `text` without the value of any key in the environment, as it is or escaped."""
+    """Remove the value of every key in the environment from `text`, plain or escaped."""
     for name, value in _secrets(frozenset(_environment().items())):
         if value in text:
             text = text.replace(value, f"[{name}]")
@@ -70,9 +70,9 @@ def _environment() -> Mapping[Any, Any]:
 
 @lru_cache(maxsize=1)
 def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
-    """Returns names and values of the keys in the environment as it is now, the longest first.
+    """Return names and values of the keys in the current environment, longest first.
 
-    A value is there as it is, as JSON writes it, and as addresses do.
+    A value occurs plain, as JSON escapes it, and as URLs escape it.
     """
     forms = [
         (name, form)
@@ -87,16 +87,20 @@ def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=1)
 def _parts_of_secrets(environment: frozenset[Any]) -> frozenset[str]:
-    """Of each key the longest part that JSON writes as it is, however often it is nested."""
+    """Return the longest part of each key that JSON never escapes, however nested."""
     pieces = (re.split(r"[^ !#-\[\]-~]", value) for _, value in _secrets(environment))
     return frozenset(max(group, key=len) for group in pieces)
 
 
 def each_text(change: Callable[[str], str], value: Any) -> Any:
-    """`value` with `change` made of every text in it: in lists, mappings and dataclasses alike.
+    """Apply `change` to every text in `value`, inside lists, mappings and dataclasses.
+
+    Args:
+        value: JSON-like value.
+        change: Function of one text.
 
     Raises:
-        RecursionError: it is nested too deeply.
+        RecursionError: `value` is nested too deeply.
     """
     if isinstance(value, str):
         return change(value)
@@ -114,8 +118,8 @@ def each_text(change: Callable[[str], str], value: Any) -> Any:
 
 
 def encodable(value: Any) -> Any:
-    """`value` with `?` for every lone surrogate in it; raises RecursionError as `each_text`.
+    """Replace every lone surrogate in `value` by `?`; raise RecursionError like `each_text`.
 
-    JSON may say half of a surrogate pair, which is no character and cannot be written down.
+    JSON may contain half of a surrogate pair, which is not a character and cannot be encoded.
     """
     return each_text(lambda text: text.encode("utf-8", "replace").decode(), value)

@@ -36,7 +36,7 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
-        """Returns a decorator that registers its object; one not `listed` is found by name only."""
+        """Return a decorator that registers its object; an unlisted one is found only by name."""
 
         def add(entry: T) -> T:
             if self._entries.setdefault(name, entry) is not entry:
@@ -48,10 +48,10 @@ class Registry(Generic[T]):
         return add
 
     def get(self, name: str) -> T:
-        """The object filed under `name`, or the one that a name with a colon says where it is.
+        """Return the object called `name`; a name with a colon locates external code.
 
         Raises:
-            UnknownNameError: there is none; the message has the near names.
+            UnknownNameError: There is none. The message lists similar names.
         """
         if ":" in name and self._outside:
             module, _, function = self._outside.partition(":")
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def names(self) -> list[str]:
-        """Returns all names that are listed, sorted."""
+        """Return all listed names, sorted."""
         self._load()
         return sorted(self._entries.keys() - self._unlisted)
 
@@ -81,7 +81,7 @@ class Registry(Generic[T]):
             try:
                 with contained(point.name):
                     point.load()
-            except Exception as error:  # whatever a stranger's module raises: the rest works
+            except Exception as error:  # an error of a third-party module must not break the rest
                 where = point.dist.name if point.dist else point.value
                 reason = f"{type(error).__name__}: {error}"
                 _log.warning("plug-in %s of %s is left out: %s", point.name, where, reason)

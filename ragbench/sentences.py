@@ -18,9 +18,9 @@ _PLAIN_BOUNDARY = re.compile(r"(?<=[.!?])\s+(?=[A-Z\u2022])")
 
 
 def split_sentences(text: str) -> tuple[str, ...]:
-    """The sentences of English `text`, stripped, in order; white space runs become one blank.
+    """Split English `text` into stripped sentences, in order; collapse white space.
 
-    Joined by a blank they give back all of the text's other characters.
+    Joined by a blank, the sentences contain all other characters of the text.
     """
     flat = " ".join(text.split())
     sentences: list[str] = []
@@ -34,9 +34,9 @@ def split_sentences(text: str) -> tuple[str, ...]:
 
 
 def _pieces(flat: str) -> Iterator[str]:
-    """Yields `flat` in pieces that end with a sentence where they can.
+    """Yield `flat` in pieces that end with a sentence if possible.
 
-    Where marks of quotation open and never close, sentencex takes quadratic time.
+    sentencex takes quadratic time if quotation marks open and never close.
     """
     start = 0
     while len(flat) - start > _AT_ONCE:

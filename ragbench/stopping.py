@@ -1,13 +1,13 @@
-"""The one stop of the process: after it no call is begun, and what is under way ends soon.
+"""Stop the process: no new call begins, and running calls end soon.
 
-Ctrl-C calls `stop_all`. Code that makes calls asks `stopped` before each, and whatever waits looks
-again every `POLL_S`, by `sleep` or in a loop of its own.
+Ctrl-C calls `stop_all`. Code checks `stopped` before each call. Waiting code checks it every
+`POLL_S`, by `sleep` or in its own loop.
 """
 
 import time
 from collections.abc import Callable
 
-#: Seconds that calls under way have to end by themselves, for they are paid.
+#: Seconds that running calls have to finish, because they are paid.
 GRACE_S = 1.0
 #: The longest that anything waits without asking whether it still may.
 POLL_S = 0.25
@@ -16,17 +16,17 @@ _stopped_at: float | None = None
 
 
 def stopped() -> bool:
-    """Returns whether the process was stopped: nothing may be begun."""
+    """Return True if the process was stopped: nothing may begin."""
     return _stopped_at is not None
 
 
 def cut_off() -> bool:
-    """Returns whether it was stopped so long ago that calls under way are broken off."""
+    """Return True if the grace period after the stop is over and running calls are aborted."""
     return _stopped_at is not None and time.monotonic() > _stopped_at + GRACE_S
 
 
 def stop_all() -> None:
-    """Stop; safe in a signal handler, since it takes no lock."""
+    """Stop the process; safe in a signal handler, since it takes no lock."""
     global _stopped_at
     _stopped_at = time.monotonic()
 

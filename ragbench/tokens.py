@@ -4,12 +4,12 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def estimate_tokens(text: str) -> int:
-    """Returns tokens of `text`: a quarter of its characters, rounded up."""
+    """Estimate the tokens of `text`: a quarter of its characters, rounded up."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
 def first_tokens(text: str, tokens: int) -> str:
-    """Returns the first `tokens` tokens of `text`, cut at a word and marked; all if it fits."""
+    """Return the first `tokens` tokens of `text`, cut at a word and marked; all if it fits."""
     if estimate_tokens(text) <= tokens:
         return text
     return text[: max(tokens * CHARACTERS_PER_TOKEN - 4, 0)].rsplit(" ", 1)[0] + " ..."

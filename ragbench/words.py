@@ -1,8 +1,8 @@
-"""Words of a text, whichever way its letters are written, and when two questions are the same.
+"""Split text into words independent of their spelling, and detect equal questions.
 
-Search, nearest questions and every comparison of words ask here, so that what a reader takes for
-one word is one: ligatures and full-width forms of PDF files (NFKC), soft hyphens and characters
-without width, accents that stand by themselves. Official scores have normalisations of their own
+Search, nearest questions and every comparison of words use this module, so that words that look the
+same are the same: ligatures and full-width forms of PDF files (NFKC), soft hyphens and zero-width
+characters, separate accents. Official scores have their own normalization
 (`ragbench.metrics.text`).
 """
 
@@ -19,24 +19,24 @@ _ENDS = " .?!…;:,،؟。、।॥"
 
 
 def clean(text: str) -> str:
-    """Returns `text` in one writing (NFKC) without invisible characters; case is kept."""
+    """Normalize `text` (NFKC) and remove invisible characters; keep case."""
     if text.isascii():
         return text
     return unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
 
 
 def fold(text: str) -> str:
-    """Returns `text` as `clean` gives it, without regard to case."""
+    """Normalize `text` like `clean`, and fold case."""
     if text.isascii():
         return text.lower()
     return clean(unicodedata.normalize("NFKC", clean(text).casefold()))
 
 
 def words(text: str) -> list[str]:
-    """Returns the words of `text` in order, repeats kept, folded."""
+    """Split `text` into folded words, in order, with repeats."""
     return _WORD.findall(fold(text))
 
 
 def question_key(question: str) -> str:
-    """Returns the key that equal questions share, without case, blanks and final marks."""
+    """Return the key that equal questions share, without case, blanks and final marks."""
     return " ".join(fold(question).split()).rstrip(_ENDS)
