@@ -19,10 +19,15 @@ View = Literal["paragraph", "chunk"]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The unit of retrieval. `score` is of the search that returned it; 0 in a corpus.
+    """Unit of retrieval.
 
-    `sentences`, where known, are the sentences of `text` in order, stripped; `text` joins them by a
-    blank. A supporting fact is a `(title, sentence index)` pair over them.
+    Attributes:
+        pid: Id, unique in a corpus.
+        title: Title. Blank if the passage has none.
+        text: Text. Joins `sentences` by blanks if they are known.
+        sentences: Stripped sentences in order. A supporting fact is a `(title, index)` pair.
+        score: Score of the search that returned the passage. 0 in a corpus.
+        document: File or document that the passage was cut from. Blank if unknown.
     """
 
     pid: str
@@ -30,6 +35,7 @@ class Passage:
     text: str
     sentences: tuple[str, ...] = ()
     score: float = 0.0
+    document: str = ""
 
     def __str__(self) -> str:
         if self.title:
@@ -42,8 +48,8 @@ class Passage:
         return str(self)
 
     def scored(self, score: float) -> Passage:
-        """Return a copy with `score`; much faster than `dataclasses.replace`."""
-        return Passage(self.pid, self.title, self.text, self.sentences, score)
+        """Return the same passage with `score`; much faster than `dataclasses.replace`."""
+        return Passage(self.pid, self.title, self.text, self.sentences, score, self.document)
 
 
 def digest_line(passage: Passage) -> bytes:

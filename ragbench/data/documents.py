@@ -88,8 +88,8 @@ def is_document(path: Path) -> bool:
         return not file.read(200).lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
 
 
-def read_documents(path: Path, encoding: str, account: Account) -> Iterator[Section]:
-    """Yields the sections of the documents under a folder, by path, or those of one document.
+def read_documents(path: Path, encoding: str, account: Account) -> Iterator[tuple[str, str, str]]:
+    """Yields file, title and text of each section of the documents under a folder, or of one file.
 
     Hidden files are left out, and counted nowhere. Fills `account`, and says once on the error
     stream what was left out. A text is UTF-8, or in `encoding` where it is not.
@@ -113,7 +113,7 @@ def read_documents(path: Path, encoding: str, account: Account) -> Iterator[Sect
             for section, text in reader(file, title, encoding):
                 if text.strip():
                     is_blank = False
-                    yield section, text
+                    yield name, section, text
         except RagbenchError:
             raise
         except Exception as error:  # libraries raise errors of many kinds on damaged files

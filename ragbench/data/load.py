@@ -11,7 +11,14 @@ from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, Setting, Split
 from ragbench.data.forms import QUESTIONS, form_of, formed
 from ragbench.data.mapping import fail, map_fields
-from ragbench.data.passages import CHUNK_TOKENS, PASSAGE_TOKENS, Pool, cut_chunks, documents_card
+from ragbench.data.passages import (
+    CHUNK_TOKENS,
+    PASSAGE_TOKENS,
+    Pool,
+    cut_chunks,
+    documents_card,
+    name_documents,
+)
 from ragbench.data.readers import Row, read_rows
 from ragbench.data.splits import (
     FRACTIONS,
@@ -254,6 +261,7 @@ def assemble(
     passages = gathered.passages if corpus is None else corpus
     if not isinstance(passages, PassageSource):
         passages = tuple(passages)
+    name_documents(examples, Corpus(passages))
     if setting == "pooled":
         contexts = {}
         askers = {}

@@ -10,6 +10,7 @@ from ragbench import handed_over
 from ragbench.data.answers import answers_of
 from ragbench.data.base import Dataset, Source, Split, as_json, make_example
 from ragbench.data.mapping import map_fields
+from ragbench.data.passages import name_documents
 from ragbench.data.readers import Row
 from ragbench.errors import ConfigError
 from ragbench.passages import Corpus, Passage
@@ -60,7 +61,10 @@ def own_dataset(
                     f"question): {example.question[:80]!r}; give each its own qid, or leave one out"
                 )
             examples_of_split[split].append(example)
-    return Dataset("own", examples_of_split, Corpus(passages_of(corpus)), "pooled")
+    searched = Corpus(passages_of(corpus))
+    for examples in examples_of_split.values():
+        name_documents(examples, searched)
+    return Dataset("own", examples_of_split, searched, "pooled")
 
 
 def passages_of(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:

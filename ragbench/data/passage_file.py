@@ -22,11 +22,11 @@ from ragbench.words import fold
 log = logging.getLogger(__name__)
 
 #: Part of the key of a stored corpus: raise it when the same file gives other rows.
-FORMAT = 4
+FORMAT = 5
 #: From this size on a corpus file is copied; below it, it is read into memory in seconds.
 LARGE_BYTES = 64 << 20
 _FILE, _DIGEST = "passages.db", "digest.txt"
-_SELECT = "SELECT pid, title, text, sentences FROM passages"
+_SELECT = "SELECT pid, title, text, sentences, document FROM passages"
 
 
 class PassageFile(PassageSource):
@@ -75,9 +75,9 @@ class PassageFile(PassageSource):
         return _passage(row)
 
 
-def _passage(row: tuple[str, str, str, str]) -> Passage:
-    pid, title, text, sentences = row
-    return Passage(pid, title, text, tuple(json.loads(sentences)))
+def _passage(row: tuple[str, str, str, str, str]) -> Passage:
+    pid, title, text, sentences, document = row
+    return Passage(pid, title, text, tuple(json.loads(sentences)), document=document)
 
 
 class _Positions(Mapping[str, int]):
@@ -135,14 +135,16 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
         db.execute("BEGIN")
         db.execute(
             "CREATE TABLE passages (place INTEGER PRIMARY KEY, pid TEXT NOT NULL UNIQUE, "
-            "title TEXT NOT NULL, folded TEXT NOT NULL, text TEXT NOT NULL, sentences TEXT)"
+            "title TEXT NOT NULL, folded TEXT NOT NULL, text TEXT NOT NULL, sentences TEXT, "
+            "document TEXT)"
         )
         for passage in passages:
             pid = passage.pid
             title = passage.title
             text = passage.text
-            row = (count, pid, title, fold(title), text, json.dumps(passage.sentences))
-            if db.execute("INSERT OR IGNORE INTO passages VALUES (?,?,?,?,?,?)", row).rowcount:
+            sentences = json.dumps(passage.sentences)
+            row = (count, pid, title, fold(title), text, sentences, passage.document)
+            if db.execute("INSERT OR IGNORE INTO passages VALUES (?,?,?,?,?,?,?)", row).rowcount:
                 state.update(digest_line(passage))
                 count += 1
             elif db.execute(f"{_SELECT} WHERE pid = ?", (pid,)).fetchone()[2] != text:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import dspy
 from pydantic import AliasChoices, Field
 
 from ragbench.data.answers import Id, Text
@@ -37,20 +38,27 @@ def content_pid(title: str, text: str) -> str:
     return digest
 
 
-def from_sentences(title: str, sentences: Iterable[str], *, pid: str = "") -> Passage:
-    """Returns the passage of these sentences, stripped.
+def from_sentences(
+    title: str, sentences: Iterable[str], *, pid: str = "", document: str = ""
+) -> Passage:
+    """Return the passage of these sentences.
 
-    A blank sentence keeps its place, since supporting facts count it, but adds nothing to the text.
+    Args:
+        title: Title, blank for none.
+        sentences: Sentences in order. A blank one keeps its place, since supporting facts count it.
+        pid: Id. If blank, it is made of title and text.
+        document: File or document that the passage was cut from.
     """
     stripped = tuple(sentence.strip() for sentence in sentences)
     text = " ".join(sentence for sentence in stripped if sentence)
     title = title.strip()
-    return Passage(pid=pid or content_pid(title, text), title=title, text=text, sentences=stripped)
+    pid = pid or content_pid(title, text)
+    return Passage(pid, title, text, stripped, document=document)
 
 
-def from_text(title: str, text: str, *, pid: str = "") -> Passage:
-    """Returns the passage of a text whose sentence boundaries are unknown."""
-    return from_sentences(title, split_sentences(text), pid=pid)
+def from_text(title: str, text: str, *, document: str = "") -> Passage:
+    """Return the passage of a text whose sentence boundaries are unknown."""
+    return from_sentences(title, split_sentences(text), document=document)
 
 
 class Pool:
@@ -74,10 +82,28 @@ class Pool:
         return self.passages[self.add(passage)].text != passage.text
 
 
-def make_chunk(index: int, text: str, sentences: tuple[str, ...] = ()) -> Passage:
-    """Returns a chunk without a title; its pid begins with its position in the corpus."""
+def make_chunk(
+    index: int, text: str, sentences: tuple[str, ...] = (), document: str = ""
+) -> Passage:
+    """Return a chunk without a title; its pid begins with its position in the corpus."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return Passage(pid=f"{index:06d}-{digest}", title="", text=text, sentences=sentences)
+    return Passage(f"{index:06d}-{digest}", "", text, sentences, document=document)
+
+
+def name_documents(examples: Iterable[dspy.Example], corpus: Corpus) -> None:
+    """Set `document` of each example to the documents of its gold passages, where they are known.
+
+    It is the cluster key of questions over passages that were cut from documents. An example that
+    names its documents keeps them.
+    """
+    for example in examples:
+        names = set()
+        for pid in example.get("gold_pids", ()):
+            if pid in corpus.positions:
+                names.add(corpus[corpus.positions[pid]].document)
+        names.discard("")
+        if names and not example.get("document"):
+            example.document = sorted(names)
 
 
 def cut_chunks(
@@ -94,7 +120,10 @@ def cut_chunks(
     holders: dict[str, list[str]] = {paragraph.pid: [] for paragraph in paragraphs}
     for group in _groups(paragraphs, max_tokens):
         sentences = tuple(paragraph.sentences[i] for paragraph, i in group)
-        chunk = make_chunk(len(passages), " ".join(s for s in sentences if s), sentences)
+        documents = {paragraph.document for paragraph, _ in group}
+        document = documents.pop() if len(documents) == 1 else ""
+        text = " ".join(filter(None, sentences))
+        chunk = make_chunk(len(passages), text, sentences, document)
         passages.append(chunk)
         alignment[chunk.pid] = tuple((paragraph.title, i) for paragraph, i in group)
         for paragraph, _ in group:
@@ -134,6 +163,7 @@ class CorpusRecord(Record):
     )
     contents: Text | None = None
     sentences: list[Text] | None = None
+    document: Id = ""
     is_supporting: bool = False
 
     def passage(self, row: Row, *, keep_id: bool) -> Passage:
@@ -149,7 +179,7 @@ class CorpusRecord(Record):
         sentences: Sequence[str] | None = self.sentences
         if sentences is None:
             sentences = split_sentences(text or "")
-        return from_sentences(title, sentences, pid=pid)
+        return from_sentences(title, sentences, pid=pid, document=self.document)
 
 
 class ChunkRecord(Record):
@@ -178,12 +208,11 @@ def _document_passages(path: Path, spec: DataSettings) -> DocumentPassages:
     """Returns the documents' sections cut into passages; no passage spans two sections."""
     account = Account()
     pool = Pool()
-    for title, text in read_documents(path, spec.encoding, account):
-        chunks, _ = cut_chunks(
-            [from_text(title, text)], max_tokens=spec.passage_tokens or PASSAGE_TOKENS
-        )
+    for name, title, text in read_documents(path, spec.encoding, account):
+        section = from_text(title, text, document=name)
+        chunks, _ = cut_chunks([section], max_tokens=spec.passage_tokens or PASSAGE_TOKENS)
         for chunk in chunks:
-            pool.add(from_sentences(title, chunk.sentences))
+            pool.add(from_sentences(title, chunk.sentences, document=name))
     return DocumentPassages(pool.passages, account.card())
 
 

@@ -20,7 +20,7 @@ from ragbench.passages import Corpus, Passage
 #: Fields of an example that are no text about the world.
 _NOT_RENAMED = frozenset(
     {"qid", "qtype", "hops", "cluster", "level", "source", "f1", "answerable"}
-    | {"answer_id", "evidences_id"}
+    | {"answer_id", "evidences_id", "document"}
 )
 
 
@@ -134,7 +134,13 @@ def _rename_passage(passage: Passage, rename: Renaming) -> Passage:
     text = " ".join(sentences)
     if not sentences:
         text = rename(passage.text)
-    return Passage(rename(passage.pid), rename(passage.title), text, sentences, passage.score)
+    return replace(
+        passage,
+        pid=rename(passage.pid),
+        title=rename(passage.title),
+        text=text,
+        sentences=sentences,
+    )
 
 
 def _rename_example(example: dspy.Example, rename: Renaming) -> dspy.Example:

@@ -69,6 +69,7 @@ class CustomRecord(Record):
     gold: Ids = ()
     gold_if_known: Ids = ()
     decomposition: tuple[Mapping[str, Text], ...] = ()
+    document: Ids = ()
     metadata: Mapping[str, Any] = {}
 
     @property
@@ -126,6 +127,9 @@ def _own_items(spec: DataSettings, corpus: Sequence[Passage] | None) -> Iterator
             fail(row, "decomposition", "each part needs 'question' and 'answer'")
         if corpus is None:
             lookup = _gold_in(passages)
+        further: dict[str, Any] = _further_fields(row)
+        if record.document:
+            further["document"] = list(record.document)
         example = make_example(
             qid=record.id or f"q{number:06d}",
             question=record.question,
@@ -135,7 +139,7 @@ def _own_items(spec: DataSettings, corpus: Sequence[Passage] | None) -> Iterator
             support=record.support,
             gold_pids=_gold(row, record, lookup) or supporting,
             decomposition=record.decomposition,
-            **_further_fields(row),
+            **further,
         )
         yield Item(row, example, passages)
 
@@ -337,7 +341,10 @@ def load_graphrag_bench(spec: DataSettings) -> Dataset:
     """
     spec = _as_chunks(spec)
     records = (validate(DocumentRecord, row) for row in read_rows(need_corpus(spec)))
-    documents = [from_text(record.corpus_name, record.context) for record in records]
+    documents = []
+    for record in records:
+        name = record.corpus_name
+        documents.append(from_text(name, record.context, document=name))
     return assemble(spec, _chunked_items(spec), corpus=documents)
 
 
@@ -375,6 +382,7 @@ def _chunked_items(spec: DataSettings) -> Iterator[Item]:
             answers=[*record.answer, *record.answer_aliases],
             qtype=record.question_type,
             source=record.source,
+            document=[record.source] if record.source else [],
         )
         yield Item(row, example)
 
