@@ -20,47 +20,49 @@ from pydantic import BaseModel
 from ragbench.lms.written_calls import read_calls
 from ragbench.redact import each_text
 
-#: Names of the tags around thoughts: of DeepSeek, Qwen and most others; Seed; older templates.
-_TAG = r"(?:seed:)?think(?:ing)?|thoughts?|reasoning|scratchpad"
-#: Ends of thoughts. Quoted ones are none. Kimi, Magistral, Cohere and OpenThinker have their own.
-_THOUGHTS_END = re.compile(
-    rf"(?<![`\"'])(?:</(?:{_TAG})>|◁/think▷|\[/THINK\]|<\|END_THINKING\|>|"
-    r"<\|end_of_thought\|>)(?![`\"'])",
-    re.I,
+#: Words in the names of tags around thoughts. A quoted tag is text.
+_THINKING = r"[\w:]{0,20}(?:think|thought|reason|scratchpad)\w{0,20}"
+_THOUGHTS_END = re.compile(rf"(?<![`\"'])</({_THINKING})>(?![`\"'])", re.I)
+_THOUGHTS_BEGIN = re.compile(rf"<({_THINKING})>\s*", re.I)
+#: Tags in other forms: `[X]`, `\u25c1x\u25b7`, `<|START_X|>` and `<|begin_of_x|>`, with their ends.
+_OTHER_TAGS = re.compile(
+    r"[\[\u25c1](/?)(THINK|think|(?<=\u25c1/)\w+|(?<=\u25c1)\w+)[\]\u25b7]"
+    r"|<\|(?:START_|begin_of_|(END_|end_of_))(?!OF_|text\b)(\w{1,40})\|>"
 )
-_THOUGHTS_BEGIN = re.compile(
-    rf"(?:<(?:{_TAG})>|◁think▷|\[THINK\]|<\|START_THINKING\|>|<\|begin_of_thought\|>)\s*", re.I
+#: A block of thoughts by its place: in one pair of tags, or in front of an end without a begin.
+_BLOCK = re.compile(
+    r"\s*(?:<(?!\w*(?:answer|response|final|result|output|call|tool|func|action))(\w+)>(.*)</\1>"
+    r"(?=\s*\n\s*\S|\s*\[\[ ?#)|([^<>]*)\n</\w+>(?=\n\s*\S))",
+    re.S | re.I,
 )
-#: Channels of OpenAI's open models (the harmony format): `<|channel|>final<|message|>`.
+#: One pair of tags around a whole answer.
+_WRAPPED = re.compile(r"\s*<(\w+)>([^<>]*)</\1>\s*\Z")
+#: A channel: `<|channel|>final<|message|>` of OpenAI's open models, `<|channel>thought` of Gemma.
 _CHANNEL = re.compile(
-    r"<\|channel\|>\s{0,9}(\w{1,40})[^<]{0,200}(?:<\|constrain\|>\w{0,40})?<\|message\|>"
+    r"<\|channel\|?>\s{0,9}(\w{1,40})[^<\n]{0,200}(?:<\|constrain\|>\w{0,40})?(?:<\|message\|>|\n|)"
 )
-_CHANNEL_END = re.compile(r"<\|(?:end|return|call)\|>")
+_CHANNEL_END = re.compile(r"<\|(?:end|return|call)\|>|<channel\|>")
 #: Marks of chat templates with which a text ends that the server did not cut there.
-_END = (
-    r"<\|(?:im_end|end|eot_id|eom_id|endoftext|end_of_text|eot|return|eos|END_OF_TURN_TOKEN|"
-    r"END_RESPONSE|assistant_end|user)\|>|<end_of_turn>|<turn\|>|<eos>|<\uff5cend\u2581of\u2581sentence\uff5c>|\[EOS\]"
-)
+_END = r"<\|\w{1,40}\|>|<\w{1,40}\|>|<\uff5c[^<>\n]{1,40}\uff5c>|<end_of_turn>|<eos>|\[EOS\]"
 _END_MARK = re.compile(rf"(?:{_END})\Z")
 #: Characters at the end of a text in which a mark is looked for; no mark is longer.
-_LONGEST_MARK = 40
-#: A further turn that a model wrote by itself, and with it the end of its own.
+_LONGEST_MARK = 44
+#: A further turn that the model wrote, which ends its own.
 _NEXT_TURN = re.compile(
     rf"(?:{_END}|</s>)\s*(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|"
     r"<\|start\|>(?!assistant<\|channel)|<s>|\[INST\])"
 )
-#: The head of the turn that the reply is, where a template left it in.
+#: The head of the reply's own turn, where a template left it in.
 _BEGIN_MARKS = re.compile(
-    r"\A\s*(?:<\|im_start\|>(?:assistant)?|<\|start_header_id\|>assistant<\|end_header_id\|>|"
-    r"<start_of_turn>(?:model)?|<\|start\|>assistant(?!<\|channel)|"
-    r"<\|START_RESPONSE\|>)\s*"
+    r"\A\s*(?:(?!<\|\w*(?:tool|call|action|python|channel))<\|\w{1,40}\|>|<start_of_turn>)"
+    r"(?:(?:assistant|model)\b(?!<\|channel))?(?:<\|end_header_id\|>)?\s*"
 )
 #: Marks of a protocol, and what they are without their meaning: field headers, special tokens, tags
 #: of thoughts and of calls.
 MARKS = (
     (re.compile(r"\[\[(\s{0,9}#{1,9}[^\[\]\n]{0,200}#{1,9}\s{0,9})\]\]"), r"[ [\1] ]"),
-    (re.compile(r"<\|(\w{1,60})\|>"), r"< |\1| >"),
-    (re.compile(rf"(?i)<(/?(?:{_TAG}|tool_calls?|function_calls?))>"), r"< \1 >"),
+    (re.compile(r"<\|(\w{1,60})\|?>"), r"< |\1| >"),
+    (re.compile(rf"(?i)<(/?\w{{0,20}}:?\w{{0,20}}(?:{_THINKING}|_calls?)\w{{0,20}})>"), r"< \1 >"),
 )
 
 
@@ -70,23 +72,24 @@ def read_reply(response: Response, request: Request) -> Response:
     ended = response.finish_reason
     called = any(isinstance(piece, ToolCallPart) for piece in message.parts)
     tool_names = {tool.name for tool in request.tools}
+    asked = ""
+    if "<" in (response.text or ""):
+        asked = "\n".join([str(request.system or ""), *(m.text or "" for m in request.messages)])
     pieces: list[Any] = []
     number = 0
     for piece in message.parts:
         if not isinstance(piece, TextPart):
             pieces.append(piece)
             continue
-        thoughts, text = split_thoughts(piece.text, cut=ended == "length")
+        thoughts, text = split_thoughts(piece.text, cut=ended == "length", asked=asked)
         if thoughts:
             pieces.append(ThinkingPart(thoughts))
-        calls = None
+        calls = []
         if tool_names and not called:
-            calls = read_calls(text, tool_names)
-        if calls is not None:
-            text = calls.text
+            calls, text = read_calls(text, tool_names)
         if text or not (thoughts or calls):
             pieces.append(replace(piece, text=text))
-        for name, arguments in calls.calls if calls else ():
+        for name, arguments in calls:
             number += 1
             pieces.append(ToolCallPart(f"written_{number}", name, arguments))
     if number and ended == "stop":
@@ -104,12 +107,18 @@ def is_empty(response: Response) -> bool:
     return True
 
 
-def split_thoughts(text: str, *, cut: bool = False) -> tuple[str, str]:
-    """Returns the thoughts in `text` and the rest of it, both without marks of a chat template.
+def split_thoughts(text: str, *, cut: bool = False, asked: str = "") -> tuple[str, str]:
+    """Split a text into thoughts and answer, both without marks of a chat template.
 
-    `cut` says that the reply ended at its limit: then thoughts without an end are thoughts.
+    Args:
+        text: Text of the reply.
+        cut: Whether the reply ended at its limit: then thoughts without an end are thoughts.
+        asked: Text of the prompt. A tag that it names is a field, and part of the answer.
+
+    Returns:
+        The thoughts and the answer; either may be empty.
     """
-    if not any(mark in text for mark in ("<", "◁/think", "THINK]", "[EOS]")):
+    if not any(mark in text for mark in ("<", "\u25c1/", "]")):
         return "", text
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(text), dict):
@@ -118,13 +127,20 @@ def split_thoughts(text: str, *, cut: bool = False) -> tuple[str, str]:
     if turn:
         text = text[: turn.start()]
     thoughts, answer = _by_channel(text)
-    before, answer = _by_tag(answer, cut=cut)
+    before, answer = _by_tag(answer, cut=cut, asked=asked)
     joined = "\n".join(piece.strip() for piece in (thoughts, before) if piece.strip())
-    return joined, without_marks(answer)
+    answer = without_marks(answer)
+    wrapped = _WRAPPED.match(answer)
+    if wrapped and not _is_field(wrapped[1], asked):
+        answer = wrapped[2].strip()
+    return joined, answer
 
 
 def _by_channel(text: str) -> tuple[str, str]:
     """Thoughts and answer of a text in channels: the answer is the last one called final."""
+    before, closed, after = text.rpartition("<channel|>")
+    if closed and _CHANNEL.search(before):
+        return _CHANNEL_END.sub("\n", _CHANNEL.sub("", before)), after
     heads = list(_CHANNEL.finditer(text))
     if not heads or heads[-1].group(1) == "commentary":
         return "", text  # a call is read from it as it is
@@ -134,31 +150,43 @@ def _by_channel(text: str) -> tuple[str, str]:
     return text[heads[0].end() :], text[: heads[0].start()]
 
 
-def _by_tag(text: str, *, cut: bool) -> tuple[str, str]:
-    """Thoughts and answer of a text with tags: the answer stands behind the last end of thoughts.
+def _by_tag(text: str, *, cut: bool, asked: str) -> tuple[str, str]:
+    """Split a text with tags: the answer is behind the last end of thoughts.
 
-    Where nothing stands behind it, the answer is what is outside of the tags.
+    If nothing is behind it, the answer is the text outside of the tags.
     """
-    ends = list(_THOUGHTS_END.finditer(text))
-    if not ends:
-        begin = _THOUGHTS_BEGIN.match(text.lstrip())
-        if begin is None:
-            return "", text
-        inside = text.lstrip()[begin.end() :]
-        if cut:
-            return inside, ""
-        return "", inside
-    end = ends[-1]
-    if without_marks(text[end.end() :]).strip():
-        return _THOUGHTS_BEGIN.sub("", text[: end.start()]), text[end.end() :].lstrip()
+    text = _OTHER_TAGS.sub(_plain_tag, text)
+    ends = [end for end in _THOUGHTS_END.finditer(text) if not _is_field(end[1], asked)]
     begin = _THOUGHTS_BEGIN.search(text)
-    if begin is None or begin.start() > end.start():
-        return text[: end.start()], ""
-    return text[begin.end() : end.start()], text[: begin.start()]
+    if ends and without_marks(text[ends[-1].end() :]).strip():
+        inside = _THOUGHTS_BEGIN.sub("", text[: ends[-1].start()])
+        return inside, text[ends[-1].end() :].lstrip()
+    if ends and begin and begin.start() < ends[-1].start():
+        return text[begin.end() : ends[-1].start()], text[: begin.start()]
+    if ends:
+        return text[: ends[-1].start()], ""
+    if begin and not text[: begin.start()].strip() and not _is_field(begin[1], asked):
+        inside = text[begin.end() :]
+        return (inside, "") if cut else ("", inside)
+    block = _BLOCK.match(text)
+    if block and not _is_field(block[1] or "", asked):
+        return block[2] or block[3], text[block.end() :].lstrip()
+    return "", text
+
+
+def _plain_tag(tag: re.Match[str]) -> str:
+    """Write a tag of another form as `<name>` or `</name>`."""
+    ends = "/" if tag[1] or tag[3] else ""
+    return f"<{ends}{tag[2] or tag[4]}>"
+
+
+def _is_field(name: str, asked: str) -> bool:
+    """Return True if the prompt names a tag, which is a field then; `think` never is one."""
+    return f"<{name}>" in asked and not name.lower().startswith("think")
 
 
 def without_marks(text: str) -> str:
-    """Returns `text` without the marks of a chat template at its beginning and its end."""
+    """Return `text` without the marks of a chat template at its beginning and its end."""
     text = _BEGIN_MARKS.sub("", text)
     end = text.rstrip()
     if end.endswith("</s>") and end.count("</s>") > end.count("<s>") - end.startswith("<s>"):

@@ -8,13 +8,17 @@ from typing import Any
 
 import dspy
 
+from ragbench.ledger import count
 from ragbench.lms.adapters import HEADER, Fields, SignatureType, sections_of
 from ragbench.lms.replies import escaped
+from ragbench.logs import get
 
 #: A message of a chat as DSPy sends it.
 Message = dict[str, Any]
 #: Key of a history message that holds what the user says last, when no tool is left.
 CLOSING = "closing"
+
+_log = get(__name__)
 
 
 class ToolConversation(dspy.Adapter):
@@ -68,8 +72,12 @@ class ToolConversation(dspy.Adapter):
         return messages
 
     def parse(self, signature: SignatureType, completion: str) -> Fields:
-        """Returns the answer: the full text, or the section marked as the answer."""
-        return {"answer": sections_of(completion, HEADER).get("answer") or completion.strip()}
+        """Return the answer: the full text, or the section marked as the answer."""
+        answer = sections_of(completion, HEADER).get("answer") or completion.strip()
+        if answer.startswith("<"):
+            count("unread_mark")
+            _log.warning("The final answer begins with a mark: %s", answer[:80])
+        return {"answer": answer}
 
 
 def _tool_caller(lm: dspy.LM) -> dspy.LM:

@@ -16,6 +16,7 @@ from ragbench.context import current, use
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.replies import escaped, split_thoughts
+from ragbench.lms.tool_conversation import ToolConversation
 from ragbench.lms.written_calls import read_calls
 from tests.fake_server import FakeServer, Fault, plausible
 from tests.wire import ask, lm_at
@@ -77,6 +78,36 @@ def test_a_mark_that_is_quoted_is_part_of_the_answer(text: str) -> None:
     assert split_thoughts(text) == ("", text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|channel>thought\nElm?\n<channel|>Ann Bo",
+        "<|channel>thought\n<channel|>Ann Bo",
+        "<think>\nElm?\n</think>\n<answer>\nAnn Bo\n</answer>",
+        "Elm?\n</think>\n\n<response>\nAnn Bo\n</response>\n",
+        "<think>Elm?</think><|begin_of_box|>Ann Bo<|end_of_box|>",
+        "<|begin_of_thought|>hm<|end_of_thought|>\n<|begin_of_solution|>Ann Bo<|end_of_solution|>",
+        "<plan>\nElm?\n</plan>\nAnn Bo",
+        "hm\n</analysis>\nAnn Bo",
+        "<answer>Ann Bo</answer>",
+    ],
+)
+def test_split_thoughts_if_a_pair_of_tags_is_new_returns_the_answer(text: str) -> None:
+    assert split_thoughts(text)[1] == "Ann Bo"
+
+
+@pytest.mark.parametrize(
+    "text", ["<b>Ann Bo</b> founded it.", "<p>Ann</p><p>Bo</p>", "[1] and [2]"]
+)
+def test_split_thoughts_if_tags_format_the_answer_keeps_it(text: str) -> None:
+    assert split_thoughts(text) == ("", text)
+
+
+def test_split_thoughts_if_the_prompt_names_the_tags_keeps_the_fields() -> None:
+    text = "<reasoning>a</reasoning>\n<answer>b</answer>"
+    assert split_thoughts(text, asked="Write <reasoning> and <answer>.") == ("", text)
+
+
 def test_thoughts_that_the_limit_cut_off_are_no_answer() -> None:
     assert split_thoughts(f"<think>{GUESS}", cut=True) == (GUESS, "")
 
@@ -132,6 +163,21 @@ WRITTEN = {
     "minimax": '<minimax:tool_call><invoke name="search"><parameter name="query">Harwick Mill'
     "</parameter></invoke></minimax:tool_call>",
     "gemma": '```tool_code\nsearch(query="Harwick Mill")\n```',
+    "deepseek's dsml": '<\uff5cDSML\uff5cfunction_calls>\n<\uff5cDSML\uff5cinvoke name="search">\n'
+    '<\uff5cDSML\uff5cparameter name="query" string="true">Harwick Mill'
+    "</\uff5cDSML\uff5cparameter>\n"
+    "</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cfunction_calls>",
+    "gemma 4": '<|tool_call>call:search{query:<|"|>Harwick Mill<|"|>}<tool_call|>',
+    "cohere": '<|START_ACTION|>[\n {"tool_call_id": "0", "tool_name": "search", "parameters": '
+    '{"query": "Harwick Mill"}}\n]<|END_ACTION|>',
+    "lfm": '<|tool_call_start|>[search(query="Harwick Mill")]<|tool_call_end|>',
+    "nemotron": f"<TOOLCALL>[{OBJECT}]</TOOLCALL>",
+    "arguments first": "<tool_call>"
+    + json.dumps({"arguments": QUERY, "name": "search"})
+    + "</tool_call>",
+    "single quotes": f"<tool_call>{json.loads(OBJECT)}</tool_call>",
+    "a mark of next year": f"[ACTION]{OBJECT}[/ACTION]",
+    "python alone": 'search(query="Harwick Mill")',
     "openai's own": json.dumps(
         {"tool_calls": [{"type": "function", "function": json.loads(OBJECT)}]}
     ),
@@ -141,16 +187,21 @@ WRITTEN = {
 @pytest.mark.parametrize("form", WRITTEN)
 def test_a_call_that_was_left_as_text_is_that_call(form: str) -> None:
     _, text = split_thoughts(WRITTEN[form])
-    read = read_calls(text, {"search", "finish"})
-    assert read is not None
-    assert (read.calls, read.text) == ([("search", QUERY)], "")
+    assert read_calls(text, {"search", "finish"}) == ([("search", QUERY)], "")
+
+
+def test_a_native_answer_that_begins_with_a_mark_is_counted() -> None:
+    signature = dspy.Signature("question -> answer")
+    counts: Counter[str] = Counter()
+    with use(replace(current(), counts=counts)):
+        parsed = ToolConversation(parallel=None).parse(signature, "<unknown/> Ann Bo")
+    assert (parsed, counts) == ({"answer": "<unknown/> Ann Bo"}, {"unread_mark": 1})
 
 
 def test_the_text_before_a_written_call_stays_and_several_calls_are_read() -> None:
     call = WRITTEN["hermes"]
-    read = read_calls(f"I look it up.\n{call}\n{call}", {"search"})
-    assert read is not None
-    assert (len(read.calls), read.text) == (2, "I look it up.")
+    calls, before = read_calls(f"I look it up.\n{call}\n{call}", {"search"})
+    assert (len(calls), before) == (2, "I look it up.")
 
 
 @pytest.mark.parametrize(
@@ -161,10 +212,12 @@ def test_the_text_before_a_written_call_stays_and_several_calls_are_read() -> No
         "I would search for it.",
         '```json\n{"answer": "search"}\n```',
         '[{"name": "search"}]',
+        'The call search(query="x") finds it.',
+        "He <b>will search</b> for (Ann)",
     ],
 )
 def test_another_text_is_no_call(text: str) -> None:
-    assert read_calls(text, {"search"}) is None
+    assert read_calls(text, {"search"}) == ([], text)
 
 
 MARKED = [
