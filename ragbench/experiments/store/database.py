@@ -38,6 +38,7 @@ from ragbench.experiments.store.schema import (
     check_format,
     digest_of,
 )
+from ragbench.metrics.efficiency import as_if
 from ragbench.paths import make_folder, sync
 from ragbench.record import Call, Record, was_sent
 from ragbench.redact import redact
@@ -267,7 +268,7 @@ class Store:
 
 def _row_of(record: Record) -> list[object]:
     """The values of `COLUMNS`, as SQLite gives them back."""
-    spent = record.ledger.as_if
+    spent = as_if(record)
     failure = record.failure
     state = ANSWERED
     if failure:

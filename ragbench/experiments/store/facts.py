@@ -6,7 +6,7 @@ compared and exported from them by one query; a record is parsed only where its 
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -22,6 +22,8 @@ from ragbench.record import Call, Failure, Ledger, Record, Totals
 
 #: Gives what a column has of a record.
 Column: TypeAlias = Callable[[Record], Any]
+#: A number of calls or tokens, seconds, or dollars; None if unknown.
+Amount: TypeAlias = int | float | None
 #: Metrics whose scores are facts; all others are computed from the records on request.
 STORED_METRICS = (
     *("em", "f1", "evidence", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
@@ -76,7 +78,8 @@ class Facts:
         groups: Group by breakdown of `GROUPINGS`; None if it belongs to none.
         confidence: Confidence of the answer; None if not recorded.
         keys: Cluster, or the keys that the question shares with others (`varies_with`).
-        billed: Totals of billed calls; None if they equal `as_if`.
+        as_if: Values of `Totals`, in the order of its fields.
+        billed: The same of billed calls; empty if they equal `as_if`.
     """
 
     question: str
@@ -87,8 +90,8 @@ class Facts:
     groups: dict[str, str | int | None]
     confidence: float | None
     keys: str | list[Any]
-    as_if: Totals
-    billed: Totals | None
+    as_if: list[Any]
+    billed: list[Any]
     counts: dict[str, int]
     critical_path_calls: int
     searches: int
@@ -97,9 +100,10 @@ class Facts:
     @property
     def spending(self) -> Spending:
         """Totals and events, as `spending` gives them of the record."""
-        billed = self.billed or self.as_if
+        as_if = Totals(*self.as_if)
+        billed = Totals(*self.billed) if self.billed else as_if
         path_calls = self.critical_path_calls
-        return Spending(self.as_if, billed, self.counts, path_calls, self.searches, self.latency_s)
+        return Spending(as_if, billed, self.counts, path_calls, self.searches, self.latency_s)
 
     @property
     def varies_with(self) -> str | Sequence[Hashable]:
@@ -137,8 +141,8 @@ def facts_of(record: Record) -> str:
         "groups": {name: group(record) for name, group in GROUPINGS.items()},
         "confidence": confidence(record),
         "keys": varies_with(record),
-        "as_if": asdict(spent.as_if),
-        "billed": None if spent.billed == spent.as_if else asdict(spent.billed),
+        "as_if": _values(spent.as_if),
+        "billed": [] if spent.billed == spent.as_if else _values(spent.billed),
         "counts": spent.counts,
         "critical_path_calls": spent.critical_path_calls,
         "searches": spent.searches,
@@ -146,6 +150,12 @@ def facts_of(record: Record) -> str:
     }
     text = json.dumps(facts, ensure_ascii=False, default=str)
     return text.encode("utf-8", "replace").decode()
+
+
+#: Gives the values of `Totals`, in the order of its fields.
+_values: Callable[[Totals], tuple[Amount, ...]] = attrgetter(
+    *(field.name for field in fields(Totals))
+)
 
 
 @cache
@@ -156,9 +166,11 @@ def _adapter() -> TypeAdapter[Facts]:
 def parse_facts(text: str) -> Facts | None:
     """Return the facts that `facts_of` wrote as `text`; None if they are damaged."""
     try:
-        return _adapter().validate_json(text)
+        facts = _adapter().validate_json(text)
     except ValidationError:
         return None
+    sizes = {len(facts.as_if), len(facts.billed)} - {0}
+    return facts if sizes == {len(fields(Totals))} else None
 
 
 @cache
