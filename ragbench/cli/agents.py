@@ -190,7 +190,7 @@ class Desk:
         _check_names(metric)
         arms = self._arms(runs)
         advice = advise(arms, metric, labels=label_arms(arms), worth=worth)
-        return _text(advice_report(advice, None))
+        return _text(advice_report(advice))
 
     def questions(
         self, docs: str, output: str, n: int = 20, lm: str = "", minutes: Minutes = 5

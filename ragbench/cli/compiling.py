@@ -74,7 +74,7 @@ def compiled_command(folder: Path) -> None:
 
 @leave_out(
     # These have no sense in a verdict: it compiles, and asks the held-out questions.
-    "compiled", "policy", "split",
+    "compiled", "split",
     # These are for a world, a split or a corpus made anew, and a config file may set them.
     "size", "split_seed", "fractions", "passage_tokens", "hub_config", "alias_file",
     # Its runs keep their prompts and their events, and no question is cut short.

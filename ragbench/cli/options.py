@@ -114,7 +114,7 @@ program_options = stack(
     *field_options(RunConfig, "Program", only=["program", "set"]),
     option("--k", type=int, group="Program",
            help="Passages per search; same as --set k=INTEGER. [default: the program's]"),
-    *field_options(RunConfig, "Program", only=["compiled", "policy"]),
+    *field_options(RunConfig, "Program", only=["compiled"]),
 )  # fmt: skip
 control_options = stack(*field_options(RunConfig, "Program", only=["form", "votes"]))
 data_options = stack(*field_options(QuestionSettings, "Data"))

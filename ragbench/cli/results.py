@@ -5,7 +5,7 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 from zipfile import ZipFile
 
 import click
@@ -147,60 +147,49 @@ def compare_command(
     "recommend",
     examples=[
         "ragbench recommend runs/*",
-        "ragbench recommend runs/* --metric em",
-        "ragbench recommend runs/* --router -o policy.json",
-        "ragbench eval --program router --policy policy.json --split test",
+        "ragbench recommend runs/* --metric em --by type",
     ],
 )
 @runs_argument
 @option("--metric", default="f1", group="Search",
         help="Metric of accuracy to choose by.")  # fmt: skip
+@option("--by", type=click.Choice(["type", "hops"]), group="Search",
+        help="Also recommend a program for each type of question, or number of hops.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Use only the questions that all of the runs have.")  # fmt: skip
 @option("--worth", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
         group="Search",
-        help="The least gain in the metric that pays for a dearer program.")  # fmt: skip
+        help="Smallest gain that justifies a more expensive program.")  # fmt: skip
 @option("--include-unshown", is_flag=True, group="Search",
         help="Weigh runs too that read all passages or have a bare index.")  # fmt: skip
-@option("--router", is_flag=True, group="Search",
-        help="Also learn a router: a program chosen by a question's wording.")  # fmt: skip
-@option("-o", "--output", type=PATH, group="Output",
-        help="Policy file to write, for `ragbench eval --policy`; needs --router.")  # fmt: skip
 @output_options
 def recommend_command(
     runs: tuple[Path, ...],
     metric: str,
+    by: str | None,
     common: bool,
     worth: float,
     include_unshown: bool,
-    router: bool,
-    output: Path | None,
 ) -> None:
-    """Say which of the programs of RUNS to use: the cheapest shown as good as the best mean.
+    """Recommend one of the programs of RUNS: the cheapest shown as good as the best mean.
 
-    A cheaper program is advised where it is shown to be less than --worth below the best; where the
-    questions do not tell, that is said, and how many would. With --router, a short rule is learned
-    as well, which picks a program by what a question looks like; it is tested on questions that it
-    was not learned from, and recommended where it is shown to gain. A run that was asked several
-    times (`ragbench eval --repeats`) is taken with all of its repeats. Calls no LM.
+    A cheaper program is advised if it is shown to be less than --worth below the best. If the
+    questions do not tell, the command says so, and how many would. With --by, each group of
+    questions gets its own advice from its own tests. The repeats of a run
+    (`ragbench eval --repeats`) are pooled. Calls no LM.
     """
-    from ragbench.experiments.artifacts import write_policy
     from ragbench.experiments.recommend import advise
-    from ragbench.experiments.report.choice import advice_report
+    from ragbench.experiments.recommend_by import advise_by
+    from ragbench.experiments.report.choice import advice_report, group_advice_report
     from ragbench.experiments.report.repeats import label_arms
-    from ragbench.experiments.routers import learn_router, make_policy
     from ragbench.experiments.runs.summary import reopen_arm
 
-    if output is not None and not router:
-        raise click.UsageError("a policy is a router's: give --router with -o")
     arms = list(map(reopen_arm, runs))
-    names = label_arms(arms)
-    advice = advise(arms, metric, labels=names, common=common, worth=worth, unshown=include_unshown)
-    learned = learn_router(advice) if router else None
-    show(advice_report(advice, learned))
-    if output is not None and learned is not None:
-        write_policy(make_policy(advice, learned), output)
-        say(f"policy: {output}")
+    how: dict[str, Any] = {"labels": label_arms(arms), "common": common, "worth": worth}
+    how["unshown"] = include_unshown
+    show(advice_report(advise(arms, metric, **how)))
+    if by is not None:
+        show(group_advice_report(by, advise_by(arms, by, metric, **how)))
 
 
 @command(

@@ -1,4 +1,4 @@
-"""A compiled program on disk, and which questions it, or a policy, was made with.
+"""A compiled program on disk, and which questions it was made with.
 
     program.json    DSPy's state: instructions and demonstrations per predictor
     sidecar.json    program, knobs, signatures, data, optimizer, seeds, LMs, versions, cost, scores
@@ -28,11 +28,10 @@ from pydantic import BaseModel, ConfigDict, Field
 import ragbench
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import compiled_digest, differing, file_within
-from ragbench.experiments.store import check_output, read_json, read_object, write_json, write_whole
+from ragbench.experiments.store import read_json, read_object, write_json, write_whole
 from ragbench.logs import get
 from ragbench.paths import make_folder
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.routing import Policy
 from ragbench.words import question_key
 
 _log = get(__name__)
@@ -322,29 +321,3 @@ def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) ->
             "(first: %s); they may be the same questions in other words",
             len(shared), len(examples), shared[0],
         )  # fmt: skip
-
-
-def write_policy(policy: Policy, path: Path) -> None:
-    """Write `policy` to `path`."""
-    check_output(path)
-    write_json(path, policy.model_dump(mode="json"))
-
-
-def read_policy(path: Path) -> Policy:
-    """The policy in `path`. Raises RunError: it is missing, or is no policy."""
-    if not path.is_file():
-        raise RunError(f"no policy {path}; `ragbench recommend RUN... --router -o FILE` writes one")
-    return read_json(path, Policy)
-
-
-def assert_not_learned_from(
-    policy: Policy, examples: Sequence[dspy.Example], *, dataset: str
-) -> None:
-    """Refuse a `policy` that was learned from a question of `examples`."""
-    source = policy.learned_from
-    learned = Questions(ids=source.ids, hashes=source.hashes)
-    if shared := _shared([learned], examples, by_id=dataset == source.dataset):
-        raise DataError(
-            f"the policy was learned from {len(shared)} of these {len(examples)} questions "
-            f"(first: {shared[0]}); run it on others, such as another split"
-        )

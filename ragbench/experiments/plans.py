@@ -71,8 +71,6 @@ def make_plan(
     """
     if config.compiled is not None:
         raise ConfigError("compile starts from a program as it is; leave --compiled out")
-    if config.policy is not None:
-        raise ConfigError("a router has no prompts of its own to compile; leave --policy out")
     if config.form or config.votes > 1:
         raise ConfigError("compile starts from a program as it is; leave form and votes out")
     optimizer = make_optimizer(settings)

@@ -20,7 +20,6 @@ from ragbench.programs.react import ReActRAG
 from ragbench.programs.reap import REAP
 from ragbench.programs.rlm import RLM
 from ragbench.programs.rlm_repl.program import RLMRepl
-from ragbench.programs.routing import Router
 from ragbench.programs.search_o1 import SearchO1
 from ragbench.programs.self_ask import SelfAsk
 from ragbench.programs.self_rag import SelfRAG

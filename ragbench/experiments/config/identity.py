@@ -74,7 +74,7 @@ def resolved(fields: Fields) -> dict[str, Any]:
     if identity["compiled"] is not None:
         identity["compiled"] = _hashed(identity["compiled"], compiled_digest)
     for name, value in identity.items():
-        if (name.endswith("_file") or name == "policy") and value is not None:
+        if name.endswith("_file") and value is not None:
             identity[name] = _hashed(value, _file)
     for name in ("votes", "repeat"):
         if identity[name] == 1:

@@ -27,8 +27,6 @@ from ragbench.settings import (
 )
 from ragbench.user_code import allow
 
-#: The program that runs a policy.
-ROUTER = "router"
 #: Files that name questions, in the order in which they are looked at.
 _QUESTION_FILES = ("data_file", "test_file", "train_file", "val_file")
 
@@ -46,11 +44,6 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
         None,
         "folder of a compiled program, shipped for the one that comes with ragbench, "
         "or a state that plain DSPy saved as JSON, with --program",
-        group="program",
-    )
-    policy: Path | None = option(
-        None,
-        "policy file written by `ragbench recommend`, run by the program router",
         group="program",
     )
     form: bool = option(
@@ -125,24 +118,13 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     @model_validator(mode="before")
     @classmethod
     def _shorthands(cls, values: Any) -> Any:
-        """`k` is a knob, a policy is run by the router, and a program has one name."""
+        """`k` is a knob, and a program has one name."""
         if not isinstance(values, Mapping):
             return values
         fields = with_k(values)
-        if fields.get("policy"):
-            fields.setdefault("program", ROUTER)
         if fields.get("program") == "memory":
             fields["program"] = "direct"
         return fields
-
-    @model_validator(mode="after")
-    def _routed(self) -> RunConfig:
-        if (self.program == ROUTER) != (self.policy is not None):
-            raise ValueError(
-                "the program router and a policy go together: give --program router and --policy "
-                "FILE, as `ragbench recommend --router -o FILE` writes it"
-            )
-        return self
 
     def sources(self) -> dict[str, Any]:
         """Field -> value of the data, the LM, the retriever and the seed, where given.
@@ -272,13 +254,12 @@ def check_one_run(config: RunConfig, *layers: Fields) -> None:
 def ask_whole(config: RunConfig, *layers: Fields, is_own: bool = False) -> RunConfig:
     """The config for a run of all questions of a file, in its order.
 
-    It is `config` where that has questions of another source, a compiled program or a policy, or
+    It is `config` where that has questions of another source, or a compiled program, or
     where a split is named in one of `layers`. `is_own` says that a data set which was handed over
     comes from one file.
     """
     named = any("split" in fields for fields in layers)
-    learned = config.compiled is not None or config.policy is not None
-    if named or learned or not (is_own or config.is_own):
+    if named or config.compiled is not None or not (is_own or config.is_own):
         return config
     return config.but(split="all")
 

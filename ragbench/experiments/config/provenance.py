@@ -1,7 +1,7 @@
 """Who said a setting, and what a stored folder may say.
 
 A setting is said by the person (an option, a config file, an argument in Python), by a default, or
-by a stored folder: a compiled program, a policy, a run, a sweep. A folder may come from a stranger,
+by a stored folder: a compiled program, a run, a sweep. A folder may come from a stranger,
 so it describes the program alone. What it was made with (data, LM, retriever, adapter) is compared
 with what runs and is never followed.
 """

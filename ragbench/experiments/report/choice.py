@@ -3,14 +3,13 @@
 Of a race: who was in to the end, and when and why the others left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragbench.experiments.choose.running import Choice
 from ragbench.experiments.recommend import Advice
+from ragbench.experiments.recommend_by import GroupAdvice
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
-from ragbench.experiments.routers import RouterAdvice
-from ragbench.programs.routing import leaves
 
 _COLUMNS = (
     Column("program"),
@@ -61,20 +60,34 @@ def race_lines(choice: Choice) -> list[str]:
     return lines
 
 
-def advice_report(advice: Advice, router: RouterAdvice | None = None) -> Report:
-    """The advice first, then the programs it is of, and what a router would come to."""
+def advice_report(advice: Advice) -> Report:
+    """The advice first, then the programs it is of."""
     yield from advice.sentences()
-    if router is not None:
-        yield from router.sentences()
     yield advice_table(advice)
-    if router is not None:
-        oracle = ""
-        if router.oracle is not None:
-            oracle = f"; the best program of each: {router.oracle:.3f}"
-        yield f"the rule, from the questions that it was learned from{oracle}"
-        for met, leaf in leaves(router.learned):
-            label = advice.arms[leaf.program].label
-            yield f"  {' and '.join(met) or 'any question'}: {label} ({leaf.n} questions)"
+
+
+def group_advice_report(by: str, groups: Sequence[GroupAdvice]) -> Report:
+    """Yield a table with the advice for each group of questions, and the mean of each program."""
+    labels: dict[str, None] = {}
+    rows = []
+    for entry in groups:
+        row: dict[str, Any] = {"group": entry.group, "questions": entry.questions}
+        if entry.advice is None:
+            row["advice"] = entry.reason
+        else:
+            row["advice"] = entry.advice.sentences()[0]
+            for arm in entry.advice.arms:
+                labels[arm.label] = None
+                row[arm.label] = arm.mean
+        rows.append(row)
+    columns = [
+        Column("group", by),
+        Column("questions", "n", "count"),
+        *(Column(label, kind="score") for label in sorted(labels)),
+        Column("advice"),
+    ]
+    note = "each group has its own tests, corrected within the group (Holm)"
+    yield Table("groups", columns, rows, f"advice by {by}", [note])
 
 
 def advice_table(advice: Advice) -> Table:

@@ -16,13 +16,8 @@ from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
 from ragbench.errors import ConfigError, DataError, RunError, StoppedError, UnknownNameError
-from ragbench.experiments.artifacts import (
-    assert_held_out,
-    assert_not_learned_from,
-    read_policy,
-    warn_of_shared_passages,
-)
-from ragbench.experiments.config import RunConfig, check_stored_knobs, compiled_digest
+from ragbench.experiments.artifacts import assert_held_out, warn_of_shared_passages
+from ragbench.experiments.config import RunConfig, compiled_digest
 from ragbench.experiments.runs.compiled import warn_of_other_sources
 from ragbench.experiments.runs.loading import finish
 from ragbench.experiments.store import (
@@ -59,7 +54,6 @@ from ragbench.programs.core.asked import Questions
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import calls_of
 from ragbench.programs.external import adapter_of
-from ragbench.programs.routing import Policy, Router
 from ragbench.record import Call, billed
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 from ragbench.user_code import blamed_on
@@ -171,10 +165,7 @@ def build(
     for service in _services(retriever):
         service.begin(patience=config.patience, timeout=config.timeout)
     with blamed_on(program, f"program {config.program}"):
-        if config.policy:
-            built = Router(retriever, _checked_policy(config.policy))
-        else:
-            built = program(retriever, **config.set)
+        built = program(retriever, **config.set)
     index_roles = {row.role for row in calls_of(built)}
     for role in roles:
         if role not in index_roles:
@@ -189,19 +180,6 @@ def build(
         role_lms=roles,
         adapter=adapter_of(built, config.adapter, lm),
     )
-
-
-def _checked_policy(path: Path) -> Policy:
-    """The policy in `path`. Raises ConfigError: a knob in it is a text that a person must give."""
-    policy = read_policy(path)
-    for candidate in policy.programs:
-        check_stored_knobs(
-            candidate.program,
-            candidate.set,
-            f"the policy {path}",
-            cure="run that program by itself, or learn the policy from runs without it",
-        )
-    return policy
 
 
 def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
@@ -268,8 +246,6 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
 def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
     """The run context of `config`, with compiled state and controls applied; calls no LM."""
     run_context = build(config, like=like)
-    if config.form and config.policy:
-        raise ConfigError("a router runs its programs as they are; leave form out")
     program, sidecar = finish(
         run_context.program, compiled=config.compiled, form=config.form, votes=config.votes
     )
@@ -282,10 +258,6 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
             assert_held_out(sidecar.data, run_context.examples, dataset=run_context.dataset.name)
             warn_of_shared_passages(sidecar.data, run_context.examples)
         run_context = replace(run_context, compiled=digest)
-    if isinstance(run_context.program, Router):
-        assert_not_learned_from(
-            run_context.program.policy, run_context.examples, dataset=run_context.dataset.name
-        )
     return replace(run_context, program=program)
 
 

@@ -98,8 +98,7 @@ def check_spread(config: RunConfig) -> None:
     for spec in (config.lm, *config.lm_for.values()):
         if spec.partition(":")[0] == "local":
             raise ConfigError(f"{option}: the local model {spec} serves one process; {cure}")
-    programs = {*PROGRAMS.names(), "router"}
-    if config.program not in programs and not user_code.is_external(config.program):
+    if config.program not in PROGRAMS.names() and not user_code.is_external(config.program):
         raise ConfigError(f"{option}: a program given as an object stays in this process; {cure}")
     if config.engine == "ray":
         _join_cluster()

@@ -85,8 +85,6 @@ def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
         raise errors.DataError(
             f"tune asks training or validation questions; leave out --split {config.split}"
         )
-    if config.policy is not None:
-        raise errors.ConfigError("a router has no knobs to tune; leave --policy out")
     if config.compiled is not None or config.form or config.votes > 1:
         raise errors.ConfigError(
             "tune starts from a program as it is; leave --compiled and controls out"
