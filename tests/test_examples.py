@@ -112,6 +112,17 @@ def test_a_compiled_program_is_served_over_http(
     assert "sk-of-the-test" not in refused.text
 
 
+def test_prompts_of_a_compiled_program_are_written_as_messages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["export_messages.py", str(SHIPPED_FOLDER / "vanilla")])
+    runpy.run_path(str(FOLDER / "export_messages.py"), run_name="__main__")
+    [messages] = json.loads(capsys.readouterr().out).values()
+    assert messages[0]["role"] == "system"
+    assert len(messages) > 2  # its demonstrations
+    assert "{{question}}" in messages[-1]["content"]
+
+
 @pytest.mark.parametrize("program", ["self_rag", "react"])
 def test_a_sweep_file_takes_a_program_over_three_retrievers(program: str) -> None:
     path = FOLDER / f"{program}_retrievers.yaml"

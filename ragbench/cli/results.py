@@ -278,42 +278,25 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
     examples=[
         "ragbench export runs/* --to parquet -o runs.parquet",
         "ragbench export runs/A --to csv -o a.csv --metric recall@5",
-        "ragbench export compiled/vanilla-1a2b3c4d --to messages -o prompts",
     ],
 )
 @runs_argument
 @option("--to", "target", required=True, group="Output", help="Format to write.",
-        type=click.Choice(["parquet", "csv", "jsonl", "hotpotqa", "2wiki", "musique",
-                           "messages"]))  # fmt: skip
-@option("-o", "--output", type=PATH, group="Output", help="File to write; for messages a folder.")
+        type=click.Choice(["parquet", "csv", "jsonl", "hotpotqa", "2wiki", "musique"]))  # fmt: skip
+@option("-o", "--output", type=PATH, group="Output", help="File to write.")
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
-@option("--program", metavar="FILE.py:CLASS", group="Program",
-        help="For messages: the code of the program, where it is one's own.")  # fmt: skip
-@option("--compiled", type=PATH, group="Program",
-        help="For messages: the compiled program that the run was of.")  # fmt: skip
 def export_command(
-    runs: tuple[Path, ...], target: str, output: Path | None, metrics: tuple[str, ...],
-    program: str | None, compiled: Path | None,
-) -> None:  # fmt: skip
+    runs: tuple[Path, ...], target: str, output: Path | None, metrics: tuple[str, ...]
+) -> None:
     """Write RUNS in the format of another tool, failed questions and their errors included.
 
     Parquet and CSV have a row per question, JSON lines each record whole; hotpotqa, 2wiki and
-    musique are the prediction files of the official scripts. For messages, give one compiled
-    program or one run: its prompts as templates, with what fills them in (docs/export.md).
+    musique are the prediction files of the official scripts.
     """
     from ragbench.cli.main import one_line
-    from ragbench.errors import ConfigError
     from ragbench.experiments.export import export_runs
-    from ragbench.experiments.templates import export_messages
 
-    if target == "messages":
-        if len(runs) > 1 or metrics:
-            raise ConfigError("--to messages takes one program, and no --metric")
-        say(one_line(export_messages(runs[0], output, program, compiled)))
-        return
-    if program or compiled:
-        raise ConfigError("--program and --compiled are for --to messages")
     say(one_line(export_runs(runs, target, output, metrics)))
 
 

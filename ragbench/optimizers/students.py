@@ -166,8 +166,6 @@ def answer_by(program: RAGProgram, answer: Callable[[RAGProgram, str], dspy.Pred
 
     # A class of its own, not a method of the instance, so that a copy asks itself.
     class Answering(kind):
-        fixed_demos = False
-
         def forward(self, question: str) -> dspy.Prediction:
             plain = self.deepcopy()
             plain.__class__ = kind

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import dspy
 
@@ -31,9 +31,6 @@ from ragbench.record import Search, Step
 
 class Around(RAGProgram):
     """Ask another program."""
-
-    #: What it does with answers, beside asking for one; blank for nothing.
-    after_answers: ClassVar[str] = ""
 
     # A wrapper is made of a finished program, not of a retriever and knobs, and is not registered.
     def __init__(self, inner: RAGProgram) -> None:
@@ -121,8 +118,6 @@ def repair_form(program: RAGProgram) -> FormRepaired:
 class FormRepaired(Around):
     """Ask another program and make its answer bare."""
 
-    after_answers = "it cuts the last answer down to its form"
-
     def forward(self, question: str) -> dspy.Prediction:
         prediction = self.inner(question=question)
         bare = bare_answer(str(prediction.answer), question)
@@ -138,8 +133,6 @@ TEMPERATURE = 0.7
 
 class Voting(Around):
     """Ask another program several times and keep the most common answer."""
-
-    after_answers = "it asks several times and keeps the most common answer"
 
     def __init__(self, inner: RAGProgram, votes: int) -> None:
         super().__init__(inner)

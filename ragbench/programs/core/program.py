@@ -118,8 +118,6 @@ class RAGProgram(dspy.Module, Generic[K]):
     #: The class of `knobs`; `RAGProgram[MyKnobs]` sets it.
     Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
     knobs: K
-    #: Whether each predictor always shows the demonstrations that it holds.
-    fixed_demos: ClassVar[bool] = True
     #: Knobs that nothing of this program reads -> what to do instead.
     unread: ClassVar[Mapping[str, str]] = {}
     #: The same of one run by itself: in a sweep over programs they do no harm.
