@@ -98,7 +98,6 @@ EXTRA_OF = {
     "huggingface_hub": "data",
     "igraph": "graph",
     "onnxruntime": "dense",
-    "mcp": "mcp",
     "openinference": "otlp",
     "openpyxl": "documents",
     "opentelemetry": "otlp",

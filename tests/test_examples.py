@@ -1,17 +1,21 @@
 """Examples and the twenty tasks of docs/tasks.md run whole, over a server on loopback."""
 
 import json
+import os
 import re
 import runpy
 import shlex
 import socket
+import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
+import mcp
 import pytest
 import uvicorn
 from click.testing import CliRunner
@@ -121,6 +125,40 @@ def test_prompts_of_a_compiled_program_are_written_as_messages(
     assert messages[0]["role"] == "system"
     assert len(messages) > 2  # its demonstrations
     assert "{{question}}" in messages[-1]["content"]
+
+
+def test_mcp_server_evaluates_until_its_limit_of_calls(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {name: os.environ[name] for name in ("PATH", "RAGBENCH_CACHE")}
+    env |= {"OPENAI_API_KEY": "sk-of-the-test", "PYTHONPATH": str(FOLDER.parent)}
+    words = [str(FOLDER / "mcp_server.py"), f"openai/fake@{server.url}", "3"]
+    started = mcp.StdioServerParameters(command=sys.executable, args=words, env=env)
+
+    async def talk() -> None:
+        async with mcp.Client(mcp.stdio_client(started)) as client:
+
+            async def call(tool: str, **arguments: object) -> tuple[bool, str]:
+                result = await client.call_tool(tool, arguments)
+                return not result.is_error, "\n".join(part.text for part in result.content)
+
+            assert "vanilla" in (await call("programs"))[1]
+            done, text = await call("evaluate", program="vanilla", limit=2)
+            assert done, text
+            assert "| vanilla" in text
+            folders = [text.splitlines()[0]]
+            done, text = await call("evaluate", program="direct", limit=2)
+            assert done, text
+            folders.append(text.splitlines()[0])
+            assert len(server.hits) == 3
+            refused = await call("evaluate", program="react", limit=2)
+            assert refused[0] is False
+            assert "the limit of 3 calls is reached" in refused[1]
+            assert (await call("evaluate", program="own.py:Mine"))[0] is False
+            assert (await call("compare", a=folders[0], b=folders[0]))[0]
+
+    anyio.run(talk)
+    assert len(server.hits) == 3
 
 
 @pytest.mark.parametrize("program", ["self_rag", "react"])

@@ -260,7 +260,7 @@ READERS = {
     "report", "runs", "score", "show", "summarize",
 }  # fmt: skip
 OTHERS = {
-    "ask", "compile", "data", "demo", "eval", "import", "index", "list", "mcp", "models",
+    "ask", "compile", "data", "demo", "eval", "import", "index", "list", "models",
     "questions", "retrieve", "search", "sweep", "tune", "verdict", "verify", "view",
 }  # fmt: skip
 

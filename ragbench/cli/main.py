@@ -41,7 +41,6 @@ COMMANDS = {
     "import": ("answering", "Make a run of another system's predictions."),
     "index": ("searching", "Build, list and delete search indexes."),
     "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),
-    "mcp": ("agents", "Serve tools to a coding agent."),
     "models": ("listing", "Download the local models."),
     "publish": ("publishing", "Write runs as one file that anyone can check."),
     "questions": ("writing", "Write questions of several hops from your own documents."),

@@ -29,7 +29,7 @@ def leaves(group: click.Command, name: str = "") -> dict[str, click.Command]:
 
 def test_every_command_has_examples_and_a_format_where_it_prints_a_table() -> None:
     texts = {"ask", "compile", "data get", "demo", "export", "report", "view"}  # no table
-    texts |= {"index build", "index drop", "mcp", "models pull", "publish", "questions"}
+    texts |= {"index build", "index drop", "models pull", "publish", "questions"}
     without = {
         n for n, leaf in leaves(cli).items() if "format" not in {p.name for p in leaf.params}
     }
