@@ -91,22 +91,10 @@ def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
     set_level(value)
 
 
-def _start_tracing(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        from ragbench import tracing  # slow
-
-        tracing.start()
-        ctx.call_on_close(tracing.stop)
-
-
 #: Sets the level by itself: no command needs to pass it on.
 log_option = option(
     "--log-level", type=click.Choice(LEVELS), default="info", expose_value=False, group="Output",
     callback=_set_level, help="Lowest level of the events written to log.jsonl.",
-)  # fmt: skip
-trace_option = option(
-    "--trace", type=click.Choice(["otlp"]), expose_value=False, group="Output",
-    callback=_start_tracing, help="Send spans of questions and calls to a collector.",
 )  # fmt: skip
 program_options = stack(
     option("--config", "config_file", metavar="FILE|NAME", group="Program",
@@ -152,7 +140,6 @@ answering_options = stack(
     lm_options,
     *field_options(RunConfig, "Run", only=_RUN_FIELDS),
     log_option,
-    trace_option,
     limit_options,
 )
 compile_options = stack(

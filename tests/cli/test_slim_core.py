@@ -81,7 +81,6 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             ("tune", ["compile", "--program", "vanilla", "--optimizer", "optuna", *given]),
             ("dense", ["eval", "--retriever", "dense", *given]),
             ("dense", ["eval", "--program", "tree_rag", *given]),
-            ("otlp", ["eval", *given, "--trace", "otlp"]),
             ("documents", ["ask", "Which?", "--docs", "papers", *model[:4]]),
         ]
         arguments = [json.dumps(each) for each in (REFUSED, [*good, *(words for _, words in bad)])]
@@ -105,7 +104,7 @@ def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> N
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     [everything] = extras["all"]
-    apart = {"qdrant", "ray", "spacy", "otlp"}
+    apart = {"qdrant", "ray", "spacy"}
     for package, extra in EXTRA_OF.items():
         assert extra in everything or extra in apart
         names = {"bs4": "beautifulsoup4", "faiss": "faiss-cpu", "sklearn": "scikit-learn"}

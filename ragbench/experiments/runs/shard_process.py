@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from threading import Semaphore
 
-from ragbench import __version__, stopping, tracing, user_code
+from ragbench import __version__, stopping, user_code
 from ragbench.errors import (
     LMUnavailableError,
     MissingExtraError,
@@ -90,8 +90,6 @@ def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
                 "nodes share; give --out"
             )
         user_code.allow(*job.allowed)
-        if job.traced:
-            tracing.start()
         with spending(job.limits):
             run_context = ready(job.config)
             todo = []
@@ -110,7 +108,6 @@ def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
         error = RunError(f"a shard failed: {type(other).__name__}: {other}")
     finally:
         logging.getLogger().removeHandler(store)
-        tracing.stop()
     send(("ended", error))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import dspy
 
-from ragbench import __version__, tracing, user_code
+from ragbench import __version__, user_code
 from ragbench.children import child_environment, python_command
 from ragbench.errors import ConfigError, LMUnavailableError, RunError, needs_extra
 from ragbench.experiments.config import RunConfig
@@ -70,7 +70,6 @@ class Job:
     #: Whether its warnings are shown on the terminal; the others meet the same.
     loud: bool
     #: Whether its spans are sent to a collector.
-    traced: bool
     version: str = __version__
 
 
@@ -166,12 +165,11 @@ def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
         if rate is not None:
             rates[name] = max(1, int(rate / count))
     surroundings = (_share(budget, count), user_code.allowed(), tuple(sys.path), get_level())
-    traced = tracing.is_running()
     jobs = []
     for number in range(count):
         workers = len(range(number, config.workers, count))
         own = config.but(out=config.folder(), processes=1, engine="local", workers=workers, **rates)
-        jobs.append(Job(own, frozenset(qids[number::count]), *surroundings, number == 0, traced))
+        jobs.append(Job(own, frozenset(qids[number::count]), *surroundings, number == 0))
     return jobs
 
 
