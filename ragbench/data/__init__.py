@@ -4,7 +4,7 @@ A new data set is one function in `loaders`; `@data_set` before it has all that 
 """
 
 from ragbench.data.base import DATASETS, Dataset, data_set, for_optimizer, make_example, title_of
+from ragbench.data.clusters import cluster_keys, find_clusters, linked
 from ragbench.data.load import default_view, detect_layout, load_dataset, without_defaults
-from ragbench.data.repeats import repeat_keys
-from ragbench.data.splits import find_clusters, parse_fractions
+from ragbench.data.splits import parse_fractions
 from ragbench.settings import DataSettings

@@ -130,7 +130,7 @@ def jsonable(value: Any) -> Any:
 
 
 #: Fields of an example that follow from the others.
-_FOLLOWS = frozenset({"cluster", "answer", "document"})
+_FOLLOWS = frozenset({"answer", "document"})
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import dspy
 
 from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, Setting, Split
+from ragbench.data.clusters import find_clusters
 from ragbench.data.forms import QUESTIONS, form_of, formed
 from ragbench.data.mapping import fail, map_fields
 from ragbench.data.passages import (
@@ -20,18 +21,12 @@ from ragbench.data.passages import (
     name_documents,
 )
 from ragbench.data.readers import Row, read_rows
-from ragbench.data.splits import (
-    FRACTIONS,
-    cluster_keys,
-    find_clusters,
-    parse_fractions,
-    split_examples,
-)
+from ragbench.data.splits import FRACTIONS, parse_fractions, split_examples
 from ragbench.data.twins import renamed, without_gold
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
 from ragbench.settings import DataSettings
-from ragbench.words import question_key, words
+from ragbench.words import words
 
 
 def default_view(dataset: str) -> View:
@@ -265,10 +260,6 @@ def assemble(
     if setting == "pooled":
         contexts = {}
         askers = {}
-    # Questions with one text vary together whatever their passages are.
-    clusters = find_clusters([[*cluster_keys(e), question_key(e.question)] for e in examples])
-    for example, at in zip(examples, clusters, strict=True):
-        example.cluster = examples[at].qid
     splits, duplicates, overlapping, disjoint = split_examples(
         examples,
         seed=spec.seed_of_data,
@@ -289,7 +280,7 @@ def assemble(
         "duplicates_dropped": duplicates,
         "splits_disjoint_by": disjoint,
         "sharing_passages_dropped": overlapping,
-        "clusters": len({example.cluster for example in examples}),
+        "clusters": len(set(find_clusters(examples))),
         "support_missing": support_missing,
         "passages": len(searched),
         "questions_with_gold": sum(bool(example.gold_pids) for example in used),

@@ -7,8 +7,8 @@ of them may be in training while another is held out.
 
 import math
 import random
-from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, get_args
 import dspy
 
 from ragbench.data.base import Split
-from ragbench.data.repeats import repeat_keys
+from ragbench.data.clusters import linked, links
 from ragbench.errors import ConfigError
 from ragbench.words import question_key
 
@@ -31,8 +31,6 @@ _NAMES: tuple[Split, ...] = get_args(Split)
 _PRECEDENCE: Mapping[Split | None, int] = {"test": 0, "validation": 1, "train": 2, None: 3}
 #: The name under which the order of a given split is drawn.
 _SEEDED_AS: Mapping[str, str] = {"test": "held-out"}
-#: A set of linked questions larger than this share of all is taken apart again.
-_LARGEST = 0.2
 
 
 class Splits(NamedTuple):
@@ -139,58 +137,6 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
     for example, place in zip(examples, places, strict=True):
         cut[place].append(example)
     return cut
-
-
-def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
-    """For each question the number of the first one that it is linked with, over any others.
-
-    `keys` lists what each question has that others may share; two that share a key are linked.
-    """
-    holder: dict[Hashable, int] = {}
-    parent = list(range(len(keys)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    for i, own_keys in enumerate(keys):
-        for key in own_keys:
-            a, b = sorted((root(holder.setdefault(key, i)), root(i)))
-            parent[b] = a
-    return list(map(root, range(len(keys))))
-
-
-def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
-    """For each question the number of its cluster, that of a question in it.
-
-    Clusters are the sets of linked questions. Where one set has more than a fifth of all questions
-    (and more than 20), as passages that everything is linked by make it, each of its questions is
-    clustered instead with those that have the same commonest key.
-    """
-    roots = linked(keys)
-    sizes = Counter(roots)
-    if max(sizes.values(), default=0) <= max(20, _LARGEST * len(keys)):
-        return roots
-    common = Counter(key for own_keys in keys for key in dict.fromkeys(own_keys))
-    hubs: dict[Hashable, int] = {}
-    for i, own_keys in enumerate(keys):
-        if sizes[roots[i]] > _LARGEST * len(keys):
-            hub = max(own_keys, key=lambda key: (common[key], str(key)))
-            roots[i] = hubs.setdefault(hub, i)
-    return roots
-
-
-def links(example: dspy.Example) -> list[Hashable]:
-    """Keys that link an example to others: gold passages, and sub-questions with answers."""
-    steps = [(step["question"], step["answer"]) for step in example.decomposition]
-    return [*example.gold_pids, *steps]
-
-
-def cluster_keys(example: dspy.Example) -> list[Hashable]:
-    """Returns `links`, or keys of the wording without any, so that repeats share a cluster."""
-    return links(example) or repeat_keys(example.question, example.answers)
 
 
 def parse_fractions(text: str) -> Shares:

@@ -128,7 +128,8 @@ def _search(
     start = time.perf_counter()
     with use(current().plus(Side("zero_shot"))):
         before = optimizers.measure(plan.run_context.program, plan.val, task)
-    on_message(f"zero-shot on validation: {metric} {before.mean:.3f} ({outcomes.in_words(before)})")
+    words = outcomes.in_words(before, plan)
+    on_message(f"zero-shot on validation: {metric} {before.mean:.3f} ({words})")
     if before.failed == len(plan.val):
         raise RunError(
             "every validation question failed, so nothing can be compiled; run the same program "
@@ -137,5 +138,6 @@ def _search(
     result = plan.optimizer.compile(plan.run_context.program, task)
     with use(current().plus(Side("compiled"))):
         after = optimizers.measure(result.program, plan.val, task)
-    on_message(f"compiled on validation:  {metric} {after.mean:.3f} ({outcomes.in_words(after)})")
+    words = outcomes.in_words(after, plan)
+    on_message(f"compiled on validation:  {metric} {after.mean:.3f} ({words})")
     return outcomes.judge(plan, Outcome(result, before, after, time.perf_counter() - start))

@@ -11,16 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ragbench import optimizers
+from ragbench.data import find_clusters
 from ragbench.experiments import artifacts, store
 from ragbench.experiments.config import candidate_folder, compiled_digest
 from ragbench.experiments.plans import Plan
-from ragbench.metrics import (
-    corrected_best,
-    mean_interval,
-    normalise_answer,
-    paired_interval,
-    usable_clusters,
-)
+from ragbench.metrics import corrected_best, mean_interval, normalise_answer, paired_interval
 from ragbench.optimizers.tally import fingerprint
 from ragbench.programs.core import RAGProgram
 
@@ -222,21 +217,17 @@ def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         if candidate.is_whole:
             candidates.append(tuple(score or 0.0 for score in candidate.scores))
     if len(candidates) > 2:  # the best without the luck of being chosen
-        best = corrected_best(candidates, clusters=_clusters(plan))
+        best = corrected_best(candidates, clusters=find_clusters(plan.val))
         if best:
             scores["corrected"] = asdict(best)
     return scores
-
-
-def _clusters(plan: Plan) -> Sequence[str] | None:
-    return usable_clusters([str(example.get("cluster") or "") for example in plan.val])
 
 
 def _compared(
     plan: Plan, before: optimizers.Scores, after: optimizers.Scores, *, full: bool = True
 ) -> dict[str, Any]:
     """Scores of a program beside those of the plain one, over the questions that it was asked."""
-    clusters = _clusters(plan)
+    clusters = find_clusters(plan.val)
     interval = None
     if full:
         interval = paired_interval(before.scores, after.scores, clusters=clusters)
@@ -253,7 +244,7 @@ def _compared(
     }
 
 
-def scored(scores: optimizers.Scores, clusters: Sequence[str] | None = None) -> dict[str, Any]:
+def scored(scores: optimizers.Scores, clusters: Sequence[int] | None = None) -> dict[str, Any]:
     """Mean, failed runs and interval of `scores`, as a sidecar has them."""
     interval = mean_interval(scores.scores, (0.0, 1.0), clusters)
     return {
@@ -263,10 +254,10 @@ def scored(scores: optimizers.Scores, clusters: Sequence[str] | None = None) -> 
     }
 
 
-def in_words(scores: optimizers.Scores) -> str:
-    """Interval, number of questions and failed runs of `scores`."""
+def in_words(scores: optimizers.Scores, plan: Plan) -> str:
+    """Return interval, number of questions and failed runs of `scores` of the validation set."""
     words = f"{len(scores.scores)} questions"
-    ends = mean_interval(scores.scores, (0.0, 1.0))
+    ends = mean_interval(scores.scores, (0.0, 1.0), find_clusters(plan.val))
     if ends:
         words = f"95 % interval [{ends.low:.3f}, {ends.high:.3f}], {words}"
     if scores.failed:

@@ -4,10 +4,10 @@ from ragbench.metrics import drop, efficiency, silence as silence
 from ragbench.metrics.aggregate import (
     DEFAULT_METRICS,
     GROUPINGS,
-    cluster_of,
+    Mean,
+    mean_of,
     score_columns,
     summarize,
-    usable_clusters,
 )
 from ragbench.metrics.answer import best, contains, exact_match, is_blank_answer, token_f1
 from ragbench.metrics.base import METRICS, Metric, get_metric, metric_names
@@ -38,6 +38,7 @@ from ragbench.metrics.stats.comparison import (
 from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS,
     Best,
+    Bounds,
     Interval,
     corrected_best,
     estimate_difference,

@@ -7,10 +7,12 @@ cited, no price is known) is left out, so that failures alone never make a score
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ragbench.metrics.base import get_metric
-from ragbench.metrics.stats.estimates import mean_interval
+from ragbench.metrics.stats.estimates import Bounds, Interval, mean_interval
 from ragbench.metrics.support import evidence_kind, support_kind
 from ragbench.metrics.text import answer_kind
 from ragbench.record import Record
@@ -31,8 +33,21 @@ GROUPINGS: Mapping[str, Callable[[Record], Hashable | None]] = {
 Columns = Mapping[str, Sequence[float | None]]
 
 
-def summarize(records: Sequence[Record], columns: Columns) -> dict[str, Any]:
-    """The summary of `records`, ordered by qid, JSON-ready; `columns` are of `score_columns`."""
+def summarize(
+    records: Sequence[Record],
+    columns: Columns,
+    clusters: Mapping[str, Hashable] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Summarize `records`, JSON-ready.
+
+    Args:
+        records: Records in the order of their question ids.
+        columns: Scores by metric, from `score_columns`.
+        clusters: Cluster of each question by id. A question that is missing is its own cluster.
+
+    Returns:
+        Numbers of questions and failures, means of the metrics, and kinds of support.
+    """
     failures = []
     for record in records:
         if record.failed:
@@ -41,7 +56,7 @@ def summarize(records: Sequence[Record], columns: Columns) -> dict[str, Any]:
         "n": len(records),
         "n_failed": len(failures),
         "failures": _counts(failures),
-        "scores": _means(records, columns),
+        "scores": _means(records, columns, clusters),
         "support_kinds": _counts(map(support_kind, records)),
         "evidence_kinds": _counts(map(evidence_kind, records)),
     }
@@ -63,39 +78,79 @@ def score_columns(
     return columns
 
 
-def _means(records: Sequence[Record], columns: Columns) -> dict[str, dict[str, Any]]:
+def _means(
+    records: Sequence[Record], columns: Columns, clusters: Mapping[str, Hashable]
+) -> dict[str, dict[str, Any]]:
     scored: dict[str, dict[str, Any]] = {}
+    all_failed = all(record.failed for record in records)
     for name, column in columns.items():
-        values = []
-        clusters = []
+        values = {}
         answered = False
         for record, value in zip(records, column, strict=True):
-            if value is not None:
-                values.append(value)
-                clusters.append(cluster_of(record))
-                answered = answered or not record.failed
-        if not values or not (answered or all(record.failed for record in records)):
-            continue
-        scored[name] = {"mean": sum(values) / len(values), "n": len(values)}
-        ends = mean_interval(values, get_metric(name).score_range, usable_clusters(clusters))
-        if ends:
-            scored[name]["interval"] = [ends.low, ends.high]
+            values[record.qid] = value
+            answered = answered or not (value is None or record.failed)
+        found = mean_of(values, get_metric(name).score_range, clusters)
+        if found and (answered or all_failed):
+            scored[name] = found.to_dict()
     return scored
 
 
-def cluster_of(record: Record) -> str:
-    """The cluster that the data set names for the question; empty where it names none."""
-    return str(record.extra.get("cluster") or "")
+@dataclass(frozen=True)
+class Mean:
+    """The mean of a metric over the questions that have a score.
 
-
-def usable_clusters(clusters: Sequence[str]) -> list[str] | None:
-    """The names of clusters; None where not all are known.
-
-    Where all are the same there is one cluster, of which no interval can be given.
+    Attributes:
+        n: Number of questions with a score.
+        mean: Their mean, in score units.
+        interval: 95 % interval. None if there are too few questions.
+        clusters: Number of clusters of these questions. Equal to `n` if none are linked.
+        largest: Number of questions in the largest cluster.
     """
-    if "" in clusters:
+
+    n: int
+    mean: float
+    interval: Interval | None
+    clusters: int
+    largest: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the mean, JSON-ready, with the interval as a list of its ends if there is one."""
+        row: dict[str, Any] = {"mean": self.mean, "n": self.n}
+        if self.interval:
+            row["interval"] = [self.interval.low, self.interval.high]
+        return row
+
+
+def mean_of(
+    scores: Mapping[str, float | None],
+    bounds: Bounds,
+    clusters: Mapping[str, Hashable] = MappingProxyType({}),
+) -> Mean | None:
+    """Compute the mean of scores with its interval.
+
+    This is the only place that puts scores, bounds and clusters together.
+
+    Args:
+        scores: Score of each question by id. None marks a question without a score.
+        bounds: Least and greatest score. None if the metric has no bounds.
+        clusters: Cluster of each question by id. A question that is missing is its own cluster.
+
+    Returns:
+        The mean. None if no question has a score.
+    """
+    known = {qid: score for qid, score in sorted(scores.items()) if score is not None}
+    if not known:
         return None
-    return list(clusters)
+    values = list(known.values())
+    units = [clusters.get(qid, qid) for qid in known]
+    sizes = Counter(units)
+    return Mean(
+        n=len(values),
+        mean=sum(values) / len(values),
+        interval=mean_interval(values, bounds, units),
+        clusters=len(sizes),
+        largest=max(sizes.values()),
+    )
 
 
 def _counts(labels: Iterable[str | None]) -> dict[str, int]:

@@ -5,8 +5,9 @@ from hypothesis import given, settings, strategies as st
 
 from ragbench.data import DataSettings, load_dataset
 from ragbench.data.base import make_example
+from ragbench.data.clusters import find_clusters, linked, links
 from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
-from ragbench.data.splits import find_clusters, linked, links, parse_fractions, split_examples
+from ragbench.data.splits import parse_fractions, split_examples
 from ragbench.errors import ConfigError
 from ragbench.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
@@ -84,15 +85,19 @@ def test_questions_that_share_a_sub_question_alone_are_in_one_split():
     assert kept & {f"q{n}" for n in range(8)} == {"q0"}
 
 
-def test_a_set_of_everything_is_taken_apart_by_the_commonest_key():
-    chain = [(f"p{i // 5}", f"p{i // 5 + 1}") for i in range(60)]
-    assert len(set(linked(chain))) == 1
-    found = find_clusters(chain)
-    assert 10 <= len(set(found)) <= 13
-    for i, at in enumerate(found):
-        assert set(chain[i]) & set(chain[at])
-    assert find_clusters([("a",)] * 6) == [0] * 6
+def test_find_clusters_if_a_chain_links_all_questions_returns_one_cluster():
+    chain = needing(*(f"p{i} p{i + 1}".split() for i in range(200)))
+    assert set(find_clusters(chain)) == {0}
     assert find_clusters([]) == []
+
+
+def test_find_clusters_if_passages_are_of_one_document_links_their_questions():
+    examples = needing("a", "b", "c", "d", "e")
+    documents = ["one.md", "two.md", ["two.md", "three.md"], "three.md", None]
+    for example, document in zip(examples, documents, strict=True):
+        example.document = document
+    assert find_clusters(examples) == [0, 1, 1, 1, 4]
+    assert linked(list(map(links, examples))) == [0, 1, 2, 3, 4]  # splits are by passage
 
 
 @settings(max_examples=60, deadline=None)
@@ -130,21 +135,17 @@ def test_what_shares_a_passage_with_the_official_part_is_dropped():
     assert split_examples(most, **given_, assigned={"q0": "test"}).overlapping == 0
 
 
-def test_the_synthetic_world_is_split_by_passage_and_clusters_do_not_change_the_data():
+def test_splits_of_the_synthetic_world_share_no_passage_and_no_cluster():
     data = load_dataset(DataSettings(size=1000))
     sides = {name: {key for e in part for key in links(e)} for name, part in data.splits.items()}
     assert not sides["test"] & (sides["train"] | sides["validation"])
     assert data.card["splits_disjoint_by"] == "passages"
     assert [len(data.splits[name]) for name in PARTS] == pytest.approx([100, 50, 100], abs=2)
     test = data.splits["test"]
-    names = {example.cluster for example in test}
-    assert 20 < len(names) < len(test)
-    assert names.isdisjoint(e.cluster for e in data.splits["train"])
-    before = data.digest
-    for example in test:
-        example.cluster = "all"
-    del data.__dict__["digest"]
-    assert data.digest == before
+    assert 20 < len(set(find_clusters(test))) < len(test)
+    every = [*test, *data.splits["train"]]
+    names = find_clusters(every)
+    assert set(names[: len(test)]).isdisjoint(names[len(test) :])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion, reread
 from ragbench.experiments.report.comparison import looks_in_words
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.clusters import clusters_among, clusters_of
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
 from ragbench.record import Totals
@@ -211,7 +211,7 @@ Folder = Callable[..., Path]
     ("gold", "named", "clusters"),
     [
         ("p1, p1 p2, p3", "", "a a c"),
-        ("p1, p1 p2, p3", "xyy", "x y y"),
+        ("p1, p1 p2, p3", "xyy", "a b b"),
         ("p1, p2", "", ""),
         ("p1, p1", "", "a a"),
     ],
@@ -220,7 +220,12 @@ def test_clusters_are_those_named_or_those_that_share_gold_passages(
     gold: str, named: str, clusters: str, folder: Folder
 ) -> None:
     rows = [
-        record(qid=qid, gold_pids=pids.split(), extra={"cluster": named[n]} if named else {})
+        record(
+            qid=qid,
+            question=f"Who wrote {qid}?",
+            gold_pids=pids.split(),
+            extra={"cluster": named[n]} if named else {},
+        )
         for n, (qid, pids) in enumerate(zip("abc", gold.split(","), strict=False))
     ]
     assert clusters_of(read_records(folder(*rows))) == dict(
@@ -231,8 +236,10 @@ def test_clusters_are_those_named_or_those_that_share_gold_passages(
 def test_clusters_that_only_some_records_name(folder: Folder) -> None:
     named = {"a": "x", "b": "x", "c": "y"}
     rows = [record(qid=q, gold_pids=[f"p{q}"], extra={"cluster": c}) for q, c in named.items()]
-    rows += [record(qid=q, gold_pids=["shared"]) for q in "de"]
+    rows += [record(qid=q, question=f"Who is {q}?", gold_pids=["shared"]) for q in "de"]
     assert clusters_of(read_records(folder(*rows))) == dict(zip("abcde", "aacdd", strict=True))
+    of_file = [record(qid=q, question=q, gold_pids=[q], extra={"document": "x"}) for q in "fg"]
+    assert clusters_among([*rows, *of_file]) == dict(zip("abcdefg", "aacddff", strict=True))
 
 
 def test_mostly_right_is_more_than_half(folder: Folder) -> None:

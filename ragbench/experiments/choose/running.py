@@ -11,7 +11,7 @@ records, so that the same command continues a race, and recorded runs can be rac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragbench.data import find_clusters
 from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.choose.rule import Exit, Race, Rule
 from ragbench.experiments.config import RunConfig
@@ -126,8 +127,7 @@ def choose(
         contexts[name] = ready(config, like=first_context)
         first_context = first_context or contexts[name]
     examples = first_context.examples if first_context else []
-    clusters = [str(example.get("cluster") or example.qid) for example in examples]
-    stream = field.start(examples, clusters)
+    stream = field.start(examples, find_clusters(examples))
     stopped = ""
     with locked(folder):
         for block in blocks(field.clusters):
@@ -195,7 +195,7 @@ class Field:
     def __init__(self, programs: Iterable[str], rule: Rule, metric: str) -> None:
         self.programs = list(programs)
         self.runs: dict[str, Evaluation] = {}
-        self.clusters: list[str] = []
+        self.clusters: list[Hashable] = []
         self._measure = get_metric(metric)
         score_range = self._measure.score_range
         if len(self.programs) < 2:
@@ -205,7 +205,7 @@ class Field:
         self._low, self._high = score_range
         self.race = Race(len(self.programs), rule)
 
-    def start(self, items: Sequence[T], clusters: Sequence[str]) -> list[T]:
+    def start(self, items: Sequence[T], clusters: Sequence[Hashable]) -> list[T]:
         """Returns the questions `items` in the order of the race, whose clusters are known then.
 
         Those of a cluster are side by side, each cluster where its first question stands.

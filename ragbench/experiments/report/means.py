@@ -5,45 +5,35 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.report.table import Column, with_interval
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.clusters import clusters_of, mean_of_run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.score.protocols import Protocol, scores_of
 from ragbench.experiments.store import StoredRecords
-from ragbench.metrics import get_metric, mean_interval
+from ragbench.metrics import Bounds, get_metric
 
 
 def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
-    """The mean of a metric over the records that have it, with its interval, for a row."""
+    """Return the mean of a metric over the records that have it, with its interval, for a row."""
     metric = get_metric(name)
     return mean_row(name, records.column(metric.score), records, metric.score_range)
 
 
 def mean_row(
-    name: str,
-    scores: Mapping[str, float | None],
-    records: StoredRecords,
-    score_range: tuple[float, float] | None,
+    name: str, scores: Mapping[str, float | None], records: StoredRecords, bounds: Bounds
 ) -> dict[str, float | None]:
-    """The mean of the `scores` that are known, with its interval, called `name`.
-
-    The interval goes by clusters of questions that vary together.
-    """
-    of_question = clusters_of(records)
-    values = []
-    clusters = []
-    for qid, score in sorted(scores.items()):
-        if score is not None:
-            values.append(score)
-            clusters.append(of_question.get(qid, qid))
-    if not values:
+    """Return the cells of the mean of `scores`, called `name`. They are None without a score."""
+    found = mean_of_run(records, scores, bounds)
+    if found is None:
         return with_interval(name, None, None)
-    interval = mean_interval(values, score_range, clusters if of_question else None)
-    return with_interval(name, sum(values) / len(values), interval)
+    return with_interval(name, found.mean, found.interval)
 
 
 def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, float | None]:
     """The scores of `runs` under `protocol`, for a row; with an interval where there is one run."""
-    scored = [scores_of(protocol, list(run.records.values())) for run in runs]
+    scored = []
+    for run in runs:
+        records = run.records
+        scored.append(scores_of(protocol, list(records.values()), clusters_of(records)))
     row: dict[str, float | None] = {}
     for name in scored[0]:
         means = []

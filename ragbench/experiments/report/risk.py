@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ragbench.experiments.report.table import Column, Table, with_interval
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.clusters import mean_of_run
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.metrics import get_metric, mean_interval
+from ragbench.metrics import get_metric
 from ragbench.metrics.silence import confidence
 
 #: Shares of the questions that are kept, the surest first.
@@ -59,7 +59,6 @@ def _rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     if not sure:
         return []
     ranked = sorted(sure, key=lambda qid: -sure[qid])
-    clusters = clusters_of(records)
     rows: list[dict[str, Any]] = []
     for coverage in COVERAGES:
         most = round(coverage * len(scores))
@@ -73,10 +72,9 @@ def _rows(evaluation: Evaluation) -> list[dict[str, Any]]:
             continue
         if rows and rows[-1]["n"] == len(chosen):
             continue
-        values = [scores[qid] for qid in chosen]
-        mean = sum(values) / len(values)
-        interval = mean_interval(values, (0.0, 1.0), [clusters.get(qid, qid) for qid in chosen])
+        found = mean_of_run(records, {qid: scores[qid] for qid in chosen}, (0.0, 1.0))
+        assert found is not None
         row = {"run": evaluation.folder.name, "coverage": len(chosen) / len(scores)}
-        row |= {"n": len(chosen), "least confidence": least, "risk": 1 - mean}
-        rows.append(row | with_interval(_METRIC, mean, interval))
+        row |= {"n": len(chosen), "least confidence": least, "risk": 1 - found.mean}
+        rows.append(row | with_interval(_METRIC, found.mean, found.interval))
     return rows

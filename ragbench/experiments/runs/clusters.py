@@ -1,36 +1,48 @@
-"""Which questions of a run vary together: the unit of every interval and of every test."""
+"""Clusters of the questions of a run, and means of its metrics over them.
 
-from collections.abc import Hashable, Sequence
+A cluster is the unit of every interval and of every test (see `ragbench.data.clusters`).
+"""
 
-from ragbench.data import find_clusters
+from collections.abc import Iterable, Mapping, Sequence
+
+from ragbench.data import linked
 from ragbench.experiments.store import StoredRecords, varies_with
+from ragbench.metrics import Bounds, Mean, mean_of
+from ragbench.record import Record
 
 
 def clusters_of(records: StoredRecords) -> dict[str, str]:
-    """The cluster of each question; empty where there is one for each.
-
-    As the data set names them; where its records do not say, by shared gold passages, or by the
-    wording of questions that have none. Where all share one, no interval can be given.
-    """
+    """Return the cluster of each question by id; empty if every question is its own cluster."""
     if clusters_of not in records.memo:
-        records.memo[clusters_of] = _clusters(records)
+        records.memo[clusters_of] = _named(records.column(varies_with))
     clusters: dict[str, str] = records.memo[clusters_of]
     return clusters
 
 
-def _clusters(records: StoredRecords) -> dict[str, str]:
-    column = records.column(varies_with)
-    keys: list[Sequence[Hashable]] = []
-    clusters: list[str] = []
-    for value in column.values():
-        if isinstance(value, str):
-            clusters.append(value)
-            keys.append([("named", value)])
-        else:
-            keys.append(value)
-    qids = list(column)
-    if len(clusters) < len(qids):
-        clusters = [qids[at] for at in find_clusters(keys)]
-    if len(set(clusters)) == len(clusters):
+def clusters_among(records: Iterable[Record]) -> dict[str, str]:
+    """Return the same as `clusters_of` for records in memory."""
+    return _named({record.qid: varies_with(record) for record in records})
+
+
+def _named(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    qids = list(keys)
+    firsts = linked(list(keys.values()))
+    if len(set(firsts)) == len(qids):
         return {}
-    return dict(zip(qids, clusters, strict=True))
+    return {qid: qids[at] for qid, at in zip(qids, firsts, strict=True)}
+
+
+def mean_of_run(
+    records: StoredRecords, scores: Mapping[str, float | None], bounds: Bounds
+) -> Mean | None:
+    """Compute the mean of `scores` over the questions of a run, by their clusters.
+
+    Args:
+        records: Records of the run.
+        scores: Scores by question id. None marks a question without a score.
+        bounds: Least and greatest score. None if there are no bounds.
+
+    Returns:
+        The mean with its interval. None if no question has a score.
+    """
+    return mean_of(scores, bounds, clusters_of(records))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ragbench.experiments.runs.clusters import clusters_of
+from ragbench.experiments.runs.clusters import mean_of_run
 from ragbench.experiments.store import (
     Column,
     RunCard,
@@ -28,7 +28,7 @@ from ragbench.experiments.store import (
     stop_reason,
     varies_with,
 )
-from ragbench.metrics import GROUPINGS, Interval, get_metric, mean_interval
+from ragbench.metrics import GROUPINGS, Interval, get_metric
 from ragbench.record import LM_KINDS, Record, Totals, add_up, billed
 
 T = TypeVar("T")
@@ -145,18 +145,12 @@ def _latency(seconds: Sequence[float]) -> dict[str, float]:
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     """The 95 % interval of each headline mean, by clusters of questions that vary together."""
     records.compute(COLUMNS)
-    of_question = clusters_of(records)
     intervals = {}
     for name in HEADLINE:
         metric = get_metric(name)
-        scores = {}
-        for qid, score in records.column(metric.score).items():
-            if score is not None:  # a question without an answer has none
-                scores[qid] = score
-        clusters = [of_question[qid] for qid in scores] if of_question else None
-        interval = mean_interval(list(scores.values()), metric.score_range, clusters)
-        if interval:
-            intervals[name] = interval
+        found = mean_of_run(records, records.column(metric.score), metric.score_range)
+        if found and found.interval:
+            intervals[name] = found.interval
     return intervals
 
 

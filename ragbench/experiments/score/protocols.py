@@ -6,10 +6,11 @@ the scores from a run's records and lists every deviation of the run that can be
 cannot be seen from a record is listed as not checked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import yaml
@@ -102,12 +103,21 @@ def apply(
     card: RunCard,
     records: Sequence[Record],
     judges: Mapping[str, AnnotationSummary],
+    clusters: Mapping[str, Hashable] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The protocol's scores of `records`, JSON-ready, with every deviation that can be seen.
+    """Apply a protocol to `records`.
 
-    `judges` are the summaries of judges by metric.
+    Args:
+        protocol: The protocol.
+        card: Card of the run, which shows what differs from the protocol.
+        records: Records of the run.
+        judges: Summaries of judges by metric.
+        clusters: Cluster of each question by id. A question that is missing is its own cluster.
+
+    Returns:
+        The scores, JSON-ready, with every deviation that can be seen.
     """
-    measured = scores_of(protocol, records)
+    measured = scores_of(protocol, records, clusters)
     deviations = [
         *_of_run(protocol, card, records),
         *_of_attribution(protocol, records),
@@ -124,19 +134,26 @@ def apply(
     }
 
 
-def scores_of(protocol: Protocol, records: Sequence[Record]) -> dict[str, dict[str, Any] | None]:
-    """The protocol's scores of `records` by the names of its measures, JSON-ready."""
+def scores_of(
+    protocol: Protocol,
+    records: Sequence[Record],
+    clusters: Mapping[str, Hashable] = MappingProxyType({}),
+) -> dict[str, dict[str, Any] | None]:
+    """Return the protocol's scores of `records` by the names of its measures, JSON-ready."""
     scored = list(records)
     if protocol.golds == "first":
         scored = [replace(record, answers=record.answers[:1]) for record in records]
-    return {m.label or m.metric: _score(m, scored) for m in protocol.measures}
+    return {m.label or m.metric: _score(m, scored, clusters) for m in protocol.measures}
 
 
-def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None:
-    """The mean of a measure with both ends of its 95 % interval; None where it scores no answer."""
+def _score(
+    measure: Measure, records: Sequence[Record], clusters: Mapping[str, Hashable]
+) -> dict[str, Any] | None:
+    """Return the mean of a measure with its interval. None if it scores no answer."""
     metric = metrics.get_metric(measure.metric)
-    pairs = []
-    scored = 0
+    values: dict[str, float | None] = {}
+    empty = 0
+    any_answer = False
     for record in records:
         if measure.qtypes and record.qtype not in measure.qtypes:
             continue
@@ -145,19 +162,15 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
             continue
         score = metric.score(record)
         is_scored = score is not None and not record.failed
-        scored += is_scored
+        any_answer = any_answer or is_scored
         if is_scored or measure.over != "scored":
-            pairs.append((record, score))
-    if not scored:
-        return None  # nothing was scored: no number is made of failures alone
-    values = [value or 0.0 for _, value in pairs]
-    clusters = metrics.usable_clusters([metrics.cluster_of(record) for record, _ in pairs])
-    ends = metrics.mean_interval(values, metric.score_range, clusters)
-    interval = {"interval": [ends.low, ends.high]} if ends else {}
-    empty = sum(value is None for _, value in pairs)
+            values[record.qid] = score or 0.0
+            empty += score is None
+    found = metrics.mean_of(values, metric.score_range, clusters)
+    if not any_answer or found is None:
+        return None  # A score is never made of failures only.
     filled = {"without_score": empty} if empty else {}
-    mean = sum(values) / len(values)
-    return {"mean": mean, "n": len(values), **interval, "over": measure.over, **filled}
+    return {**found.to_dict(), "over": measure.over, **filled}
 
 
 def _either(values: Sequence[Any]) -> str:

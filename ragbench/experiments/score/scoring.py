@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ragbench.errors import RunError
 from ragbench.experiments.estimates import ASKED_TWICE, Estimate, in_all, one_call
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.score import SUMMARY, AnnotationSummary, summaries_of
 from ragbench.experiments.score.annotation import Annotation, annotate
 from ragbench.experiments.score.annotations import Attribution, Evidence, Grounding, Statements
@@ -110,9 +111,10 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         if protocol:
             metric_names += [measure.metric for measure in protocol.measures]
         columns = score_columns(records, list(dict.fromkeys(metric_names)))
-        summary = summarize(records, columns)
+        clusters = clusters_of(stored)
+        summary = summarize(records, columns, clusters)
         if protocol:
-            summary["protocol"] = apply(protocol, card, records, notes)
+            summary["protocol"] = apply(protocol, card, records, notes, clusters)
         summary["judges"] = notes
         rows = {}
         for i, record in enumerate(records):

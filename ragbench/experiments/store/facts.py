@@ -5,7 +5,7 @@ compared and exported from them by one query; a record is parsed only where its 
 """
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from ragbench.data import repeat_keys
+from ragbench.data import cluster_keys
 from ragbench.experiments.store.schema import digest_of
-from ragbench.metrics import GROUPINGS, cluster_of, get_metric
+from ragbench.metrics import GROUPINGS, get_metric
 from ragbench.metrics.efficiency import as_if as as_if_of
 from ragbench.metrics.silence import confidence
 from ragbench.record import Call, Failure, Ledger, Record, Totals
@@ -58,15 +58,21 @@ def spending(record: Record) -> Spending:
     return Spending(as_if, billed, record.counts, path_calls, searches, record.latency_s)
 
 
-def varies_with(record: Record) -> str | Sequence[Hashable]:
-    """Return the cluster that the data set names; else the keys shared with other questions.
+def varies_with(record: Record) -> Sequence[str]:
+    """Return the keys that a question shares with the others of its cluster.
 
-    The keys are the gold passages, or the wording of a question without any.
+    A cluster that the record itself names is the only key.
     """
-    named = cluster_of(record)
-    if named:
-        return named
-    return record.gold_pids or repeat_keys(record.question, record.answers)
+    extra = record.extra
+    if extra.get("cluster"):
+        return [f"cluster:{extra['cluster']}"]
+    return cluster_keys(
+        record.question,
+        record.answers,
+        gold_pids=record.gold_pids,
+        decomposition=record.decomposition,
+        documents=extra.get("document"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +83,7 @@ class Facts:
         scores: Score by metric of `STORED_METRICS`; None if unknown.
         groups: Group by breakdown of `GROUPINGS`; None if it belongs to none.
         confidence: Confidence of the answer; None if not recorded.
-        keys: Cluster, or the keys that the question shares with others (`varies_with`).
+        varies_with: Keys that the question shares with others of its cluster.
         as_if: Values of `Totals`, in the order of its fields.
         billed: The same of billed calls; empty if they equal `as_if`.
     """
@@ -89,7 +95,7 @@ class Facts:
     scores: dict[str, float | None]
     groups: dict[str, str | int | None]
     confidence: float | None
-    keys: str | list[Any]
+    varies_with: list[str]
     as_if: list[Any]
     billed: list[Any]
     counts: dict[str, int]
@@ -104,13 +110,6 @@ class Facts:
         billed = Totals(*self.billed) if self.billed else as_if
         path_calls = self.critical_path_calls
         return Spending(as_if, billed, self.counts, path_calls, self.searches, self.latency_s)
-
-    @property
-    def varies_with(self) -> str | Sequence[Hashable]:
-        """The same as `varies_with` of the record."""
-        if isinstance(self.keys, str):
-            return self.keys
-        return [tuple(key) if isinstance(key, list) else key for key in self.keys]
 
 
 def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object, ...]:
@@ -140,7 +139,7 @@ def facts_of(record: Record) -> str:
         "scores": scores,
         "groups": {name: group(record) for name, group in GROUPINGS.items()},
         "confidence": confidence(record),
-        "keys": varies_with(record),
+        "varies_with": varies_with(record),
         "as_if": _values(spent.as_if),
         "billed": [] if spent.billed == spent.as_if else _values(spent.billed),
         "counts": spent.counts,

@@ -19,18 +19,12 @@ from pydantic.fields import FieldInfo
 from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.compare.paired import MEASURES
 from ragbench.experiments.config import TuneConfig
+from ragbench.experiments.runs.clusters import clusters_among
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.store import read_records
 from ragbench.experiments.watch import Watch
-from ragbench.metrics import (
-    Interval,
-    Metric,
-    cluster_of,
-    get_metric,
-    mean_interval,
-    usable_clusters,
-)
+from ragbench.metrics import Interval, Metric, get_metric, mean_interval
 from ragbench.metrics.stats.estimates import Clusters
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Record
@@ -112,13 +106,14 @@ class Search:
     def point(self, knobs: Mapping[str, Any], n: int | None = None) -> Point:
         """What the records of a combination come to."""
         records = self._records(knobs, n)
+        clusters = clusters_among(records)
         return Point(
             knobs=knobs,
             scores={name: _each(name, records) for name in self.settings.objective},
             tokens=sum(_each("tokens", records)),
             failed=sum(record.failed for record in records),
             folder=self.made(knobs).config.folder(),
-            clusters=usable_clusters(list(map(cluster_of, records))),
+            clusters=[clusters.get(record.qid, record.qid) for record in records],
         )
 
     def _records(self, knobs: Mapping[str, Any], n: int | None) -> list[Record]:
