@@ -120,10 +120,6 @@ class Corpus(Sequence[Passage]):
             state.update(digest_line(passage))
         return state.hexdigest()
 
-    def __ragbench_identity__(self) -> tuple[object, ...]:
-        """Returns what identifies it within objects that are handed over in Python."""
-        return self.digest, self.view, self.alignment, self.contexts, self.askers
-
     @cached_property
     def positions(self) -> Mapping[str, int]:
         if isinstance(self.passages, PassageSource):

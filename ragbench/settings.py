@@ -200,7 +200,6 @@ class LMSettings(Knobs):
         "a header that is sent to the LM's server, a secret one by the variable "
         "of the environment that holds it; repeat for more",
         metavar="NAME=VALUE|env:VAR",
-        incidental=True,
     )
     ca_file: Path | None = option(
         None, "certificates (PEM) to trust beside the usual ones", incidental=True

@@ -6,23 +6,19 @@ name that was read from a run folder or from a compiled program. Whatever such c
 not end the command unseen: an `except Exception` alone lets `SystemExit` pass.
 """
 
-import ast
 import hashlib
 import importlib
 import importlib.util
 import re
-import site
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ragbench.errors import ConfigError, RagbenchError, StopSignal
+from ragbench.external import code_digest, local_sources
 
 _allowed: set[str] = set()
 #: Name in `sys.modules` -> digest of the sources that it was imported from.
@@ -37,6 +33,20 @@ def is_external(spec: str) -> bool:
 def allow(*specs: str | None) -> None:
     """Let `load_object` import each of `specs` that is an external name: the user gave it."""
     _allowed.update(spec for spec in specs if spec and is_external(spec))
+
+
+def digest_of_spec(spec: str, option: str) -> str:
+    """Return the identity of the code that the external name `spec` of `option` names.
+
+    Raises:
+        ConfigError: as `load_object`.
+    """
+    load_object(spec, option)
+    place = spec.rpartition(":")[0]
+    if place.endswith(".py"):
+        return code_digest(Path(place).resolve())
+    origin = getattr(sys.modules[place], "__file__", None)
+    return code_digest(Path(origin)) if origin else place
 
 
 def allowed() -> tuple[str, ...]:
@@ -73,85 +83,6 @@ def load_object(spec: str, option: str) -> Any:
     return getattr(module, name)
 
 
-def source_digest(file: Path) -> str:
-    """Returns a hash of `file` and of the user's own files that it imports, directly or not.
-
-    What is installed is not read: it counts by name and version (`distribution_of`).
-    """
-    digest = hashlib.sha256()
-    for path in sorted(_sources(file)):
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-@cache
-def distribution_of(file: str) -> str | None:
-    """Name and version of the installed distribution that has `file`; None for the user's own.
-
-    An editable install is the user's own: its files may change under one version.
-    """
-    if file.startswith("<frozen "):
-        return _PYTHON
-    if file.startswith("<"):  # a notebook, `python -c`, a function that was generated
-        return None
-    path = Path(file).resolve()
-    if path.is_relative_to(_RAGBENCH):
-        from ragbench import __version__
-
-        return f"ragbench {__version__}"
-    for folder in _site_folders():
-        if path.is_relative_to(folder):
-            return _distribution(path.relative_to(folder).parts[0].partition(".")[0])
-    for name in ("stdlib", "platstdlib"):
-        if path.is_relative_to(Path(sysconfig.get_path(name)).resolve()):
-            return _PYTHON
-    return None
-
-
-def distribution_of_module(name: str) -> str | None:
-    """As `distribution_of`, of the imported module called `name`."""
-    if name == "__main__":
-        return None
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if file:
-        return distribution_of(str(file))
-    top = name.partition(".")[0]
-    if top in sys.builtin_module_names or top in sys.stdlib_module_names:
-        return _PYTHON
-    if module is not None and top != name:  # a compiled part of a package
-        return distribution_of_module(top)
-    paths = list(getattr(module, "__path__", ()))  # a namespace package
-    if paths:
-        return distribution_of(str(Path(paths[0], "x.py")))
-    return None
-
-
-_RAGBENCH = Path(__file__).resolve().parent
-_PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
-
-
-@cache
-def _site_folders() -> tuple[Path, ...]:
-    paths = map(sysconfig.get_path, ("purelib", "platlib"))
-    folders = [*paths, *site.getsitepackages(), site.getusersitepackages()]
-    return tuple(Path(folder).resolve() for folder in folders)
-
-
-@cache
-def _distribution(package: str) -> str | None:
-    """Returns name and version of what installed the top-level `package`."""
-    try:
-        return f"{package} {metadata.version(package)}"
-    except metadata.PackageNotFoundError:
-        pass
-    # Looking through what every distribution installed takes long, and few packages need it.
-    distributions = metadata.packages_distributions().get(package)
-    if distributions:
-        return f"{distributions[0]} {metadata.version(distributions[0])}"
-    return None
-
-
 def _import_current(place: str) -> ModuleType:
     """Returns the module at `place` as its files are now."""
     if place.endswith(".py"):
@@ -167,9 +98,9 @@ def _import_current(place: str) -> ModuleType:
         name = place
         spec = importlib.util.find_spec(place)
         file = Path(spec.origin if spec and spec.origin else place)
-    digest = source_digest(file) if file.suffix == ".py" else ""
-    if _imported.get(name, digest) != digest:  # with those that it imported from beside it
-        sources = {name, *map(str, _sources(file))}
+    digest = code_digest(file) if file.suffix == ".py" else ""
+    if _imported.get(name, digest) != digest:  # with the local modules that it imported
+        sources = {name, *map(str, local_sources(file))}
         for loaded, module in [*sys.modules.items()]:
             if loaded in sources or getattr(module, "__file__", None) in sources:
                 del sys.modules[loaded]
@@ -188,46 +119,6 @@ def _import_current(place: str) -> ModuleType:
     finally:
         sys.path.remove(str(file.parent))
     return imported
-
-
-def _sources(file: Path) -> set[Path]:
-    """Returns `file` and the Python files of its folder, or of its package, that it imports."""
-    root = file.parent
-    while (root / "__init__.py").is_file():
-        root = root.parent
-    sources = set[Path]()
-    todo = [file]
-    while todo:
-        path = todo.pop()
-        if path in sources or not path.is_file() or distribution_of(str(path)) is not None:
-            continue
-        sources.add(path)
-        stat = path.stat()
-        todo += _imports_of(path, root, stat.st_size, stat.st_mtime_ns)
-    return sources
-
-
-@lru_cache(maxsize=1024)  # by size and time: a file that was changed is read again
-def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
-    """Returns candidate paths of modules that the file at `path` imports, there or under `root`."""
-    places: list[Path] = []
-    try:
-        nodes = [*ast.walk(ast.parse(path.read_bytes()))]
-    except (SyntaxError, ValueError):  # which importing it says
-        return places
-    for node in nodes:
-        base = root
-        modules: list[str] = []
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = path.parents[node.level - 1] if node.level else root
-            module = node.module or ""
-            modules = [module, *(f"{module}.{alias.name}" for alias in node.names)]
-        for name in filter(None, modules):
-            place = base.joinpath(*name.split("."))
-            places += [place.with_suffix(".py"), place / "__init__.py"]
-    return places
 
 
 @contextmanager

@@ -254,7 +254,8 @@ def compile(
     config = config_of(program, data, lm, retriever, corpus, options, settings)
     if "out" in options:
         settings = {**(settings or {}), "out": str(options["out"])}
-    compile_config = compile_config_of(optimizer, metric, settings)
+    name = str(options.get("name") or "")
+    compile_config = compile_config_of(optimizer, metric, settings, name=name)
     folder = compile_folder(config, compile_config)
     with limited(limits, folder):
         compile_program(config, compile_config)

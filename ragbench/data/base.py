@@ -12,7 +12,7 @@ import dspy
 from pydantic_core import to_jsonable_python
 
 from ragbench.errors import ConfigError
-from ragbench.handed_over import PREFIX
+from ragbench.external import PREFIX
 from ragbench.passages import Corpus, View
 from ragbench.registry import Registry
 from ragbench.settings import DataSettings
@@ -71,10 +71,6 @@ class Dataset:
             return chosen[:limit]
         qids = {example.qid for example in chosen}
         return [example for example in every if example.qid in qids]
-
-    def __ragbench_identity__(self) -> str:
-        """Returns what tells it from others, where it is handed over."""
-        return self.digest
 
     @cached_property
     def digest(self) -> str:

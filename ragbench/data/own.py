@@ -6,13 +6,13 @@ from typing import Any, TypeAlias
 
 import dspy
 
-from ragbench import handed_over
 from ragbench.data.answers import answers_of
 from ragbench.data.base import Dataset, Source, Split, as_json, make_example
 from ragbench.data.mapping import map_fields
 from ragbench.data.passages import name_documents
 from ragbench.data.readers import Row
 from ragbench.errors import ConfigError
+from ragbench.external import PREFIX, digest_of_texts, find, keep
 from ragbench.passages import Corpus, Passage
 
 #: Which field of an example holds the gold answer, or where each of our fields stands in it.
@@ -20,8 +20,10 @@ Field: TypeAlias = str | Mapping[str, str] | None
 
 
 def keep_dataset(dataset: Dataset) -> str:
-    """Returns the name of `dataset` in configs of this process."""
-    return handed_over.keep(dataset, f"{handed_over.PREFIX}{dataset.name}")
+    """Return the name of `dataset` in configs of this process, by its content."""
+    inputs = (str(sorted(example.inputs().keys())) for example in dataset.every)
+    content = digest_of_texts([dataset.digest, *inputs])
+    return keep(dataset, f"{PREFIX}{dataset.name}", content=content)
 
 
 def source_of(name: str) -> Source:
@@ -30,7 +32,7 @@ def source_of(name: str) -> Source:
     Raises:
         ConfigError: this process was not handed it.
     """
-    dataset: Dataset = handed_over.find(name)
+    dataset: Dataset = find(name)
     return Source(lambda spec: dataset, view=dataset.corpus.view, setting=dataset.setting)
 
 

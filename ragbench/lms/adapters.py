@@ -17,15 +17,15 @@ import dspy
 from dspy import AdapterParseError
 from pydantic import TypeAdapter
 
-from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.errors import ConfigError, UnknownNameError
+from ragbench.external import find, is_kept
 from ragbench.ledger import SecondTry, count
 from ragbench.lms.replies import escaped
 from ragbench.lms.reply_cache import forget_reply
 from ragbench.lms.values import UnreadableError, read_value, repaired_json
 from ragbench.redact import encodable
-from ragbench.user_code import is_external, load_object, message_of
+from ragbench.user_code import digest_of_spec, is_external, load_object, message_of
 
 #: A kind of signature, and values of its fields by name.
 SignatureType = type[dspy.Signature]
@@ -301,7 +301,7 @@ def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
         return ADAPTERS[name]()
     if not is_external(name):
         raise UnknownNameError("adapter", name, ["auto", *ADAPTERS])
-    adapter = load_object(name, "--adapter")
+    adapter = find(name) if is_kept(name) else load_object(name, "--adapter")
     try:
         if isinstance(adapter, type):
             adapter = adapter()
@@ -315,9 +315,9 @@ def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
 
 def adapter_digest(name: str) -> str:
     """Return the digest of a custom adapter's code; empty for the adapters of ragbench."""
-    if not is_external(name):
+    if not is_external(name) or is_kept(name):
         return ""
-    return handed_over.digest_of_code(name, load_object(name, "--adapter"))
+    return digest_of_spec(name, "--adapter")
 
 
 def calls_of_reply(adapter: dspy.Adapter) -> tuple[int, int]:

@@ -131,10 +131,6 @@ class MeteredEngine:
             else:
                 yield event
 
-    def __ragbench_identity__(self) -> tuple[str, Capabilities]:
-        """Returns what tells it from others, where it is part of what a person hands over."""
-        return self.identity, self.capabilities
-
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 

@@ -1,5 +1,6 @@
 """`make_lm`: from an LM spec to a metered `dspy.LM`."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,8 +11,8 @@ from typing import Any
 
 import dspy
 
-from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError, needs_extra
+from ragbench.external import PREFIX, digest_of_texts, find, keep
 from ragbench.knobs import resolve
 from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.calls import (
@@ -27,7 +28,7 @@ from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalCl
 from ragbench.lms.engine import Capabilities, MeteredEngine
 from ragbench.lms.headers import checked_headers
 from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.local import LocalSpec, find, sha256_of, shared_server
+from ragbench.lms.local import LocalSpec, find as find_model, sha256_of, shared_server
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 from ragbench.settings import LMSettings
@@ -83,16 +84,18 @@ def make_lm(
         seeded = {"seed": seed}
     if settings.ca_file is not None:
         trust(settings.ca_file)
-    if spec.startswith(handed_over.PREFIX):
+    if spec.startswith(PREFIX):
         caller = _caller(spec, settings, retries, seed)
         return _of_object(spec, settings, caller, rates, seeded)
     parsed = parse_spec(spec, api_base=settings.api_base)
     if isinstance(parsed, LocalSpec):
         caller = _caller(_local_identity(parsed), settings, retries, seed)
         return _of_local(parsed, settings, caller, rates or NO_PRICE, seed or 0)
-    caller = _caller(parsed.identity(), settings, retries, seed)
-    kind = LiteLLMClient if parsed.by_litellm else HostedClient
     headers = checked_headers(settings.header)
+    # A gateway may choose the model by a header, so replies are cached under it too.
+    sent = "".join(f"+{name}={value}" for name, value in sorted(headers.items()))
+    caller = _caller(f"{parsed.identity()}{sent}", settings, retries, seed)
+    kind = LiteLLMClient if parsed.by_litellm else HostedClient
     timeout = settings.timeout or HOSTED_TIMEOUT_S
     client: Client = kind(parsed, timeout=timeout, headers=headers)
     caller.rate = shared_rate_limit(
@@ -152,7 +155,7 @@ def _of_object(
     `seeded` has the seed of a repeat, empty for the first: then the object's own stands.
     """
     try:
-        lm: dspy.BaseLM = handed_over.find(spec)
+        lm: dspy.BaseLM = find(spec)
     except ConfigError as error:
         raise LMSetupError(str(error)) from None
     if isinstance(lm, RagbenchLM):
@@ -175,7 +178,7 @@ def _of_object(
 def _local_identity(spec: LocalSpec) -> str:
     """Weights, quantisation and server build: two of them must not share cached answers."""
     if spec.gguf is None:
-        weights = Path(find(spec.name).files[0].name).stem
+        weights = Path(find_model(spec.name).files[0].name).stem
     else:
         weights = f"{spec.name}-{sha256_of(spec.gguf)[:12]}"
     with needs_extra("a local LM"):
@@ -206,6 +209,26 @@ def _capabilities(lm: dspy.BaseLM) -> Capabilities:
     )
 
 
-def keep_lm(lm: dspy.BaseLM, *, stands_for: str = "") -> str:
-    """Returns the name of `lm` in configs of this process; one name per settings."""
-    return handed_over.keep(lm, f"{handed_over.PREFIX}{lm.model}", stands_for=stands_for)
+def keep_lm(lm: dspy.BaseLM, *, name: str = "") -> str:
+    """Return the name of `lm` in configs of this process.
+
+    A `dspy.LM` whose settings are JSON is identified by them, an LM of another class by the
+    caller's `name`.
+    """
+    return keep(lm, f"{PREFIX}{lm.model}", name=name, content=_content_of(lm))
+
+
+def _content_of(lm: dspy.BaseLM) -> str:
+    """A hash of all settings that change a request; "" if they are not JSON, or code was added."""
+    replaced = any(callable(getattr(type(lm), name, None)) for name in vars(lm))
+    if type(lm) not in (dspy.LM, RagbenchLM) or replaced or getattr(lm, "given", None):
+        return ""
+    settings = {
+        name: value for name, value in lm.kwargs.items() if name not in ("api_key", "timeout")
+    }
+    engine = lm.metered.identity if isinstance(lm, RagbenchLM) else lm.engine
+    facts = [lm.model, lm.model_type, lm.use_developer_role, engine, settings]
+    try:
+        return digest_of_texts([json.dumps(facts, sort_keys=True)])
+    except (TypeError, ValueError):
+        return ""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from ragbench import handed_over
 from ragbench.errors import ConfigError
+from ragbench.external import PREFIX, find, is_kept, keep
 from ragbench.record import Record
 from ragbench.registry import Registry
 from ragbench.user_code import blamed_on, is_ours, load_object
@@ -113,8 +113,8 @@ def get_metric(name: str) -> Metric:
 def metric_function(spec: str) -> Callable[..., Any]:
     """The function that `spec` names, or that was handed over under this name."""
     function: Callable[..., Any]
-    if handed_over.digest_of(spec):
-        function = handed_over.find(spec)
+    if is_kept(spec):
+        function = find(spec)
         return function
     function = load_object(spec, "--metric")
     if not callable(function):
@@ -122,12 +122,16 @@ def metric_function(spec: str) -> Callable[..., Any]:
     return function
 
 
-def keep_metric(function: Callable[..., Any]) -> str:
-    """The name of a metric of a person's own in configs of this process."""
+def keep_metric(function: Callable[..., Any], *, name: str = "") -> str:
+    """Return the name of a user's metric in configs of this process.
+
+    `name` is the caller's word for it, which a compile is found by.
+    """
     if not callable(function):
         raise ConfigError(f"metric={repr(function)[:80]} is neither a name nor a function")
-    name = getattr(function, "__name__", type(function).__name__)
-    return handed_over.keep(function, f"{handed_over.PREFIX}{name}")
+    label = getattr(function, "__name__", type(function).__name__)
+    get_metric.cache_clear()  # the same name may stand for another function now
+    return keep(function, f"{PREFIX}{label}", name=name)
 
 
 def range_of(function: Callable[..., Any]) -> tuple[float, float]:

@@ -10,13 +10,14 @@ that ship, so that limits, journal, resume and the record of candidates are the 
 import copy
 import inspect
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import dspy
 from dspy import AdapterParseError, LMError
 
-from ragbench import handed_over
 from ragbench.errors import ConfigError, RagbenchError
+from ragbench.external import code_digest, find, is_kept, keep, tag_of
 from ragbench.lms.factory import keep_lm, make_lm
 from ragbench.lms.lm import OWN, RagbenchLM
 from ragbench.optimizers.arguments import (
@@ -32,7 +33,7 @@ from ragbench.optimizers.base import Optimizer, OptimizerKnobs
 from ragbench.optimizers.task import NEVER, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.own_threads import follow_threads
-from ragbench.user_code import contained, load_object, message_of
+from ragbench.user_code import contained, digest_of_spec, load_object, message_of
 
 
 class OwnOptimizer(Optimizer):
@@ -51,9 +52,12 @@ class OwnOptimizer(Optimizer):
     @property
     def identity(self) -> Arguments:
         """Name, knobs, and what tells its code from others: a changed one is another compile."""
-        source = handed_over.digest_of(self.name)
-        if not source:
-            source = handed_over.digest_of_code(self.name, type(self).made)
+        if is_kept(self.name):
+            source = tag_of(self.name)
+        elif ":" in self.name:
+            source = digest_of_spec(self.name, "--optimizer")
+        else:  # registered by a plug-in
+            source = code_digest(Path(inspect.getfile(_kind_of(type(self).made))))
         return {**super().identity, "source": source}
 
     def check(self, size: Size) -> None:
@@ -162,8 +166,12 @@ def _functions_of(source: Any) -> list[Any]:
     return [source.compile] if made else [source.__init__, source.compile]
 
 
-def keep_optimizer(optimizer: Any) -> str:
-    """A name for an optimizer object or class, for this process.
+def keep_optimizer(optimizer: Any, *, name: str = "") -> str:
+    """Return the name of an optimizer object or class in configs of this process.
+
+    Args:
+        optimizer: A `dspy.teleprompt.Teleprompter`, or its class.
+        name: The caller's word for it, which a compile is found by.
 
     Raises:
         ConfigError: it is no optimizer.
@@ -175,7 +183,7 @@ def keep_optimizer(optimizer: Any) -> str:
         )
     if isinstance(optimizer, Optimizer):
         raise ConfigError(f"give the optimizer {optimizer.name} by its name, with opt_set")
-    return handed_over.keep(optimizer, f"{kind.__module__}:{kind.__qualname__}")
+    return keep(optimizer, f"{kind.__module__}:{kind.__qualname__}", name=name)
 
 
 def load_optimizer(spec: str) -> Any:
@@ -184,9 +192,7 @@ def load_optimizer(spec: str) -> Any:
     Raises:
         ConfigError: it cannot be imported, or the user did not give it on this command.
     """
-    if handed_over.is_kept(spec):
-        return handed_over.find(spec)
-    return load_object(spec, "--optimizer")
+    return find(spec) if is_kept(spec) else load_object(spec, "--optimizer")
 
 
 def optimizer_of(source: Any, name: str) -> type[Optimizer]:

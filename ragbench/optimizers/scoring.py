@@ -18,13 +18,13 @@ from typing import Any
 
 import dspy
 
-from ragbench import handed_over
 from ragbench.errors import ConfigError, UnknownNameError
+from ragbench.external import is_kept, tag_of
 from ragbench.metrics import best, contains, exact_match, token_f1
 from ragbench.metrics.base import metric_function, range_of, read_score
 from ragbench.optimizers.students import run_of
 from ragbench.programs.core.program import NO_ANSWER
-from ragbench.user_code import contained
+from ragbench.user_code import contained, digest_of_spec
 from ragbench.words import question_key
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
@@ -190,8 +190,8 @@ class OwnMetric:
 
     @property
     def digest(self) -> str:
-        """What tells it from others, by its code and state: a changed metric is another compile."""
-        return handed_over.digest_of(self.spec) or handed_over.identity_of(self._function).digest
+        """Its identity: a changed metric is another compile."""
+        return tag_of(self.spec) if is_kept(self.spec) else digest_of_spec(self.spec, "--metric")
 
 
 def _positional(function: Callable[..., Any]) -> int:

@@ -9,21 +9,17 @@ import asyncio
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from enum import Enum
-from queue import Queue
-from threading import Thread
 from typing import Any, Self
 
 import dspy
 from pydantic import Field, create_model
 
-from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.data.answers import answers_of
-from ragbench.dspy_private import private
 from ragbench.errors import ConfigError, NoAnswerError
+from ragbench.external import find, is_kept, keep, label_of, tag_of
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.lm import OWN
@@ -34,7 +30,7 @@ from ragbench.programs.core.program import named
 from ragbench.programs.own_threads import follow_threads
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes
-from ragbench.user_code import contained, load_object
+from ragbench.user_code import contained, digest_of_spec, load_object
 
 #: Calls that an LM and each module remember while a module of a person's own runs.
 MOST_HISTORY = 1_000
@@ -215,34 +211,23 @@ def _accepted(module: dspy.Module) -> set[str] | None:
 
 
 def _copy(module: dspy.Module) -> dspy.Module:
-    """`module`, which compiling may change, with the very LMs, threads and locks that it has.
+    """A copy of `module`, which compiling may change. It shares the LMs.
 
-    Where a part cannot be copied, such as a connection, DSPy's own way shares it.
+    Where a part cannot be copied, such as a lock or a connection, DSPy's own way shares it.
     """
     memo: dict[int, Any] = {}
-    for component in handed_over.parts_of(module):
-        if _is_shared(component):
-            memo[id(component)] = component
+    for _, part in module.named_sub_modules():
+        for value in vars(part).values():
+            if isinstance(value, dspy.BaseLM):
+                memo[id(value)] = value
     try:
         copied = copy.deepcopy(module, memo)
-    except Exception:  # whatever a stranger's part raises when it is copied
+    except Exception:  # whatever a part raises when it is copied
         copied = module.deepcopy()
     pairs = zip(module.named_sub_modules(), copied.named_sub_modules(), strict=True)
-    for (_, original), (_, fresh) in pairs:  # which copying leaves out
+    for (_, original), (_, fresh) in pairs:  # copying leaves them out
         fresh.callbacks = original.callbacks
     return copied
-
-
-def _is_shared(component: object) -> bool:
-    """Whether two of it would be in each other's way: it holds a thread, or ends what it holds."""
-    if isinstance(component, dspy.Module | type):
-        return False
-    if isinstance(component, (dspy.BaseLM, Queue, *handed_over.MACHINERY)):
-        return True
-    if hasattr(type(component), "__del__"):
-        return True
-    attributes = getattr(component, "__dict__", {})
-    return any(isinstance(value, Thread | Executor) for value in attributes.values())
 
 
 def adapter_of(program: RAGProgram, name: str, lm: dspy.LM | None) -> dspy.Adapter:
@@ -325,8 +310,12 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     return passages
 
 
-def keep_module(module: dspy.Module | type[dspy.Module], *, stands_for: str = "") -> str:
-    """A name for `module` as it is now, for this process, by which `load_program` finds it."""
+def keep_module(module: dspy.Module | type[dspy.Module], *, name: str = "") -> str:
+    """Return the name of `module` in configs of this process; see `ragbench.external.keep`.
+
+    Raises:
+        ConfigError: it is not a DSPy module, or a program that has a name.
+    """
     kind = module if isinstance(module, type) else type(module)
     if not issubclass(kind, dspy.Module):
         raise ConfigError(f"program={repr(module)[:80]} is neither a name nor a DSPy module")
@@ -337,41 +326,17 @@ def keep_module(module: dspy.Module | type[dspy.Module], *, stands_for: str = ""
             f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
         )
     label = f"{kind.__module__}:{kind.__qualname__}"
-    return handed_over.keep(module, label, stands_for=stands_for, beside=_settings())
-
-
-def _settings() -> dict[str, Any]:
-    """What a module finds in DSPy's settings: the adapter, and whatever a person put there."""
-    defaults = private("dspy.dsp.utils.settings.DEFAULT_CONFIG", "a module of one's own")
-    own = {}
-    for name, value in dspy.settings.copy().items():
-        is_own = name not in defaults and not name.startswith("ragbench")
-        if value is not None and (is_own or name == "adapter"):
-            own[name] = value
-    return own
+    return keep(module, label, name=name)
 
 
 def program_digest(spec: str) -> str:
-    """What tells the program that `spec` names from others: its code, and of an object its state.
-
-    Of a class in a file all files count that it imports, beside it or under its folder.
-    """
-    if digest := handed_over.digest_of(spec):
-        return digest
-    program = load_program(spec)
-    if issubclass(program, ModuleProgram):
-        source = program.make
-    else:
-        source = program
-    return handed_over.digest_of_code(spec, source)
+    """Return the identity of the code or of the object that `spec` names."""
+    return tag_of(spec) if is_kept(spec) else digest_of_spec(spec, "--program")
 
 
 def load_program(spec: str) -> type[RAGProgram]:
     """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`."""
-    if handed_over.digest_of(spec):
-        loaded = handed_over.find(spec)
-    else:
-        loaded = load_object(spec, "--program")
+    loaded = find(spec) if is_kept(spec) else load_object(spec, "--program")
     module = loaded if isinstance(loaded, dspy.Module) else None
     kind: Any = loaded if module is None else type(module)
     if not (isinstance(kind, type) and issubclass(kind, dspy.Module)):
@@ -384,7 +349,7 @@ def load_program(spec: str) -> type[RAGProgram]:
         about = bounded(own_k, 1, MOST_K, "the k of the module's constructor")
         knobs = create_model("ModuleKnobs", __base__=ModuleKnobs, k=(int, about))
     members = {
-        "name": handed_over.label_of(spec),
+        "name": label_of(spec),
         "make": kind,
         "given": module,
         "Knobs": knobs,

@@ -17,7 +17,7 @@ from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.passages import Corpus, Passage
 from ragbench.registry import Registry
-from ragbench.user_code import blamed_on, is_ours
+from ragbench.user_code import blamed_on
 
 #: Positions with their scores, best first.
 Hits = list[tuple[int, float]]
@@ -203,21 +203,6 @@ class Retriever(ABC):
         """True if a loaded index is complete and usable."""
         return True
 
-    def __ragbench_identity__(self) -> dict[str, Any]:
-        """Returns what tells it from unmatched, where it is part of what a person hands over.
-
-        Of a class of one's own that is all it holds; an index of ours follows from its settings.
-        """
-        facts = {
-            "settings": self.settings.model_dump(mode="json"),
-            "corpus": self.corpus,
-            "parts": self.parts,
-        }
-        if not all(is_ours(kind) for kind in type(self).__mro__ if kind not in (ABC, object)):
-            unread = {"_lock", "_ready", "_stored", "_unfinished", "settings"}
-            facts |= {name: value for name, value in vars(self).items() if name not in unread}
-        return facts
-
     def card(self) -> dict[str, Any]:
         """Return the retriever's settings and index facts for the run card."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
@@ -326,9 +311,6 @@ class PerQuestion(Retriever):
 
     def card(self) -> dict[str, Any]:
         return {**self.whole.card(), "setting": "distractor"}
-
-    def __ragbench_identity__(self) -> dict[str, Any]:
-        return {"whole": self.whole}
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
         """Return a retriever over the passages of one question.

@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Self
 import httpx
 from pydantic import Field
 
-from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError
+from ragbench.external import PREFIX, digest_of_texts, find, keep
 from ragbench.knobs import Knobs
 from ragbench.lms.specs import checked_address
 from ragbench.passages import Corpus, Passage, passage_of_text
-from ragbench.retrievers.base import RETRIEVERS, Retriever
-from ragbench.user_code import blamed_on, is_external, load_object
+from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Retriever
+from ragbench.user_code import blamed_on, digest_of_spec, is_external, load_object
 
 KEY_VARIABLE = "RAGBENCH_RETRIEVER_API_KEY"
 
@@ -58,9 +58,6 @@ class OwnRetriever(Retriever):
         with blamed_on(self._object, f"retriever {self.name}"):
             results = self._find(query, k)
         return passages_of(results, self.corpus)[:k]
-
-    def __ragbench_identity__(self) -> dict[str, Any]:
-        return {**super().__ragbench_identity__(), "object": self._object}
 
     def _made(self) -> Any:
         parameters = inspect.signature(self.make).parameters
@@ -125,8 +122,8 @@ class HTTPRetriever(Retriever):
 
 def load_retriever(spec: str) -> type[Retriever]:
     """Returns the retriever class of `spec`: of an object of this process, or imported."""
-    if spec.startswith(handed_over.PREFIX):
-        retriever = handed_over.find(spec)
+    if spec.startswith(PREFIX):
+        retriever = find(spec)
     else:
         retriever = load_object(spec, "--retriever")
         if isinstance(retriever, type) and issubclass(retriever, Retriever):
@@ -137,18 +134,43 @@ def load_retriever(spec: str) -> type[Retriever]:
     return type("Own", (OwnRetriever,), members)
 
 
-def keep_retriever(retriever: Any, *, stands_for: str = "") -> str:
-    """Returns the name of the object `retriever` in configs of this process."""
+def keep_retriever(retriever: Any, *, name: str = "") -> str:
+    """Return the name of the object `retriever` in configs of this process.
+
+    A retriever of the registry is identified by its content, another one by the caller's `name`.
+    """
     _way_to_search(retriever, f"retriever={repr(retriever)[:80]}")
-    name = str(getattr(retriever, "name", "") or type(retriever).__name__)
-    return handed_over.keep(retriever, f"{handed_over.PREFIX}{name}", stands_for=stands_for)
+    label = str(getattr(retriever, "name", "") or type(retriever).__name__)
+    return keep(retriever, f"{PREFIX}{label}", name=name, content=_content_of(retriever))
+
+
+def _content_of(retriever: Any) -> str:
+    """A hash of kind, settings and passages of a registered retriever; "" for any other object."""
+    if isinstance(retriever, PerQuestion):
+        content = _content_of(retriever.whole)
+        return content and digest_of_texts(["per question", content])
+    kind = type(retriever)
+    registered = any(kind is entry for _, entry in RETRIEVERS)
+    # A method that was replaced on the object is code that nothing identifies.
+    replaced = any(
+        callable(getattr(kind, name, None)) for name in getattr(retriever, "__dict__", ())
+    )
+    if not registered or replaced:
+        return ""
+    corpus = retriever.corpus
+    contents = [_content_of(part) for part in retriever.parts]
+    if not all(contents):
+        return ""
+    settings = retriever.settings.model_dump_json()
+    passages = map(str, (corpus.digest, corpus.view, corpus.contexts, corpus.askers))
+    return digest_of_texts([retriever.name, settings, *passages, *contents])
 
 
 def retriever_digest(spec: str) -> str:
-    """Returns a hash of the code that `spec` names; "" for what has none, or has it in its name."""
-    if not is_external(spec) or spec.startswith(handed_over.PREFIX):
+    """Return the identity of the code that `spec` names; "" for any other retriever."""
+    if not is_external(spec) or spec.startswith(PREFIX):
         return ""
-    return handed_over.digest_of_code(spec, load_object(spec, "--retriever"))
+    return digest_of_spec(spec, "--retriever")
 
 
 def passages_of(results: Any, corpus: Corpus) -> list[Passage]:

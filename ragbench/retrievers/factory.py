@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ragbench import handed_over
 from ragbench.errors import ConfigError
+from ragbench.external import PREFIX
 from ragbench.passages import Corpus, Passage
 from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Retriever
 from ragbench.user_code import blamed_on
@@ -34,9 +34,7 @@ def make_retriever(
     name, knobs = parse_spec(name)
     kind = RETRIEVERS.get(name)
     own_passages = setting == "distractor" and corpus.contexts
-    if own_passages and not name.startswith(
-        handed_over.PREFIX
-    ):  # which searches what it was made of
+    if own_passages and not name.startswith(PREFIX):  # an object searches what it was made of
         return PerQuestion(corpus, kind, **{**knobs, **settings})
     with blamed_on(kind, f"retriever {name}"):
         return kind(corpus, **{**knobs, **settings})

@@ -17,9 +17,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from ragbench import handed_over
 from ragbench.errors import ConfigError, LMSetupError, RagbenchError
 from ragbench.experiments.config.names import Fields
+from ragbench.external import is_kept, label_of
 from ragbench.knobs import resolve
 
 _HASHED = "sha256:"
@@ -50,7 +50,7 @@ def resolved(fields: Fields) -> dict[str, Any]:
     identity["set"] = dict(knobs.model_dump(mode="json"))
     if ":" in program:
         identity["program_source"] = program_digest(program)
-        identity["program"] = handed_over.label_of(program)
+        identity["program"] = label_of(program)
     name, spec_settings = parse_spec(identity["retriever"])
     settings = {**spec_settings, **identity["retriever_set"]}
     settled = resolve(RETRIEVERS.get(name).Settings, name, settings)
@@ -113,7 +113,7 @@ def server_of(spec: str, api_base: str | None = None) -> str:
 
     It may be named in the spec (`NAME@URL`), be `api_base`, or stand in the environment.
     """
-    if handed_over.is_kept(spec):
+    if is_kept(spec):
         return spec
     from ragbench.lms.local import LocalSpec
     from ragbench.lms.specs import parse_spec

@@ -12,7 +12,6 @@ from typing import Any
 import dspy
 
 import ragbench
-from ragbench import handed_over
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
 from ragbench.errors import ConfigError, DataError, RunError, StoppedError, UnknownNameError
@@ -30,6 +29,7 @@ from ragbench.experiments.store import (
     is_run,
     read_card,
 )
+from ragbench.external import is_kept
 from ragbench.ledger import OpenLedger
 from ragbench.lms.brought import PriceFor
 from ragbench.lms.calls import (
@@ -229,7 +229,7 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
         price = config.price_for.get(spec)
         settings = config.but(api_base=None, header={}, price=price, rpm=None, tpm=None)
     lm = make_lm(spec, settings, seed=config.seed, repeat=config.repeat)
-    sent = handed_over.is_kept(spec) or lm.kwargs.get("temperature") is not None
+    sent = is_kept(spec) or lm.kwargs.get("temperature") is not None
     if main and config.temperature not in ("none", 0) and not sent:
         raise ConfigError(
             f"nothing reads temperature={config.temperature}: {lm.model} takes none; leave it out, "

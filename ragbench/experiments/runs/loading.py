@@ -20,7 +20,7 @@ from ragbench.experiments.config.provenance import check_stored
 from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.saved_state import load_compiled
 from ragbench.experiments.store import is_run, read_card
-from ragbench.handed_over import label_of
+from ragbench.external import label_of
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.asked import asking

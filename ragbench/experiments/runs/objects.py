@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,7 +15,7 @@ from ragbench.data import Dataset, DataSettings
 from ragbench.data.own import keep_dataset, own_dataset
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import CompileConfig, Fields, RunConfig, check_names, make_config
-from ragbench.handed_over import PREFIX
+from ragbench.external import PREFIX, digest_of_texts, is_unnamed, keep, label_of
 from ragbench.knobs import resolve
 from ragbench.lms.calls import Limits
 from ragbench.lms.factory import keep_lm
@@ -60,7 +62,7 @@ def config_of(
             f"lm={repr(lm)[:80]} is neither a spec such as openai/gpt-4o-mini nor a dspy.LM object"
         )
     fields = _data_fields(data, corpus, options)
-    stands_for = str(fields.pop("name", None) or fields.get("out") or "")
+    name = str(fields.pop("name", None) or "")
     if retriever is None:
         retriever = "bm25"
         is_own = not isinstance(program, str) or ":" in program
@@ -68,15 +70,57 @@ def config_of(
             retriever = dspy.settings.rm
             _log.warning("no retriever was given: it is that of DSPy's settings (rm)")
     if not isinstance(program, str):
-        program = keep_module(program, stands_for=stands_for)
+        program = keep_module(program, name=name)
     if not isinstance(lm, str):
         other_lms = fields.get("lm_for") or {"teacher", "prompt_lm"} & set(settings or {})
         _check_lm(lm, fields, alone=not other_lms)
-        lm = keep_lm(lm, stands_for=stands_for)
+        lm = keep_lm(lm, name=name)
     if not isinstance(retriever, str):
-        retriever = keep_retriever(retriever, stands_for=stands_for)
+        retriever = keep_retriever(retriever, name=name)
+    adapter = fields.pop("adapter", None)
+    if adapter is None and ":" in program:  # which finds it there in plain DSPy too
+        adapter = dspy.settings.adapter
+    if adapter is not None:
+        fields["adapter"] = (
+            adapter if isinstance(adapter, str) else keep_adapter(adapter, name=name)
+        )
     fields |= {"program": program, "lm": lm, "retriever": retriever}
+    check_is_new(fields.get("out"), program, lm, retriever, str(fields.get("adapter")))
     return make_config(fields)
+
+
+def keep_adapter(adapter: dspy.Adapter, *, name: str = "") -> str:
+    """Return the name of `adapter` in configs of this process.
+
+    One of DSPy's is identified by its class and settings, another one by the caller's `name`.
+    """
+    kind = type(adapter)
+    settings = {**vars(adapter), "callbacks": None}
+    content = ""
+    if kind.__module__.startswith("dspy."):
+        with suppress(TypeError, ValueError):
+            content = digest_of_texts([kind.__qualname__, json.dumps(settings, default=_name_of)])
+    return keep(adapter, f"{PREFIX}{kind.__name__}", name=name, content=content)
+
+
+def _name_of(value: Any) -> str:
+    if not isinstance(value, type):
+        raise TypeError(f"{value!r} is not a setting in JSON")
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def check_is_new(out: Any, *names: str) -> None:
+    """Check that the folder `out` is new if one of `names` is that of an unnamed object.
+
+    Raises:
+        ConfigError: it holds a run or a compile, which another object may have made.
+    """
+    for name in filter(is_unnamed, names):
+        if out is not None and Path(out).is_dir() and any(Path(out).iterdir()):
+            raise ConfigError(
+                f"out={str(out)!r} is not empty, and nothing says that {label_of(name)} is the "
+                "object that made it; give name='v1' at every call to continue, or another out"
+            )
 
 
 def _data_fields(data: Data | None, corpus: Searched | None, options: Fields) -> dict[str, Any]:
@@ -175,16 +219,23 @@ def take_limits(options: dict[str, Any]) -> Limits:
 
 
 def compile_config_of(
-    optimizer: Any, metric: AnyMetric | None, settings: Fields | None
+    optimizer: Any, metric: AnyMetric | None, settings: Fields | None, *, name: str = ""
 ) -> CompileConfig:
-    """The settings of a compile that these objects come to."""
-    if not isinstance(optimizer, str):
-        optimizer = keep_optimizer(optimizer)
+    """Return the settings of a compile.
+
+    Args:
+        optimizer: The name of one, FILE.py:NAME, or any optimizer of DSPy's kind.
+        metric: The metric that the optimizer chooses by. None leaves it to `settings`.
+        settings: Further settings.
+        name: The caller's word for the objects among these.
+    """
     fields = {"optimizer": optimizer, **(settings or {})}
-    if metric is None:
-        metric = fields.get("metric")
+    if not isinstance(fields["optimizer"], str):
+        fields["optimizer"] = keep_optimizer(fields["optimizer"], name=name)
+    metric = metric or fields.pop("metric", None) or fields.get("optimizer_metric")
     if not isinstance(metric, str | None):
-        metric = keep_metric(metric)
+        metric = keep_metric(metric, name=name)
     if metric is not None:
-        fields["metric"] = metric
+        fields["optimizer_metric"] = metric
+    check_is_new(fields.get("out"), str(fields["optimizer"]), metric or "")
     return resolve(CompileConfig, "compile", fields)

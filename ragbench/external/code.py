@@ -1,0 +1,241 @@
+"""The identity of code in files: the file and the local modules that it imports, transitively.
+
+Files are compared by their syntax trees, without comments, type hints and docstrings that no
+prompt can show: an edit that changes no code keeps the identity. Installed packages count by name
+and version. Whatever the code reads while it runs (files, variables of the environment) does not
+count: whoever reuses finished answers of such code says so.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_RAGBENCH = Path(__file__).resolve().parents[1]
+_PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
+#: Modules that serve type hints. What is imported from them shows where it is used.
+_OF_HINTS = frozenset({"typing", "typing_extensions", "collections.abc", "__future__"})
+#: Decorators that hand no docstring on.
+_QUIET = frozenset({"staticmethod", "classmethod", "property", "cache", "lru_cache"})
+#: Names of code that reads docstrings or type hints, which then count.
+_READS_TEXTS = frozenset({"__doc__", "__annotations__", "get_type_hints", "inspect", "globals"})
+
+
+def code_digest(file: Path) -> str:
+    """The identity of the code in `file`: its distribution and version if installed, else a hash.
+
+    Two files with the same hash run the same code.
+    """
+    distribution = distribution_of(str(file))
+    if distribution:
+        return distribution
+    stamps = []
+    for path in sorted(local_sources(file)):
+        stat = path.stat()
+        stamps.append((path, stat.st_size, stat.st_mtime_ns))
+    return _digest(tuple(stamps))
+
+
+def local_sources(file: Path) -> set[Path]:
+    """The path `file` and those of the local modules that it imports, directly or not."""
+    root = file.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    sources = set[Path]()
+    todo = [file]
+    while todo:
+        path = todo.pop()
+        if path in sources or not path.is_file() or distribution_of(str(path)) is not None:
+            continue
+        sources.add(path)
+        stat = path.stat()
+        todo += _imports_of(path, root, stat.st_size, stat.st_mtime_ns)
+    return sources
+
+
+@cache
+def distribution_of(file: str) -> str | None:
+    """Name and version of the installed distribution that has `file`; None for local code.
+
+    An editable install is local code: its files may change under one version.
+    """
+    path = Path(file).resolve()
+    if path.is_relative_to(_RAGBENCH):
+        from ragbench import __version__
+
+        return f"ragbench {__version__}"
+    for name in ("site-packages", "dist-packages"):
+        if name in path.parts[:-1]:
+            return _distribution(path.parts[path.parts.index(name) + 1].partition(".")[0])
+    for name in ("stdlib", "platstdlib"):
+        if path.is_relative_to(Path(sysconfig.get_path(name)).resolve()):
+            return _PYTHON
+    return None
+
+
+@cache
+def _distribution(package: str) -> str:
+    """Name and version of the distribution that installed the top-level `package`."""
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        # Looking through all distributions takes long, and few packages need it.
+        names = metadata.packages_distributions().get(package)
+    return f"{names[0]} {metadata.version(names[0])}" if names else package
+
+
+@lru_cache(maxsize=1024)  # by size and time: a file that was changed is read again
+def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
+    """Candidate paths of the modules that the file at `path` imports, and of its packages."""
+    places = [folder / "__init__.py" for folder in path.parents if folder.is_relative_to(root)]
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # importing it reports the error
+        return places
+    for node in ast.walk(tree):
+        base = None
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = path.parents[node.level - 1]
+            module = node.module or ""
+            modules = [f"{module}.{alias.name}".strip(".") for alias in node.names]
+        elif isinstance(node, ast.Call) and _name_of(node.func) in ("import_module", "__import__"):
+            for argument in node.args[:1]:
+                modules += [str(getattr(argument, "value", ""))]
+        for name in filter(None, modules):
+            for folder in [base] if base else [root, *_place_of(name.partition(".")[0])]:
+                for part in name.split("."):
+                    places += [folder / f"{part}.py", folder / part / "__init__.py"]
+                    folder /= part
+    return places
+
+
+@cache  # one answer in a process: code may change `sys.path` while it is imported
+def _place_of(top: str) -> list[Path]:
+    """The folder in which the top-level module `top` is found; none for Python's own."""
+    if top in sys.stdlib_module_names:
+        return []
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return []
+    if spec and spec.submodule_search_locations:
+        return [Path(folder).parent for folder in spec.submodule_search_locations][:1]
+    return [Path(spec.origin).parent] if spec and spec.origin else []
+
+
+@lru_cache(maxsize=256)
+def _digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
+    trees: list[ast.AST | bytes] = []
+    shown = set[str]()
+    for path, _, _ in stamps:
+        content = path.read_bytes()
+        try:
+            tree = ast.parse(content)
+        except (SyntaxError, ValueError):
+            trees.append(content)
+        else:
+            trees.append(tree)
+            shown |= _values_in(tree)
+    state = hashlib.sha256()
+    for tree_or_bytes in trees:
+        if isinstance(tree_or_bytes, ast.AST):
+            code = _WithoutTexts(shown).visit(tree_or_bytes)
+            state.update(ast.dump(code).encode("utf-8", "surrogatepass") + b"\0")
+        else:
+            state.update(tree_or_bytes + b"\0")
+    return state.hexdigest()[:16]
+
+
+def _name_of(node: ast.AST) -> str:
+    return str(getattr(node, "id", "") or getattr(node, "attr", ""))
+
+
+def _values_in(tree: ast.AST) -> set[str]:
+    """Names that are used in another way than being called: a tool is handed on, for example."""
+    called = set[int]()
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called.add(id(node.func))
+        if isinstance(node, ast.Name | ast.Attribute) and id(node) not in called:
+            names.add(_name_of(node))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)  # `getattr(tools, "search")`
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names} & _READS_TEXTS
+    return names
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    """Takes type hints and docstrings out of a tree, unless a prompt may show them.
+
+    Prompts show those of classes with a base (signatures, models, programs) and those of functions
+    that are handed on (tools), whose names are in `shown`.
+    """
+
+    def __init__(self, shown: set[str]) -> None:
+        self._shown = shown
+        self._all = bool(shown & _READS_TEXTS)
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:  # as ast names it
+        return self._plain(node)
+
+    def visit_FunctionDef(self, node: Any) -> ast.AST:
+        decorators = {_name_of(getattr(each, "func", each)) for each in node.decorator_list}
+        if node.name in self._shown or decorators - _QUIET:
+            return self.generic_visit(node)
+        if not self._all:
+            node.returns = None
+            arguments = node.args
+            for argument in (
+                *arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs,
+                *filter(None, (arguments.vararg, arguments.kwarg)),
+            ):  # fmt: skip
+                argument.annotation = None
+        return self._plain(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if not (node.bases or node.keywords or node.decorator_list):
+            return self._plain(node)
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign):
+                statement.simple = 2  # a field: its hint counts
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if self._all or node.simple == 2:
+            return self.generic_visit(node)
+        if node.value is None:
+            return None
+        return self.generic_visit(ast.Assign([node.target], node.value))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if node.module in _OF_HINTS else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if _name_of(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+    def _plain(self, node: Any) -> ast.AST:
+        if not self._all and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+        return self.generic_visit(node)
+
+
+def digest_of_texts(texts: Iterable[str]) -> str:
+    """A short hash of `texts` and of where each ends."""
+    state = hashlib.sha256()
+    for text in texts:
+        state.update(f"{len(text)} {text}".encode("utf-8", "surrogatepass"))
+    return state.hexdigest()[:12]
