@@ -41,6 +41,7 @@ from ragbench.experiments.runs.objects import (
     metric_names,
     take_limits,
 )
+from ragbench.experiments.runs.reuse import set_aside
 from ragbench.experiments.runs.runner import evaluate as _evaluate
 from ragbench.experiments.runs.summary import HEADLINE, stop_lines
 from ragbench.experiments.watch import Watch
@@ -175,17 +176,30 @@ def evaluate(
     corpus: Searched | None = None,
     devset: Sequence[dspy.Example] | None = None,
     metric: AnyMetric | Sequence[AnyMetric] = (),
+    fresh: bool = False,
+    name: str = "",
     **options: Any,
 ) -> Run:
-    """Ask every question of `data` that has no record yet, and give the run.
+    """Ask every question of `data` that has no record yet, and return the run.
 
-    `program` is a name, `package.module:Class`, or a DSPy module that takes `question` and returns
-    `answer`. `corpus` is what is searched where `data` are examples. `options` are the fields of a
-    config, such as `limit`, `k`, `workers`, `out`, `compiled`; `name` says which run it is where an
-    object holds what cannot be read, such as an open connection. `metric` is a metric, or a list of
-    them, that the scores have beside the official ones: names, FILE.py:function or functions.
-    LMUnavailableError where the LM went away: what is finished is kept, and asking again continues.
+    Args:
+        program: A name, `package.module:Class`, or a DSPy module that takes `question` and returns
+            `answer`.
+        data: A data set, its name, or examples.
+        lm: A spec or a `dspy.BaseLM`. None takes that of DSPy's settings, else the local model.
+        retriever: A name, FILE.py:Class, or an object with `search(query, k)`.
+        corpus: The passages to search if `data` are examples.
+        devset: Another name of `data`.
+        metric: Further metrics of the scores: names, FILE.py:function or functions.
+        fresh: Set an earlier run of the same identity aside and ask again.
+        name: Says that the objects in memory are those of the earlier run of this name. Without it
+            every call with such an object is a new run.
+        options: Fields of a config, such as `limit`, `k`, `workers`, `out`, `compiled`, and limits.
+
+    Raises:
+        LMUnavailableError: the LM went away. Finished answers are kept, and asking again continues.
     """
+    options |= {"name": name}
     check_options("evaluate", evaluate, options)
     limits = take_limits(options)
     if isinstance(metric, str) or callable(metric):
@@ -199,6 +213,8 @@ def evaluate(
     config = config_of(program, data, lm, retriever, corpus, options)
     check_one_run(config, options)
     config = ask_whole(config, options, is_own=is_own)
+    if fresh:
+        set_aside(config.folder())
     with limited(limits, config.folder()):
         run = Run(_evaluate(config, watch=_Lines()), metrics=metrics)
     for line in stop_lines(run.evaluation.stopped_by, run.evaluation.progress):
@@ -231,18 +247,35 @@ def compile(
     valset: Sequence[dspy.Example] | None = None,
     metric: AnyMetric | None = None,
     settings: Fields | None = None,
+    fresh: bool = False,
+    name: str = "",
     **options: Any,
 ) -> Path:
-    """Compile `program` on training and validation questions; the folder of the compiled program.
+    """Compile `program` on training and validation questions.
 
-    Give it to `evaluate(..., compiled=folder)`. `optimizer` is a name, or any optimizer of DSPy's
-    kind: a `dspy.teleprompt.Teleprompter`, or its class. `settings` are those of the compile, such
-    as `train_limit` or `optimizer_seed`; `metric` is a name, FILE.py:function or a function;
-    `options` are as for `evaluate`.
+    Args:
+        program: As for `evaluate`.
+        data: As for `evaluate`.
+        optimizer: A name, or any optimizer of DSPy's kind: a `dspy.teleprompt.Teleprompter`, or its
+            class.
+        lm: As for `evaluate`.
+        retriever: As for `evaluate`.
+        corpus: As for `evaluate`.
+        trainset: Training examples, with `valset`, in the place of `data`.
+        valset: Validation examples.
+        metric: The metric to compile for: a name, FILE.py:function or a function.
+        settings: Settings of the compile, such as `train_limit` or `optimizer_seed`.
+        fresh: Set an earlier compile of the same identity aside and compile again.
+        name: As for `evaluate`, also for an optimizer and a metric in memory.
+        options: As for `evaluate`.
+
+    Returns:
+        The folder of the compiled program. Give it to `evaluate(..., compiled=folder)`.
     """
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder
 
+    options |= {"name": name}
     check_options("compile", compile, options)
     limits = take_limits(options)
     if trainset is not None or valset is not None:
@@ -254,9 +287,10 @@ def compile(
     config = config_of(program, data, lm, retriever, corpus, options, settings)
     if "out" in options:
         settings = {**(settings or {}), "out": str(options["out"])}
-    name = str(options.get("name") or "")
     compile_config = compile_config_of(optimizer, metric, settings, name=name)
     folder = compile_folder(config, compile_config)
+    if fresh:
+        set_aside(folder)
     with limited(limits, folder):
         compile_program(config, compile_config)
     return folder

@@ -51,9 +51,15 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
 @by_group_option
 @shared.spread_options
 @shared.dry_run_option
+@shared.fresh_option
 @output_options
 def eval_command(
-    dry_run: bool, metrics: tuple[str, ...], repeats: int, by_group: bool, **options: Any
+    dry_run: bool,
+    fresh: bool,
+    metrics: tuple[str, ...],
+    repeats: int,
+    by_group: bool,
+    **options: Any,
 ) -> None:
     """Run a program over questions and print the table.
 
@@ -68,6 +74,7 @@ def eval_command(
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.context import limited, ready
     from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
+    from ragbench.experiments.runs.reuse import set_aside
     from ragbench.metrics import get_metric
 
     for name in metrics:  # before anything is asked
@@ -83,6 +90,9 @@ def eval_command(
             estimates = [in_all(f"in all, {repeats} repeats", estimates)]
         say(*estimates[0].lines())
         return
+    if fresh:
+        for cell in configs:
+            set_aside(cell.folder())
     with limited(limits, configs[0].folder()) as spent:
         with RunProgress() as progress:
             runs = evaluate_repeats(config, repeats, watch=progress)

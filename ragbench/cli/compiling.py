@@ -32,10 +32,11 @@ from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, 
 @shared.program_options
 @shared.compile_options
 @shared.compile_metric_option
+@shared.fresh_option
 @shared.dry_run_option
 @shared.corpus_options
 @shared.answering_options
-def compile_command(dry_run: bool, **options: Any) -> None:
+def compile_command(dry_run: bool, fresh: bool, **options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
     Only training and validation questions are used. The estimated cost is printed first. Give the
@@ -46,6 +47,7 @@ def compile_command(dry_run: bool, **options: Any) -> None:
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder, make_plan
     from ragbench.experiments.runs.context import limited
+    from ragbench.experiments.runs.reuse import set_aside
 
     limits = shared.take_limits(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
@@ -55,7 +57,10 @@ def compile_command(dry_run: bool, **options: Any) -> None:
             plan = make_plan(config, settings)
             say(*estimate_lines(plan, budget_of(plan)))
         return
-    with limited(limits, compile_folder(config, settings)), RunProgress() as progress:
+    folder = compile_folder(config, settings)
+    if fresh:
+        set_aside(folder)
+    with limited(limits, folder), RunProgress() as progress:
         compile_program(config, settings, on_message=say, watch=progress)
 
 

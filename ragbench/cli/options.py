@@ -120,6 +120,10 @@ repeat_option = stack(*field_options(RunConfig, "Run", only=["repeat"]))
 repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, group="Run",
                         help="Times that every question is asked, from --repeat on.")  # fmt: skip
 spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
+fresh_option = option(
+    "--fresh", is_flag=True, group="Run",
+    help="Rename an earlier result of the same settings and ask again.",
+)  # fmt: skip
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
 )

@@ -16,11 +16,12 @@ from dspy import LMError
 from ragbench import optimizers
 from ragbench.context import current, use
 from ragbench.errors import RunError
-from ragbench.experiments import budgets, outcomes, store
+from ragbench.experiments import artifacts, budgets, outcomes, store
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.outcomes import Outcome
 from ragbench.experiments.plans import Plan, claim, make_plan
 from ragbench.experiments.runs.context import RunContext, asks_servers, stop_if_refused
+from ragbench.experiments.runs.reuse import reuse_line
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.ledger import Side
 from ragbench.lms.calls import room
@@ -52,7 +53,10 @@ def compile_program(
     plan = make_plan(config, settings, like=like)
     with store.locked(plan.folder):
         if claim(plan):
-            on_message(f"{plan.folder} is compiled already")
+            written = (plan.folder / artifacts.SIDECAR).stat().st_mtime
+            also = (settings.optimizer, settings.optimizer_metric)
+            line = reuse_line(config, "the compiled program", written, *also)
+            on_message(line or f"{plan.folder} is compiled already")
             return plan.folder
         if not asks_servers(plan.run_context.retriever):  # it is free, and an estimate searches it
             plan.run_context.retriever.build(IndexStore(), watch.prepare)

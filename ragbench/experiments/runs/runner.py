@@ -43,9 +43,11 @@ from ragbench.errors import (
 )
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, card_for, ready
+from ragbench.experiments.runs.reuse import reuse_line
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
 from ragbench.experiments.runs.summary import HEADLINE, SUMMARY, Evaluation
 from ragbench.experiments.store import (
+    DATABASE,
     PREPARATION,
     RunCard,
     RunFolder,
@@ -135,6 +137,7 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
     with locked(folder):
         card = card_for(folder, run_context)
         opened = RunFolder(folder, check=True)
+        written = (folder / DATABASE).stat().st_mtime if opened.reader.exists else 0.0
         if opened.reader.exists and opened.card.price != card.price:
             put_price(folder, card)  # it holds for what was answered from now on
         finished = opened.records.finished
@@ -146,7 +149,10 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
             "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
         )
         watch.start(run_context.title if title is None else title, len(todo), done)
-        if finished:
+        line = reuse_line(config, f"{done} answers", written) if done else ""
+        if line:
+            watch.say(line)
+        if finished and (todo or not line):
             watch.say(
                 f"{folder} is taken up again: {done} of {len(run_context.examples)} answers "
                 f"stand, {len(todo)} questions are asked"

@@ -1,0 +1,56 @@
+"""Finished answers of external code: the line that states their reuse, and setting them aside.
+
+Code in files is identified by its files alone (`ragbench.external.code`). The files, variables and
+services that it reads while it runs can change under the same identity, so ragbench never reuses
+its answers without a line.
+"""
+
+import os
+import time
+from pathlib import Path
+
+from ragbench.errors import RunError
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.store import locked
+from ragbench.external import is_kept
+
+
+def reuse_line(config: RunConfig, what: str, written: float, *also: str | None) -> str:
+    """The line for a command that reuses `what`, such as "20 answers"; "" if all is checked.
+
+    Args:
+        config: What is run.
+        what: The finished work.
+        written: When it was written last, in seconds since the epoch.
+        also: Further names that may be external code, such as the metric of a compile.
+    """
+    places: dict[str, None] = {}
+    for spec in (config.program, config.retriever, config.adapter, *also):
+        if spec and ":" in spec and not is_kept(spec):
+            places[Path(spec.partition("(")[0].rpartition(":")[0]).name] = None
+    day = time.strftime("%d %b %H:%M", time.localtime(written))
+    if not places:
+        return ""
+    return (
+        f"reusing {what} of {day}; files and variables that {', '.join(places)} reads are not "
+        "checked; --fresh asks again"
+    )
+
+
+def set_aside(folder: Path) -> None:
+    """Rename `folder`, if it exists, so that its work is kept and done again.
+
+    Raises:
+        RunError: another process works in it, or it cannot be renamed.
+    """
+    if not folder.is_dir():
+        return
+    day = time.strftime("%Y%m%dT%H%M%S", time.localtime(folder.stat().st_mtime))
+    place = folder.with_name(f"{folder.name}.until-{day}")
+    with locked(folder):
+        try:
+            os.rename(folder, place)
+        except OSError as error:
+            raise RunError(
+                f"{folder} cannot be renamed to {place.name}: {error.strerror}"
+            ) from None

@@ -1,0 +1,232 @@
+"""Code in files is identified by its code: an edit that changes none changes no identity."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+import ragbench as rb
+from ragbench.external import code_digest, local_sources
+from tests.fake_server import FakeServer
+
+RAG = '''
+"""A program."""
+
+import dspy
+from parts.helping import help_me  # a comment
+
+
+def lookup(word: str) -> str:
+    """Look a word up."""
+    return word
+
+
+class Reply(dspy.Signature):
+    """Answer briefly."""
+
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc="a name")
+
+
+class Plain:
+    """Holds a number."""
+
+    size: int = 3
+
+
+class Rag(dspy.Module):
+    """Answer."""
+
+    def __init__(self, times: int = 1):
+        super().__init__()
+        self.answer = dspy.Predict(Reply)
+        self.tools = [lookup]
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Ask once."""
+        text: str = help_me(question)
+        return self.answer(question=text)
+'''
+HELPING = '''
+"""Helpers."""
+
+from .deeper import suffix
+
+
+def help_me(text):
+    """Add the suffix."""
+    return text + suffix()
+'''
+DEEPER = """
+import importlib
+
+
+def suffix():
+    return importlib.import_module("plug").TEXT
+"""
+
+
+@pytest.fixture
+def rag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of several files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts").mkdir()
+    for name, text in (
+        ("rag.py", RAG), ("parts/__init__.py", ""), ("parts/helping.py", HELPING),
+        ("parts/deeper.py", DEEPER), ("plug.py", 'TEXT = "?"\n'), ("other.py", "x = 1\n"),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(text)
+    return tmp_path / "rag.py"
+
+
+def edited(file: Path, old: str, new: str) -> bool:
+    """Whether the edit of `file` changes the identity of `rag.py`."""
+    rag = next(folder / "rag.py" for folder in file.parents if (folder / "rag.py").is_file())
+    before = code_digest(rag)
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    changed = code_digest(rag) != before
+    file.write_text(text)
+    assert code_digest(rag) == before
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("rag.py", "  # a comment", ""),
+        ("rag.py", "\n\n\n", "\n\n\n\n\n# more\n"),
+        ("rag.py", '"""A program."""', '"""A better program."""'),
+        ("rag.py", "question: str) -> dspy.Prediction", "question)"),
+        ("rag.py", "text: str = ", "text = "),
+        ("rag.py", "times: int = 1", "times: float=1"),
+        ("rag.py", '"""Ask once."""', '"""Ask the LM once."""'),
+        ("rag.py", '"""Holds a number."""', ""),
+        ("rag.py", "size: int = 3", "size = 3"),
+        ("rag.py", "import dspy\n", "from typing import Any\nimport dspy\n"),
+        ("rag.py", '"a name"', "'a name'"),
+        ("parts/helping.py", '"""Add the suffix."""', '"""Add it."""'),
+        ("other.py", "1", "2"),
+    ],
+)
+def test_an_edit_that_changes_no_code_keeps_the_identity(
+    file: str, old: str, new: str, rag: Path
+) -> None:
+    assert not edited(rag.parent / file, old, new)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("rag.py", '"""Answer briefly."""', '"""Answer at length."""'),
+        ("rag.py", "answer: str", "answer: int"),
+        ("rag.py", 'desc="a name"', 'desc="a place"'),
+        ("rag.py", '"""Look a word up."""', '"""Look a name up."""'),  # a tool
+        ("rag.py", "lookup(word: str)", "lookup(word: int)"),
+        ("rag.py", "times: int = 1", "times: int = 2"),
+        ("rag.py", "size: int = 3", "size: int = 4"),
+        ("rag.py", '"""Answer."""', '"""Answer, please."""'),  # instruction optimizers read it
+        ("parts/helping.py", "text + suffix()", "suffix() + text"),
+        ("parts/deeper.py", ".TEXT", ".TEXT * 2"),
+        ("parts/__init__.py", "", "import os\n"),
+        ("plug.py", '"?"', '"!"'),
+    ],
+)
+def test_an_edit_that_changes_code_or_a_prompt_changes_the_identity(
+    file: str, old: str, new: str, rag: Path
+) -> None:
+    assert edited(rag.parent / file, old, new)
+
+
+def test_installed_packages_count_by_version_and_local_ones_by_file(rag: Path) -> None:
+    assert {path.name for path in local_sources(rag)} == {
+        "rag.py", "__init__.py", "helping.py", "deeper.py", "plug.py",
+    }  # fmt: skip
+    assert re.fullmatch(r"dspy \d.*", code_digest(Path(str(dspy.__file__))))
+
+
+READS = """
+import os
+from pathlib import Path
+
+import dspy
+
+
+class Rag(dspy.Module):
+    def __init__(self):
+        super().__init__()
+        self.answer = dspy.Predict("question -> answer")
+
+    def forward(self, question):
+        return self.answer(question=question + {read})
+"""
+LINE = (
+    r"reusing 1 answers of \d\d \w\w\w \d\d:\d\d; files and variables that rag\.py reads are not "
+    r"checked; --fresh asks again"
+)
+
+
+@pytest.mark.parametrize(
+    ("read", "change"),
+    [
+        ('open(os.path.join(".", "t" + ".txt")).read()', lambda: Path("t.txt").write_text("b")),
+        ('(Path() / "t.txt").read_text()', lambda: Path("t.txt").write_text("b")),
+        ('next(Path().glob("*.txt")).read_text()', lambda: Path("t.txt").write_text("b")),
+        ("Path(f\"{'t'}.txt\").read_text()", lambda: Path("t.txt").write_text("b")),
+        ('os.environ["MAX_TOKENS"]', lambda: os.environ.update(MAX_TOKENS="9")),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_answers_of_code_in_a_file_if_they_are_reused_print_a_line_and_fresh_asks_again(
+    read: str,
+    change: Any,
+    server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    command: Any,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("MAX_TOKENS", "1")
+    Path("t.txt").write_text("a")
+    Path("rag.py").write_text(READS.format(read=read))
+    words = ["eval", "--program", "rag.py:Rag", "--lm", f"openai/m@{server.url}", "--limit", "1"]
+    code, _, said = command(*words)
+    assert (code, "reusing" in said) == (0, False)
+    change()
+    code, _, said = command(*words)
+    assert code == 0
+    assert re.search(LINE, " ".join(said.split()))
+    assert len(server.hits) == 1
+    code, _, said = command(*words, "--fresh")
+    assert (code, "reusing" in said) == (0, False)
+    assert len(server.hits) == 2
+    assert len(list(Path("runs").iterdir())) == 2  # the earlier run is kept
+
+
+def test_a_compiled_program_of_code_in_a_file_if_it_is_reused_prints_the_line(
+    server: FakeServer, command: Any
+) -> None:
+    Path("rag.py").write_text(READS.format(read='""'))
+    words = ["compile", "--program", "rag.py:Rag", "--lm", f"openai/m@{server.url}", "--optimizer"]
+    words += ["labeled", "--train-limit", "2", "--val-limit", "2"]
+    assert "reusing" not in "".join(command(*words)[1:])
+    said = " ".join("".join(command(*words)[1:]).split())
+    assert re.search(LINE.replace("1 answers", "the compiled program"), said)
+    assert "reusing" not in "".join(command(*words, "--fresh")[1:])
+
+
+def test_a_file_in_python_prints_the_line_too(
+    server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("rag.py").write_text(READS.format(read='""'))
+    rows = [dspy.Example(question="Which river?", answer="Po")]
+    given: dict[str, Any] = {"lm": "openai/m", "api_base": server.url}
+    folders = [rb.evaluate("rag.py:Rag", rows, **given, fresh=f).folder for f in (False, True)]
+    assert folders[0] == folders[1]
+    assert "reusing" not in capsys.readouterr().err
+    rb.evaluate("rag.py:Rag", rows, **given)
+    assert re.search(LINE, capsys.readouterr().err)
