@@ -42,14 +42,24 @@ class FailedAttempts:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: FiniteFloat | None = None
+    #: Requests whose reply was lost, which the server may have billed, and the most of each.
+    unanswered: Annotated[int, NOT_EMPTY] = 0
+    possible_tokens: Annotated[int, NOT_EMPTY] = 0
+    possible_usd: Annotated[FiniteFloat | None, Field(exclude_if=lambda usd: usd == 0.0)] = 0.0
 
     def __add__(self, other: FailedAttempts) -> FailedAttempts:
-        has_cost = self.cost_usd is not None and other.cost_usd is not None
         return FailedAttempts(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
-            (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if has_cost else None,
+            _sum(self.cost_usd, other.cost_usd),
+            self.unanswered + other.unanswered,
+            self.possible_tokens + other.possible_tokens,
+            _sum(self.possible_usd, other.possible_usd),
         )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,8 @@ class Totals:
     `calls`, `prompt_tokens` and `completion_tokens` count LMs. `others` and `other_tokens` count
     embedders and rerankers. The rest counts both. `cost_usd` is the list price or the paid price,
     see `total` and `billed`. `list_usd` is always the list price. `failed_tokens` are those of
-    failed attempts, only in `billed`.
+    failed attempts, only in `billed`. `unanswered` counts requests whose reply was lost: they were
+    possibly billed, with at most `possible_tokens` and `possible_usd`.
     """
 
     calls: int = 0
@@ -139,6 +150,9 @@ class Totals:
     cache_write_tokens: int = 0
     failed_tokens: int = 0
     other_tokens: int = 0
+    unanswered: int = 0
+    possible_tokens: int = 0
+    possible_usd: float | None = 0.0
 
     @property
     def tokens(self) -> int:
@@ -192,6 +206,7 @@ class Sum:
         self._paid: list[float] = []
         self._listed: list[float] = []
         self._known = True
+        self._possible_usd: float | None = 0.0
         self._latencies: list[float] = []
 
     def add(self, call: Call) -> None:
@@ -215,6 +230,9 @@ class Sum:
             self._add_tokens(lost, of_lm=of_lm)
             self._counts["failed_tokens"] += lost.prompt_tokens + lost.completion_tokens
             prices.append((lost.cost_usd, lost.cost_usd))
+            counts["unanswered"] += lost.unanswered
+            counts["possible_tokens"] += lost.possible_tokens
+            self._possible_usd = _sum(self._possible_usd, lost.possible_usd)
         for paid, listed in prices:
             if paid is None or listed is None:
                 self._known = False
@@ -236,6 +254,7 @@ class Sum:
         sums: dict[str, Any] = {"cost_usd": None, "list_usd": None}
         if self._known:
             sums = {"cost_usd": math.fsum(self._paid), "list_usd": math.fsum(self._listed)}
+        sums["possible_usd"] = self._possible_usd
         return Totals(**{**self._counts, **sums, "latency_s": math.fsum(self._latencies)})
 
 

@@ -88,6 +88,8 @@ class MeteredEngine:
         self.sends_limit = True
         #: Tokens that the server counted for a byte, at the most; 0 while it has told none.
         self._density = 0.0
+        #: Tokens of the longest reply that passed the limit that its request stated.
+        self._longest = 0
 
     def complete(self, request: Request) -> Response:
         """Returns the answer to `request`, filed in the ledger; so is the failure.
@@ -107,7 +109,7 @@ class MeteredEngine:
             request = replace(request, config=config)
         # A token a byte, until a reply has told better.
         prompt = math.ceil(prompt_bytes(request) * (self._density or 1.0))
-        reply = config.max_tokens or UNBOUNDED_REPLY
+        reply = max(config.max_tokens or UNBOUNDED_REPLY, self._longest)
         cost = self.pricing.cost(prompt, reply)
         blank: list[Response] = []
         answered = self.caller.call(
@@ -179,6 +181,8 @@ class MeteredEngine:
         sent = sent or prompt_tokens(request)
         if got is None:
             got = estimate_tokens(text)
+        if got > (request.config.max_tokens or UNBOUNDED_REPLY):
+            self._longest = max(self._longest, got)
         read = stated.cache_read_tokens or 0
         written = stated.cache_write_tokens or 0
         if read + written > sent:

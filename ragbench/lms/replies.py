@@ -84,7 +84,7 @@ def read_reply(response: Response, request: Request) -> Response:
         thoughts, text = split_thoughts(piece.text, cut=ended == "length", asked=asked)
         if thoughts:
             pieces.append(ThinkingPart(thoughts))
-        calls = []
+        calls: list[tuple[str, Any]] = []
         if tool_names and not called:
             calls, text = read_calls(text, tool_names)
         if text or not (thoughts or calls):

@@ -173,6 +173,63 @@ def test_a_request_without_a_limit_on_its_reply_does_not_pass_those_of_the_comma
     assert spent.total.tokens == sum(took) <= 40_000
 
 
+@pytest.mark.parametrize("fault", ["reset", "reset_body", "truncated", "html", "empty"])
+def test_limit_if_replies_are_lost_after_the_work_is_not_passed(fault: str) -> None:
+    took: list[int] = []
+
+    def script(hit: Hit) -> Fault:
+        took.append(len(hit.prompt) // 4 + 100)  # it writes the whole reply, and loses it
+        return Fault(fault)
+
+    with FakeServer(script) as server, spending(Limits(tokens=1_000)), open_ledger() as ledger:
+        lm = make_lm("openai/fake", api_base=server.url, reply_tokens=100, cache=False)
+        lm.metered.caller.base_s = 0.0
+        for number in range(12):
+            with suppress(dspy.LMError):
+                lm(f"question {number}")
+    assert sum(took) <= 1_000
+    totals = ledger.billed
+    assert totals.unanswered == len(took)
+    assert totals.possible_tokens >= sum(took)
+    assert totals.possible_usd is None
+    with spending(Limits(tokens=1_000)) as resumed:
+        resumed.count(ledger.calls)
+    assert resumed.total.tokens == totals.possible_tokens
+
+
+@pytest.mark.parametrize("fault", ["400", "500", "503", "429"])
+def test_limit_if_the_server_refused_takes_no_tokens(fault: str) -> None:
+    with FakeServer(lambda hit: Fault(fault)) as server, open_ledger() as ledger:
+        lm = make_lm("openai/fake", api_base=server.url, cache=False, retries=1, price="in=1,out=1")
+        lm.metered.caller.base_s = 0.0
+        lm.metered.caller.rate = None
+        with spending(Limits(tokens=9_000)) as spent, suppress(dspy.LMError):
+            lm("question")
+    assert spent.total.tokens == 0
+    assert (ledger.billed.unanswered, ledger.billed.possible_usd) == (0, 0.0)
+
+
+def test_limit_if_the_server_cannot_be_reached_takes_no_tokens() -> None:
+    with FakeServer() as server:
+        url = server.url
+    lm = make_lm("openai/fake", api_base=url, cache=False, retries=1)
+    lm.metered.caller.base_s = 0.0
+    with spending(Limits(tokens=9_000)) as spent, suppress(dspy.LMError):
+        lm("question")
+    assert spent.total.tokens == 0
+
+
+def test_limit_if_the_server_ignores_max_tokens_is_passed_by_one_reply_at_most() -> None:
+    with FakeServer(lambda hit: "word " * 400) as server:
+        lm = make_lm("openai/fake", api_base=server.url, reply_tokens=50, cache=False)
+        with spending(Limits(tokens=2_000)), suppress(LimitReachedError):
+            for number in range(40):
+                lm(f"question {number}")
+        took = [hit.prompt_tokens + hit.completion_tokens for hit in server.hits]
+    assert len(took) >= 3
+    assert sum(took) <= 2_000 + max(took)
+
+
 @pytest.mark.parametrize(
     ("program", "workers", "unit", "limit"),
     [("self_rag", 4, "calls", 25), ("react", 16, "tokens", 9000), ("ircot", 2, "cost", 0.01)],

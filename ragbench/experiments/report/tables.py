@@ -280,6 +280,13 @@ def notes(evaluation: Evaluation) -> list[str]:
             f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions that "
             "a kill kept from leaving a record"
         )
+    for word, totals in (("", billed), ("index: ", prepared), ("lost questions: ", lost)):
+        if totals.unanswered:
+            most = f"{totals.possible_tokens:,} tokens, {money(totals.possible_usd)} $"
+            lines.append(
+                f"{word}possibly billed in addition: {totals.unanswered:,} requests whose reply "
+                f"was lost, at most {most}"
+            )
     if again:
         lines.append(f"including {again} failed attempts that were repeated")
     lines += evidence_lines(evaluation)

@@ -185,11 +185,14 @@ class Caller:
             except Exception as error:
                 attempt.error = error
                 reservation.taken = Amount(most.calls)
-                if isinstance(error, lm15.TimeoutError) and attempt.reply is None:
-                    reservation.taken = most  # the server goes on with it, and bills it
                 if lost := getattr(error, "billed", None):
                     tokens = lost.prompt_tokens + lost.completion_tokens
                     reservation.take(tokens=tokens, cost=lost.cost_usd, calls=most.calls)
+                elif most.tokens and _is_unanswered(error):
+                    reservation.taken = most  # the server may have done the work, and bills it
+                    usd = most.cost if math.isfinite(most.cost) else None
+                    lost = FailedAttempts(0, 0, 0.0, 1, most.tokens, usd)
+                    error.billed = lost  # type: ignore[attr-defined]
                 raise
             reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=most.calls)
             return reply
@@ -359,6 +362,12 @@ class Breaker:
                 "%.0f s at the most: %s", self.model, self.patience, reason(error),
             )  # fmt: skip
         return None
+
+
+def _is_unanswered(error: Exception) -> bool:
+    """Return True if a request was sent, and neither a status nor known words refuse it."""
+    refused = (getattr(error, "status", None) or 0) >= 300 or bool(means_of(error))
+    return not refused and not getattr(error, "unsent", False)
 
 
 def _shows_outage(error: BaseException | None) -> bool:

@@ -23,6 +23,7 @@ from weakref import finalize
 
 import httpcore
 from dspy import lm15
+from dspy.lm15 import LM15Error
 
 from ragbench import stopping
 from ragbench.context import current
@@ -85,25 +86,29 @@ class HttpClient:
             lm15.InvalidRequestError: it is a redirect.
         """
         if stopping.stopped():
-            raise lm15.TransportError("the command was stopped")
+            raise _unsent(lm15.TransportError("the command was stopped"))
         deadline = current().deadline
         end = time.monotonic() + self.timeout_s
         _bounds.end = end if deadline is None else min(end, deadline.at)
         _bounds.left = _bounds.most = self.max_bytes
         try:
             reply = self._exchange(request)
+        except httpcore.ConnectTimeout:
+            raise _unsent(lm15.TimeoutError("the request timed out")) from None
         except httpcore.TimeoutException:
             raise lm15.TimeoutError("the request timed out") from None
         except LMSetupError as error:
-            raise lm15.InvalidRequestError(str(error)) from None
+            raise _unsent(lm15.InvalidRequestError(str(error))) from None
         except _LOST as error:
             reason = str(error) or type(error).__name__
             if _is_untrusted(error):
                 line = reason.partition("\n")[0][:200]
-                raise lm15.InvalidRequestError(
-                    f"the certificate of the server is not trusted ({line}); give --ca-file"
-                ) from None
-            raise lm15.TransportError(reason) from error
+                why = f"the certificate of the server is not trusted ({line}); give --ca-file"
+                raise _unsent(lm15.InvalidRequestError(why)) from None
+            lost = lm15.TransportError(reason)
+            if isinstance(error, httpcore.ConnectError | httpcore.ProxyError):
+                lost = _unsent(lost)
+            raise lost from error
         if 300 <= reply.status < 400:
             raise lm15.InvalidRequestError(
                 f"HTTP {reply.status}: the server redirects, and keys are not sent on; give the "
@@ -209,6 +214,12 @@ def headers_without(
         if header[0].lower() not in names:
             kept.append(header)
     return kept
+
+
+def _unsent(error: LM15Error) -> LM15Error:
+    """Mark `error` as one before which the server got nothing to work on."""
+    error.unsent = True
+    return error
 
 
 def _close_all(pools: list[httpcore.ConnectionPool]) -> None:

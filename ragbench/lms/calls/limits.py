@@ -121,8 +121,11 @@ class Spent:
         with _turn:
             for call in filter(was_sent, calls):
                 spent = billed([call])
-                cost = math.inf if spent.cost_usd is None else spent.cost_usd
-                self.total += Amount(call.attempts, spent.all_tokens, cost)
+                cost = math.inf
+                if spent.cost_usd is not None and spent.possible_usd is not None:
+                    cost = spent.cost_usd + spent.possible_usd
+                tokens = spent.all_tokens + spent.possible_tokens
+                self.total += Amount(call.attempts, tokens, cost)
 
     def words(self) -> str:
         cost = "an unknown cost"

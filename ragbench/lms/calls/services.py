@@ -180,7 +180,7 @@ class Service(ServerCalls):
             value, cost = read(content, tokens)
             return Reply((value, tokens), tokens, cost)
 
-        def file_failure(error: Exception, *, failed: object, **usage: Any) -> None:
+        def file_failure(error: Exception, **usage: Any) -> None:
             if isinstance(error, lm15.ContextLengthError):
                 return
             kind = type(error).__name__
