@@ -81,9 +81,9 @@ def said_of(plan: Plan, outcome: Outcome) -> list[str]:
     n = len(outcome.before.scores)
     metric = plan.settings.optimizer_metric
     sentences = {
-        "better": f"better on validation: {metric} {gain:+.3f} on {n} questions that it was "
+        "better": f"better on validation: {metric} {gain:+z.3f} on {n} questions that it was "
         "chosen by; ask the test split what was gained",
-        "worse": f"worse on validation: {metric} {gain:+.3f}; the program was not chosen by these "
+        "worse": f"worse on validation: {metric} {gain:+z.3f}; the program was not chosen by these "
         "questions, and the plain one scores higher",
         "tie": "a tie on validation: what the optimizer gave is kept, and costs more where its "
         "prompts are longer",

@@ -15,7 +15,7 @@ _COLUMNS = (
     Column("program"),
     Column("questions", "n", "count"),
     Column("score", kind="score"),
-    Column("usd_1k", "$/1,000", "usd", drop=3),
+    Column("usd_1k", "$/1,000 with index", "usd", drop=3),
     Column("tokens", kind="count", drop=4),
     Column("p95_s", "p95 s", drop=2),
     Column("outcome"),

@@ -94,7 +94,7 @@ def memory_lines(result: RunComparison) -> list[str]:
     lines = []
     for metric, c in result.scores.items():
         worth = c.reversed() if keys[0] is None else c
-        words = f"  memory was worth {worth.difference:+.3f} {metric}"
+        words = f"  memory was worth {worth.difference:+z.3f} {metric}"
         if worth.interval:
             words += f" {worth.interval.words('+')}"
         lines.append(f"{words}: plain less renamed")
@@ -176,17 +176,29 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
     rows: list[dict[str, Any]] = []
     for name, result in named:
         for measure, c in result.costs.items():
-            row: dict[str, Any] = {"run": name, "measure": measure, "a": None}
-            if c is not None:
-                times = 1
-                if measure == "cost $":
-                    times = 1000
-                    row["measure"] = "$/1,000"
-                row |= {"a": times * c.mean_a, "b": times * c.mean_b}
-                row |= with_interval("difference", c.difference, c.interval)
-                row["ratio"] = c.mean_b / c.mean_a if c.mean_a else None
-            rows.append(row)
+            if c is None:
+                rows.append({"run": name, "measure": measure, "a": None})
+            else:
+                rows.append({"run": name, **cost_row(measure, c)})
     return Table("costs", columns, rows)
+
+
+def cost_row(measure: str, c: Comparison) -> dict[str, Any]:
+    """Return the row of a cost: means, their difference and its interval in one unit.
+
+    Args:
+        measure: Name of the cost in `MEASURES`. Dollars are shown for 1,000 questions.
+        c: The comparison, per question.
+    """
+    times = 1
+    if measure == "cost $":
+        times = 1000
+        measure = "$/1,000"
+    values = {"a": c.mean_a, "b": c.mean_b, **with_interval("difference", c.difference, c.interval)}
+    row: dict[str, Any] = {"measure": measure}
+    for name, value in values.items():
+        row[name] = None if value is None else times * value
+    return {**row, "ratio": c.mean_b / c.mean_a if c.mean_a else None}
 
 
 def verdict_report(verdict: Verdict) -> Report:
@@ -280,7 +292,9 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
             lines.append(f"{words}, {c.gain} against {arm}")
     means = " ".join(f"{mean:.3f}" for mean in verdict.seed_means(metric))
     failed = sum(map(_failed, verdict.arms.values()))
-    changed = f"fixed {len(verdict.fixed)}, broke {len(verdict.broken)}; failed {failed}, scored 0"
+    changed = f"fixed {len(verdict.fixed)}, broke {len(verdict.broken)}"
+    if failed:
+        changed += f"; {failed} failed and scored 0"
     lines.append(f"seeds {means}; {changed}" if len(verdict.sidecars) > 1 else changed)
     return lines
 
@@ -390,7 +404,7 @@ def looks_in_words(
         state = "decided" if look.decided else "not decided"
         lines.append(
             f"look {number}, {look.questions} questions: compiled - zero-shot {look.metric} "
-            f"{look.difference:+.3f}, p {look.p:.3f}, {state}"
+            f"{look.difference:+z.3f}, p {look.p:.3f}, {state}"
         )
     final = looks[-1]
     ended = f"{state} after {final.questions} of at most {final.most} questions"

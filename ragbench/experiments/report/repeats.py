@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("failed", kind="count", drop=6),
     Column("calls", kind="amount", drop=5),
     Column("tokens", kind="amount", drop=5),
-    Column("cost_usd", "cost $", "usd", drop=2),
+    Column("cost_usd", "$/1,000", "usd_1000", drop=2),
 )
 LEGEND = (
     "EM and F1 are means over questions and repeats; pass^R: exactly right every time, pass@R: at "

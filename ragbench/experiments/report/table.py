@@ -40,15 +40,15 @@ Row = Mapping[str, Any]
 #: How a number of each kind looks.
 _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "count": lambda n: f"{n:,}",
-    "score": lambda x: f"{x:.3f}",
-    "mean": lambda x: f"{x:,.0f}" if isinstance(x, int) or abs(x) >= 100 else f"{x:.3f}",
-    "gain": lambda x: f"{x:+.3f}",
-    "amount": lambda x: f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}",
-    "usd": lambda x: f"{x:,.{2 if abs(x) >= 100 else 6 if 0 < abs(x) < 0.001 else 4}f}",
+    "score": lambda x: f"{x:z.3f}",
+    "mean": lambda x: f"{x:,.0f}" if isinstance(x, int) or abs(x) >= 100 else f"{x:z.3f}",
+    "gain": lambda x: f"{x:+z.3f}",
+    "amount": lambda x: f"{x:,.0f}" if abs(x) >= 100 else f"{x:z.1f}",
+    "usd": lambda x: f"{x:z,.{2 if abs(x) >= 100 else 6 if 0 < abs(x) < 0.001 else 4}f}",
     "usd_1000": lambda x: usd_of_1000(x),
-    "seconds": lambda x: f"{x:.1f}",
-    "share": lambda x: f"{x:.0%}",
-    "number": lambda x: f"{x:.4g}",
+    "seconds": lambda x: f"{x:z.1f}",
+    "share": lambda x: f"{x:z.0%}",
+    "number": lambda x: f"{x:z.4g}",
     "p": lambda p: "<0.001" if p < 0.0005 else f"{p:.3f}",
 }
 #: A blank at which no cell is broken.
@@ -165,7 +165,7 @@ class Table:
         fields = self.fields
         records = []
         for row in self.rows:
-            records.append({name: row.get(name) for name in fields})
+            records.append({name: _without_sign_of_zero(row.get(name)) for name in fields})
         return records
 
 
@@ -173,12 +173,18 @@ class Table:
 Report = Iterable[str | Table]
 
 
+def _without_sign_of_zero(value: Any) -> Any:
+    if isinstance(value, float):
+        return value + 0.0  # -0.0 + 0.0 is 0.0
+    return value
+
+
 def _without_zero(text: str) -> str:
     return re.sub(r"^([+-]?)0\.", r"\1.", text)
 
 
 def _two_decimals(value: float) -> str:
-    return _without_zero(f"{value:.2f}")
+    return _without_zero(f"{value:z.2f}")
 
 
 def usd_of_1000(usd: float) -> str:
@@ -186,7 +192,7 @@ def usd_of_1000(usd: float) -> str:
     amount = 1000 * usd
     if 0 < abs(amount) < 0.1:
         return f"{amount:.2g}"
-    return f"{amount:,.2f}"
+    return f"{amount:z,.2f}"
 
 
 def ends_of(name: str) -> tuple[str, str]:

@@ -94,8 +94,8 @@ class Comparison:
     def gain(self) -> str:
         """The difference with its 95 % interval, such as "+0.258 [+0.140, +0.362]"."""
         if self.interval is None:
-            return f"{self.difference:+.3f}"
-        return f"{self.difference:+.3f} {self.interval.words('+')}"
+            return f"{self.difference:+z.3f}"
+        return f"{self.difference:+z.3f} {self.interval.words('+')}"
 
     def at(self, level: float) -> Interval | None:
         """The interval at `level` in (0, 1); that of 95 % where it bets."""

@@ -63,7 +63,7 @@ class Interval:
 
     def words(self, sign: str = "") -> str:
         """Both ends with three decimals, and with a `sign` of "+" those above 0 too."""
-        return f"[{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
+        return f"[{self.low:{sign}z.3f}, {self.high:{sign}z.3f}]"
 
     def mirrored(self) -> "Interval":
         """That of the difference the other way round."""

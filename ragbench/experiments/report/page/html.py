@@ -118,7 +118,7 @@ def static_table(data: Any) -> str:
     for program in ranked:
         mean = program["means"][metric]
         test = difference_from(program["at"], family["best"], family)
-        word = f"{test['difference']:+.3f} {test['word']}" if test else "-"
+        word = f"{test['difference']:+z.3f} {test['word']}" if test else "-"
         cost = program["cost_usd"]
         cells = [
             program["key"],

@@ -178,7 +178,7 @@ def _compiling(
             parts.append(("", f"{program['key']} against {before['key']}: not tested. "))
             continue
         word = {"better": "Yes", "worse": "No, it is worse"}.get(test["word"], "Not significantly")
-        gain = f"{test['difference']:+.3f}"
+        gain = f"{test['difference']:+z.3f}"
         parts.append(("b", f"{word}: "))
         parts.append(("", f"{program['key']} scores {gain} against {before['key']}, uncompiled. "))
     return parts or [
