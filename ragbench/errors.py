@@ -95,6 +95,7 @@ EXTRA_OF = {
     "datasets": "data",
     "docx": "documents",
     "faiss": "dense",
+    "fastembed": "dense",
     "huggingface_hub": "data",
     "igraph": "graph",
     "onnxruntime": "dense",

@@ -39,7 +39,7 @@ NPROBE = 64
 class EmbeddingSettings(Knobs):
     """Parameters of the embedder and of the embedded text."""
 
-    embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
+    embedder: str = Field("local", description="local, local:NAME, fastembed/NAME or openai/MODEL")
     api_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
     title: bool = Field(True, description="whether the title is put before the embedded text")
     query_prefix: str = Field("", description="put before each query, as some models ask")

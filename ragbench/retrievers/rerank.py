@@ -2,6 +2,7 @@
 
 none                      keeps the order
 maxsim, maxsim:NAME       late interaction over a local embedder's token vectors
+fastembed/NAME            a cross-encoder of fastembed; NAME@FOLDER reads its files from a folder
 http://... or https://... a rerank endpoint, up to and without `/rerank`
 lm                        the LM of the run orders the passages
 """
@@ -26,6 +27,7 @@ from ragbench.passages import Passage
 from ragbench.record import Call
 from ragbench.retrievers import embedders
 from ragbench.retrievers.base import RETRIEVERS
+from ragbench.retrievers.embedders.fast import PREFIX, open_model
 from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import RankPassages
@@ -42,7 +44,9 @@ class RerankSettings(Knobs):
     """Knobs of reranking."""
 
     inner: str = Field("hybrid", description="spec of the retriever whose hits are reranked")
-    reranker: str = Field("maxsim", description="none, maxsim, an http address or lm")
+    reranker: str = Field(
+        "maxsim", description="none, maxsim, fastembed/NAME, an http address or lm"
+    )
     model: str = Field("", description="model name for a rerank endpoint")
     weight: float | None = Field(
         None,
@@ -119,8 +123,10 @@ def make_reranker(spec: str, model: str = "") -> Reranker | None:
         return HTTPReranker(spec, model)
     if spec == "lm":
         return Listwise()
+    if spec.startswith(PREFIX):
+        return CrossEncoder(spec.removeprefix(PREFIX))
     raise ConfigError(
-        f"reranker {spec!r} is not understood; give none, maxsim, an http address or lm"
+        f"unknown reranker {spec!r}; give none, maxsim, fastembed/NAME, an http address or lm"
     )
 
 
@@ -154,6 +160,23 @@ class MaxSim(Reranker):
             if len(query_vectors) and len(vectors):
                 score = float((query_vectors @ vectors.T).max(axis=1).mean())
             scores.append(score)
+        return scores
+
+
+class CrossEncoder(Reranker):
+    """A cross-encoder of fastembed; `name` is NAME or NAME@FOLDER."""
+
+    def __init__(self, name: str) -> None:
+        self.identity = PREFIX + name.partition("@")[0]
+        self._model = open_model("reranker", name)
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """Return the model's relevance logit per passage."""
+        start = time.perf_counter()
+        query, *texts = map(embedders.clean, (query, *map(_titled, passages)))
+        scores = list(map(float, self._model.rerank(query, texts, batch_size=1)))
+        tokens = self._model.token_count([(query, text) for text in texts])
+        file_call(embedders.local_call(self.identity, start, tokens, "rerank"))
         return scores
 
 

@@ -58,7 +58,7 @@ class LookaheadKnobs(ProgramKnobs):
     w_confidence: float = bounded(0.5, 0, 10, "weight of a look-up's confidence")
     w_hop: float = bounded(0.2, 0, 10, "weight of its place in the chain")
     parallel: bool = Field(True, description="look-ups of a level at once, or one by one")
-    rerank: str = Field("none", description="none, lm, maxsim or an http address")
+    rerank: str = Field("none", description="none, lm, maxsim, fastembed/NAME or an http address")
     rerank_keep: int = bounded(3, 1, 100, "passages kept of a look-up")
     rerank_min: float = Field(0.0, description="lower scores are left out, unless all are lower")
     fallback: bool = Field(True, description="one round of further searches where a trigger fires")

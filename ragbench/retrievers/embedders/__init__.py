@@ -3,6 +3,7 @@
 local                          the default small model, by ONNX on this machine
 local:NAME, local:/folder      another of `ragbench models list`, or a folder with
                                `model.onnx` and `tokenizer.json`
+fastembed/NAME                 a model of fastembed; NAME@FOLDER reads its files from a folder
 openai/MODEL                   OpenAI, or with `api_base` any OpenAI-compatible server
 """
 
@@ -20,10 +21,14 @@ def make_embedder(spec: str, api_base: str = "") -> Embedder:
     if scheme == "local":
         return LocalEmbedder(name)
     provider, _, model = spec.partition("/")
+    if provider == "fastembed" and model:
+        from ragbench.retrievers.embedders.fast import FastEmbedder
+
+        return FastEmbedder(model)
     if provider == "openai" and model:
         from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 
         return OpenAIEmbedder(model, api_base=api_base)
     raise ConfigError(
-        f"embedder {spec!r} is not understood; give local, local:NAME or openai/MODEL"
+        f"unknown embedder {spec!r}; give local, local:NAME, fastembed/NAME or openai/MODEL"
     )

@@ -32,7 +32,7 @@ NONE: Vectors = np.zeros((0, 1), dtype=np.float32)
 class LMIndexSettings(Knobs):
     """Settings of an index that an LM builds; also parameters of its program."""
 
-    embedder: str = Field("local", description="local, local:NAME or openai/MODEL")
+    embedder: str = Field("local", description="local, local:NAME, fastembed/NAME or openai/MODEL")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
 
 
