@@ -156,7 +156,7 @@ OFFICIAL = {"answer": {q["id"]: q["answer"] for q in QUESTIONS}}
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([{"id": "q99", "answer": "x"}], "none of its 1 predictions is of the 5 questions asked"),
+        ([{"id": "q99", "answer": "x"}], "none of its 1 predictions is of the 5 questions"),
         ([{"id": "q0", "answer": "x", "tokens": -5}], "field 'tokens': Input should be greater"),
         ([{"id": "q0", "answer": "x", "calls": True}], "'calls': is true or false, not a number"),
         ([{"id": "q0", "answer": "x", "supporting_facts": [["Town 0"]]}], "supporting_facts.0.1"),

@@ -189,16 +189,15 @@ def import_command(
     """Make a run of the predictions in FILE, which another system made for a data set's questions.
 
     FILE is JSON lines, JSON or a table with an id (or question) and an answer, and where they are
-    known passages, tokens, calls, cost_usd and latency_s; or the official prediction file of
-    HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD, or an output of AutoRAG, FlashRAG, HippoRAG, KILT
-    or promptfoo.
+    known passages, tokens, calls, cost_usd and latency_s. --prediction-field maps other names. The
+    official prediction files of HotpotQA, 2WikiMultiHopQA, MuSiQue and GraphRAG-Bench need none.
     """
-    from ragbench.experiments.importing import import_run
+    from ragbench.experiments.importing import folder_of, import_run
     from ragbench.experiments.report.tables import runs_report
 
     config = shared.to_config(**options, complete=True)
-    folder = out or Path("runs") / f"imported-{name.replace(':', '_')}"
-    show(runs_report([import_run(config, file, name, model, folder, fields)]))
+    run = import_run(config, file, name, model, out or folder_of(name), fields)
+    show(runs_report([run]))
 
 
 @command(

@@ -3,10 +3,9 @@
 A form is recognised by fields that its records have, and says where ours stand in them. What a
 record has under our own name already, and what the user maps, comes first.
 
-- KILT (Petroni et al. 2021, arXiv:2009.02252), questions and predictions
+- KILT (Petroni et al. 2021, arXiv:2009.02252)
 - RGB (Chen et al. 2023, arXiv:2309.01431) and CRAG (Yang et al. 2024, arXiv:2406.04744)
-- HippoRAG (its `paragraphs` with `text`), AutoRAG, FlashRAG, promptfoo
-- predictions of MuSiQue's official script
+- HippoRAG (its `paragraphs` with `text`) and AutoRAG
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragbench.data.mapping import AbsentError, has, value_at
-from ragbench.data.readers import Row, is_records
+from ragbench.data.readers import Row
 
 
 @dataclass(frozen=True)
@@ -51,20 +50,6 @@ QUESTIONS = (
     _form("HippoRAG", "question answer paragraphs", lacks="paragraphs[0].paragraph_text",
           context="paragraphs"),
 )  # fmt: skip
-PREDICTIONS = (
-    _form("MuSiQue", "predicted_answer", answer="predicted_answer",
-          support_idxs="predicted_support_idxs", answerable="predicted_answerable"),
-    _form("AutoRAG", "generated_texts", id="qid", question="query", answer="generated_texts",
-          passages="retrieved_ids retrieved_contents"),
-    _form("FlashRAG", "output question golden_answers", answer="output.pred",
-          passages="output.retrieval_result[].id output.retrieval_result[].contents"),
-    _form("promptfoo", "vars response", id="vars.id vars.qid", question="vars.question vars.query",
-          answer="response.output", tokens="response.tokenUsage.total", cost_usd="cost",
-          latency_ms="latencyMs"),
-    _form("KILT", "output", answer="output[0].answer",
-          passages="output[0].provenance[].wikipedia_id output[0].provenance[].title"),
-    _form("HippoRAG", "question docs answer", passages="docs"),
-)  # fmt: skip
 
 
 def form_of(data: Any, forms: Sequence[Form]) -> Form | None:
@@ -95,12 +80,3 @@ def formed(row: Row, forms: Sequence[Form]) -> Row:
         elif values:
             taken[ours] = values[0]
     return row._replace(data={**row.data, **taken})
-
-
-def records_in(content: Any) -> Any:
-    """Returns the records within a predictions file of one object; any other value unchanged."""
-    if isinstance(content, dict) and isinstance(content.get("results"), dict):
-        content = content["results"]
-    if isinstance(content, dict) and is_records(content.get("results")):
-        return content["results"]
-    return content

@@ -2,7 +2,8 @@
 
 A path names where a value stands in a record: `answer`, `answer.value` within an object,
 `output[].answer` in each object of a list (a flat list of what they have), `output[0].answer` in
-one of them. A text that is JSON is stepped into as what it holds. `Record` is the base of what a
+one of them, counted from the end if negative (`messages[-1].content`). A text that is
+JSON is stepped into as what it holds. `Record` is the base of what a
 record must have; whatever is wrong becomes one DataError line with the file, the record and the
 field, and with the option that maps it.
 """
@@ -21,7 +22,7 @@ from ragbench.errors import DataError
 
 #: Characters of a message: what it quotes may be of any length.
 _LONGEST = 500
-_STEP = re.compile(r"\[\d*\]|[^.\[\]]+")
+_STEP = re.compile(r"\[(?:-?\d+)?\]|[^.\[\]]+")
 
 
 class Record(BaseModel):
@@ -140,7 +141,7 @@ def _follow(value: Any, steps: list[str]) -> Any:
         return _each(value, remaining)
     if step.startswith("["):
         number = int(step[1:-1])
-        if not isinstance(value, list) or number >= len(value):
+        if not isinstance(value, list) or not -len(value) <= number < len(value):
             size = kind_of(value)
             if isinstance(value, list):
                 size += f" of {len(value)}"

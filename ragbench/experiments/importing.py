@@ -1,14 +1,16 @@
-"""Predictions of another system as a run: scored, compared and shown beside our own.
+"""Import the predictions of another system as a run: scored, compared and shown like any other.
 
-A file has one record per question: `id` (or the `question` itself), `answer`, and where they are
-known `passages` (texts, titles or ids, best first), `supporting_facts`, `evidence`, `tokens`,
-`calls`, `cost_usd` and `latency_s`; `--prediction-field` maps other names. Read as they are: the
-official prediction files of HotpotQA and 2WikiMultiHopQA (`{"answer": {id: text}, "sp": {id:
-[[title, index]]}, "evidence": {id: [[subject, relation, object]]}}`), MuSiQue's, SQuAD's (`{id:
-text}`), and the outputs that `ragbench.data.forms` knows. A question without a prediction counts as
-failed, as in the official scripts.
+A file has one record per question: `id` (or the `question`), `answer`, and where they are known
+`passages` (texts, titles or ids, best first), `supporting_facts`, `evidence`, `tokens`, `calls`,
+`cost_usd` and `latency_s`. `--prediction-field` maps other names. The official prediction files of
+HotpotQA, 2WikiMultiHopQA, MuSiQue and GraphRAG-Bench need no mapping, nor do AutoRAG's. A question
+without a prediction counts as failed, as in the official scripts.
 """
 
+import re
+import shutil
+import sqlite3
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,12 +20,11 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import dspy
-from pydantic import BeforeValidator
+from pydantic import AliasChoices, BeforeValidator, Field
 
 import ragbench
 from ragbench.data import Dataset, load_dataset
 from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list, unpacked
-from ragbench.data.forms import PREDICTIONS, formed, records_in
 from ragbench.data.mapping import (
     Record as FileRecord,
     absent_fields,
@@ -32,83 +33,97 @@ from ragbench.data.mapping import (
     missing,
     validate,
 )
-from ragbench.data.readers import Row, is_records, read_json, read_rows
+from ragbench.data.readers import Row, read_json, read_rows
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.runs.matching import PassageMatcher
 from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
-from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked, write_json
+from ragbench.experiments.store import DataId, RunCard, Store, is_run, write_json
 from ragbench.folder_store import sha256_of
-from ragbench.passages import Corpus, Passage
+from ragbench.logs import get
+from ragbench.passages import Passage
+from ragbench.paths import make_folder
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.settings import QuestionSettings
 from ragbench.words import question_key
 
-#: Amount -> the columns of a table of runs that are of it. What a file does not tell is unknown.
+_log = get(__name__)
+
+#: Amount -> the columns of a table of runs that need it. An amount that a file lacks is unknown.
 _COLUMNS_OF = {
     "calls": ("calls",),
     "tokens": ("tokens",),
     "cost_usd": ("cost_usd",),
     "latency_s": ("p50_s", "p95_s"),
 }
-#: Amounts that no file of predictions tells, and their columns.
+#: Amounts that no file of predictions has, and their columns.
 _NEVER_KNOWN = ("embedding_and_reranking_calls", "embedding_and_reranking_tokens", "retrievals",
                 "critical_path_calls", "critical_path_s")  # fmt: skip
 _NEVER_SHOWN = ("path", "searches")
-
-
-#: What a passage of a prediction is named by, where it is an object: the first that it has.
-_NAMES = ("id", "pid", "doc_id", "title", "text", "contents", "content")
+#: Keys that may name a passage that is an object; the first one present counts.
+_PASSAGE_KEYS = ("id", "pid", "doc_id", "title", "text", "contents", "content")
+#: Fields of the answer: ours, MuSiQue's, GraphRAG-Bench's and AutoRAG's.
+_ANSWER_KEYS = ("answer", "predicted_answer", "generated_answer", "generated_texts")
 
 
 def _blank_is_none(value: Any) -> Any:
     value = unpacked(value)
+    if isinstance(value, list):  # systems that sample several answers write a list
+        value = next(iter(value), None)
     if isinstance(value, str) and not value.strip():
-        return None
-    if isinstance(value, list):  # as systems that sample several write it
-        if value:
-            return value[0]
         return None
     return value
 
 
 def _as_names(value: Any) -> Any:
-    """Passages as names or texts, where some are objects with one of these."""
-    entries: list[Any] = []
+    """Return passages as names or texts; an object gives the first of `_PASSAGE_KEYS`."""
+    names: list[Any] = []
     for entry in as_list(value):
         if isinstance(entry, dict):
-            entry = next((entry[key] for key in _NAMES if entry.get(key)), None)
+            entry = next((entry[key] for key in _PASSAGE_KEYS if entry.get(key)), None)
         if isinstance(entry, int) and not isinstance(entry, bool):
             entry = str(entry)
-        entries.append(entry)
-    return entries
+        names.append(entry)
+    return names
+
+
+def _no_text(value: Any) -> Any:
+    """Return None for the evidence of GraphRAG-Bench, which is a text and not a list of triples."""
+    if isinstance(value, str):
+        return ()
+    return value
 
 
 class PredictionRecord(FileRecord):
-    """One record of a file of predictions; a blank answer is none.
-
-    `support_idxs` and `answerable` are MuSiQue's, `evidence` is 2WikiMultiHopQA's. `as_written` is
-    the answer before anything was done to it.
-    """
+    """One record of a file of predictions; a blank answer is no answer."""
 
     option = "--prediction-field"
 
-    id: Id | None = None
+    id: Id | None = Field(None, validation_alias=AliasChoices("id", "_id", "qid"))
     question: Text | None = None
-    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = None
-    as_written: Any = None
-    passages: Annotated[tuple[Text, ...], BeforeValidator(_as_names)] = ()
+    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = Field(
+        None, validation_alias=AliasChoices(*_ANSWER_KEYS)
+    )
+    passages: Annotated[tuple[Text, ...], BeforeValidator(_as_names)] | None = Field(
+        None, validation_alias=AliasChoices("passages", "context", "retrieved_ids")
+    )
     supporting_facts: tuple[tuple[Text, Whole], ...] = ()
-    evidence: tuple[tuple[Text, Text, Text], ...] = ()
-    support_idxs: tuple[Whole, ...] = ()
-    answerable: bool | None = None
+    evidence: Annotated[tuple[tuple[Text, Text, Text], ...], BeforeValidator(_no_text)] = ()
+    support_idxs: tuple[Whole, ...] | None = Field(
+        None, validation_alias=AliasChoices("support_idxs", "predicted_support_idxs")
+    )
+    answerable: bool | None = Field(
+        None, validation_alias=AliasChoices("answerable", "predicted_answerable")
+    )
     tokens: Count = None
     calls: Count = None
     cost_usd: Amount = None
     latency_s: Amount = None
+    as_written: Any = None
 
     def ledger(self, model: str) -> Ledger:
-        """Calls that come to the totals given; none where nothing is known."""
+        """Return calls that sum to the given totals; none if nothing is known."""
         ledger = Ledger([], CriticalPath())
         if (self.tokens, self.calls, self.cost_usd) != (None, None, None):
             call = Call(
@@ -122,9 +137,14 @@ class PredictionRecord(FileRecord):
         return ledger
 
     def unknown(self) -> list[str]:
-        """The amounts that it does not tell."""
+        """Return the amounts that the record lacks."""
         unknown = [name for name in _COLUMNS_OF if getattr(self, name) is None]
         return [*unknown, *_NEVER_KNOWN]
+
+
+def folder_of(name: str) -> Path:
+    """Return the default run folder of the system `name`; it is always directly below `runs`."""
+    return Path("runs") / ("imported-" + re.sub(r"[^\w.-]", "_", name))
 
 
 def import_run(
@@ -135,39 +155,50 @@ def import_run(
     folder: Path,
     fields: Mapping[str, str] = MappingProxyType({}),
 ) -> Evaluation:
-    """The run of the predictions in `file`, made by the system `name`, written to `folder`.
+    """Write the predictions in `file` as a run. A failed import leaves nothing behind.
 
-    `fields` maps our names of a prediction's fields to paths in the file.
+    Args:
+        config: Data settings of the questions.
+        file: File of predictions.
+        name: Name of the system in tables.
+        model: LM of the system, for tables.
+        folder: Run folder.
+        fields: Our names of a prediction's fields -> paths in the file.
+
+    Returns:
+        The run.
 
     Raises:
-        DataError: the file cannot be read, or none of it is of the questions.
-        RunError: there is a run in `folder`.
+        DataError: The file cannot be read, or none of it is of the questions.
+        RunError: There is a run in `folder`, or it cannot be written.
     """
+    if is_run(folder):
+        raise RunError(f"{folder} holds a run already; give another --out")
     dataset = load_dataset(config.data_settings())
     examples = dataset.select(config.split, config.limit)
     predictions = read_predictions(file, fields, config.encoding or "")
-    all_records = list(chain.from_iterable(predictions.values()))
-    # Questions of MuSiQue's Full set share an id: the file has them in the order of the data.
-    uses: Counter[str] = Counter()
-    numbers: dict[str, int] = {}
-    for example in dataset.questions or examples:
-        written = example.get("twin_of") or example.qid
-        numbers[example.qid] = uses[written]
-        uses[written] += 1
-    records = []
-    for example in examples:
-        row = _found(example, predictions, numbers.get(example.qid, 0))
-        records.append(_record(example, row, dataset, model))
-    if any(prediction.supporting_facts for prediction in all_records):
-        records = [replace(record, cites_sentences=True) for record in records]
-    if not any(prediction.passages or prediction.support_idxs for prediction in all_records):
-        records = [replace(record, gold_pids=[]) for record in records]  # unknown what was read
-    if all(record.failure for record in records):
+    pairs = _paired(dataset.questions or examples, examples, predictions)
+    if all(row.answer is None for _, row in pairs):
         raise DataError(
-            f"{file}: none of its {len(all_records)} predictions is of the {len(examples)} "
-            f"questions asked: their ids, such as {next(iter(predictions))[:60]!r}, must be ids "
-            f"of the data, such as {examples[0].qid!r}, or their questions the same"
+            f"{file}: none of its {sum(map(len, predictions.values()))} predictions is of the "
+            f"{len(examples)} questions: their ids, such as {next(iter(predictions))[:60]!r}, must "
+            f"be ids of the data, such as {examples[0].qid!r}, or their questions the same"
         )
+    every_row = list(chain.from_iterable(predictions.values()))
+    records = _records(pairs, every_row, dataset, model, file)
+    card = _card(config, file, name, model, dataset, records)
+    _write(folder, card, records)
+    return reopen(folder)
+
+
+def _card(
+    config: RunConfig,
+    file: Path,
+    name: str,
+    model: str,
+    dataset: Dataset,
+    records: Sequence[Record],
+) -> RunCard:
     of_data = config.identity()
     for field in RunConfig.model_fields.keys() - QuestionSettings.model_fields.keys():
         of_data.pop(field, None)
@@ -175,10 +206,10 @@ def import_run(
     for amount, columns in _COLUMNS_OF.items():
         if any(amount in record.unknown for record in records):
             unknown += columns
-    card = RunCard(
+    return RunCard(
         identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},
         label=name,
-        questions=len(examples),
+        questions=len(records),
         knobs={},
         model=model,
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
@@ -186,15 +217,26 @@ def import_run(
         versions={"ragbench": ragbench.__version__},
         unknown=unknown,
     )
-    with locked(folder):
-        if is_run(folder):
-            raise RunError(f"{folder} holds a run already; give another --out")
-        with Store(folder, card) as store:
+
+
+def _write(folder: Path, card: RunCard, records: Sequence[Record]) -> None:
+    """Write a run to a temporary folder and rename it, so that `folder` is whole or not there."""
+    part = None
+    try:
+        make_folder(folder.parent)
+        part = Path(tempfile.mkdtemp(prefix=".import-", dir=folder.parent))
+        with Store(part, card) as store:
             for record in records:
                 store.write(record)
-    evaluation = reopen(folder)
-    write_json(folder / SUMMARY, evaluation.stored())  # which `ragbench runs` lists
-    return evaluation
+        write_json(part / SUMMARY, reopen(part).stored())  # `ragbench runs` lists it
+        part.chmod(0o755)
+        part.rename(folder)
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write the run folder {folder}: {reason}") from None
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 Predictions = Mapping[str, Sequence[PredictionRecord]]
@@ -203,32 +245,37 @@ Predictions = Mapping[str, Sequence[PredictionRecord]]
 def read_predictions(
     file: Path, fields: Mapping[str, str] = MappingProxyType({}), encoding: str = ""
 ) -> Predictions:
-    """Predictions by id, or by normalised question; several only where MuSiQue's twins have one id.
+    """Read predictions by id, or by normalized question.
+
+    Args:
+        file: File of predictions.
+        fields: Our names of a prediction's fields -> paths in the file.
+        encoding: Encoding of a text that is not UTF-8.
+
+    Returns:
+        The predictions of each key; several only for the two questions of an id in MuSiQue's Full
+        set.
 
     Raises:
-        DataError: the file cannot be read, a prediction has neither id nor question, no prediction
+        DataError: The file cannot be read, a prediction has neither id nor question, no prediction
             has an answer, or two are of one question.
     """
     predictions: dict[str, list[PredictionRecord]] = {}
     unanswered: Row | None = None
-    is_answered = False
     first_row: Row | None = None
     never_there = set(fields)
     for row in _rows(file, encoding):
-        row = formed(row, PREDICTIONS)
-        absent = absent_fields(row, fields)
         first_row = first_row or row
+        absent = absent_fields(row, fields)
         never_there &= absent
         present = {ours: path for ours, path in fields.items() if ours not in absent}
         row = map_fields(row, present, PredictionRecord.option)
-        if isinstance(row.data, dict):
-            if isinstance(milliseconds := row.data.get("latency_ms"), int | float):
-                row.data.setdefault("latency_s", milliseconds / 1000)
-            for alias in ("_id", "qid"):
-                if alias in row.data:
-                    row.data.setdefault("id", row.data[alias])
         record = validate(PredictionRecord, row)
-        record = record.model_copy(update={"as_written": row.data.get("answer")})
+        written = [row.data[key] for key in _ANSWER_KEYS if key in row.data]
+        if written:
+            record = record.model_copy(update={"as_written": written[0]})
+        elif unanswered is None:
+            unanswered = row
         key = record.id or (question_key(record.question) if record.question else "")
         if not key:
             fail(row, "id", missing(PredictionRecord, row, "id"))
@@ -236,49 +283,27 @@ def read_predictions(
         if same and not (record.answerable is not None and len(same) == 1):
             raise DataError(f"{row.where}: {key!r} has a prediction already")
         same.append(record)
-        is_answered = is_answered or record.answer is not None
-        if unanswered is None and "answer" not in row.data:
-            unanswered = row
     if first_row is not None and never_there:
-        map_fields(first_row, fields, PredictionRecord.option)  # which says what is not there
+        map_fields(first_row, fields, PredictionRecord.option)  # raises, and names the fields
+    is_answered = any(r.answer is not None for r in chain.from_iterable(predictions.values()))
     if not is_answered and unanswered is not None:
         fail(unanswered, "answer", missing(PredictionRecord, unanswered, "answer"))
     return predictions
 
 
 def _rows(file: Path, encoding: str) -> Iterator[Row]:
-    content = None
-    if file.suffix.lower() == ".json":
-        content = records_in(read_json(file, encoding))
-    if isinstance(content, list) and is_records(content):
-        for number, record in enumerate(content, start=1):
-            yield Row(f"{file}: record {number}", record)
-    elif isinstance(content, Mapping) and isinstance(content.get("answer"), Mapping):
-        yield from _official_rows(file, content)
-    elif isinstance(content, Mapping) and content and all(map(_is_record, content.values())):
-        for qid, value in content.items():
-            data = value if isinstance(value, dict) else {"answer": value}
-            yield Row(f"{file}: {qid}", {"id": qid, **data})
-    else:
+    """Yield records; those of an official file of HotpotQA or 2WikiMultiHopQA by id."""
+    content = read_json(file, encoding) if file.suffix.lower() == ".json" else None
+    if not isinstance(content, Mapping) or not isinstance(content.get("answer"), Mapping):
         yield from read_rows(file, encoding)
-
-
-def _is_record(value: Any) -> bool:
-    """Whether `value` may be what a file has by id: an answer, several, or a record."""
-    if isinstance(value, list):
-        return not any(isinstance(entry, dict | list) for entry in value)
-    return True
-
-
-def _official_rows(file: Path, content: Mapping[str, Any]) -> Iterator[Row]:
-    """The records of HotpotQA's or 2WikiMultiHopQA's prediction file."""
+        return
     facts = content.get("sp") or {}
     evidence = content.get("evidence") or {}
     if not isinstance(facts, Mapping) or not isinstance(evidence, Mapping):
         raise DataError(f'{file}: "sp" and "evidence" must be objects by id, as "answer" is')
     for qid, answer in content["answer"].items():
         named = facts.get(qid, [])
-        pairs = named if isinstance(named, list) else []  # whose shape the record checks
+        pairs = named if isinstance(named, list) else []  # the record checks their shape
         titles = dict.fromkeys(str(fact[0]) for fact in pairs if isinstance(fact, list) and fact)
         data = {
             "id": qid, "answer": answer, "passages": [*titles], "supporting_facts": named,
@@ -287,32 +312,88 @@ def _official_rows(file: Path, content: Mapping[str, Any]) -> Iterator[Row]:
         yield Row(f"{file}: {qid}", data)
 
 
-def _found(example: dspy.Example, predictions: Predictions, number: int) -> PredictionRecord:
-    """The prediction of a question, the `number`th of those with its id; an empty one for none."""
-    for key in (str(example.qid), example.get("twin_of"), question_key(example.question)):
-        same = predictions.get(key or "", ())
-        if len(same) == 1:
-            return same[0]
-        if number < len(same):
-            return same[number]
-    return PredictionRecord()
+def _paired(
+    questions: Sequence[dspy.Example], examples: Sequence[dspy.Example], predictions: Predictions
+) -> list[tuple[dspy.Example, PredictionRecord]]:
+    """Return each example with its prediction, an empty one if there is none.
+
+    Questions of MuSiQue's Full set share an id: the file has them in the order of `questions`.
+    """
+    uses: Counter[str] = Counter()
+    numbers: dict[str, int] = {}
+    for example in questions:
+        written = example.get("twin_of") or example.qid
+        numbers[example.qid] = uses[written]
+        uses[written] += 1
+    pairs = []
+    for example in examples:
+        row = PredictionRecord()
+        for key in (str(example.qid), example.get("twin_of"), question_key(example.question)):
+            same = predictions.get(key or "", ())
+            number = 0 if len(same) == 1 else numbers.get(example.qid, 0)
+            if number < len(same):
+                row = same[number]
+                break
+        pairs.append((example, row))
+    return pairs
 
 
-def _record(example: dspy.Example, row: PredictionRecord, dataset: Dataset, model: str) -> Record:
+def _records(
+    pairs: Sequence[tuple[dspy.Example, PredictionRecord]],
+    every_row: Sequence[PredictionRecord],
+    dataset: Dataset,
+    model: str,
+    file: Path,
+) -> list[Record]:
+    """Return the scored records.
+
+    The evidence of a question is unknown if no prediction of the file names passages, if its own
+    does not, or if none of the passages that it names is in the data.
+    """
+    names = [row.passages or _cited_pids(example, row) for example, row in pairs]
+    matcher = PassageMatcher(dataset.corpus, chain.from_iterable(names))
+    has_passages = any(row.passages or row.support_idxs for row in every_row)
+    cites_sentences = any(row.supporting_facts for row in every_row)
+    records = []
+    unknown = 0
+    for (example, row), own_names in zip(pairs, names, strict=True):
+        passages = matcher.match(own_names, example)
+        is_known = any(passage.pid in dataset.corpus.positions for passage in passages)
+        is_empty = not own_names and (row.passages, row.support_idxs) != (None, None)
+        if not has_passages or not (is_known or is_empty or row.answer is None):
+            unknown += has_passages and bool(example.gold_pids)
+            example = example.copy(gold_pids=[])
+        record = _record(example, row, passages, dataset, model)
+        records.append(replace(record, cites_sentences=cites_sentences))
+    if matcher.unmatched:
+        _log.warning(
+            "%s: %s of %s passages match no id, title or text of the data, such as %r; "
+            "evidence is unknown for %s questions",
+            file, matcher.unmatched.total(), sum(map(len, names)),
+            next(iter(matcher.unmatched))[:60], unknown,
+        )  # fmt: skip
+    return records
+
+
+def _record(
+    example: dspy.Example,
+    row: PredictionRecord,
+    passages: Sequence[Passage],
+    dataset: Dataset,
+    model: str,
+) -> Record:
     prediction = None
     failure = None
     if row.answer is None:
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
     else:
-        cited = _citations(example, row)
-        pids = row.passages or [pid for pid in cited or () if isinstance(pid, str)]
-        passages = _passages(pids, dataset.corpus)
         hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
+        cited = list(map(list, row.supporting_facts)) or _cited_pids(example, row) or None
         prediction = dspy.Prediction(
             answer=row.answer,
             stop_reason="imported",
             steps=[],
-            # Evidence is counted in what searches found: here all of it is one search.
+            # Evidence is counted in what searches returned: here all of it is one search.
             searches=[Search(example.question, len(hits), hits, 0.0)] if hits else [],
             counts={},
             passages=passages,
@@ -331,23 +412,7 @@ def _record(example: dspy.Example, row: PredictionRecord, dataset: Dataset, mode
     return replace(record, extra={**record.extra, **written}, unknown=row.unknown())
 
 
-def _citations(example: dspy.Example, row: PredictionRecord) -> list[Any] | None:
-    """The supporting facts of a prediction, or the pids of MuSiQue's paragraphs by number."""
-    if row.supporting_facts:
-        return list(map(list, row.supporting_facts))
+def _cited_pids(example: dspy.Example, row: PredictionRecord) -> list[str]:
+    """Return the ids of the paragraphs of MuSiQue that a prediction names by their numbers."""
     pids = example.get("paragraph_pids", ())
-    return [pids[i] for i in row.support_idxs if 0 <= i < len(pids)] or None
-
-
-def _passages(texts: Sequence[str], corpus: Corpus) -> list[Passage]:
-    """The passages named by id, title or text; one that the corpus has not stands for itself."""
-    passages = {}
-    for number, name in enumerate(texts):
-        place = corpus.positions.get(name)
-        if place is None:
-            place = corpus.titled(name)
-        passage = Passage(f"imported-{number}", "", name)
-        if place is not None:
-            passage = corpus[place]
-        passages[passage.pid] = passage
-    return list(passages.values())
+    return [pids[i] for i in row.support_idxs or () if 0 <= i < len(pids)]

@@ -1,0 +1,88 @@
+"""Match the passages that another system names, by id, text or title, with those of the data."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import dspy
+
+from ragbench.passages import Corpus, Passage
+from ragbench.words import words
+
+
+class PassageMatcher:
+    """Finds passages of a corpus by what a file of predictions calls them.
+
+    An id counts before a text, and a text before a title. Texts are compared by their words, with
+    or without the title before them. The question's own passages count before all others.
+
+    Attributes:
+        unmatched: Names that matched no passage, with their number of uses.
+    """
+
+    def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
+        self._corpus = corpus
+        self.unmatched: Counter[str] = Counter()
+        unresolved = set()
+        for name in dict.fromkeys(names):
+            if name not in corpus.positions:
+                unresolved.add(_key(name))
+        self._by_text: dict[str, int] = {}
+        if unresolved:
+            self._read_texts(unresolved)
+
+    def _read_texts(self, wanted: set[str]) -> None:
+        """Note the positions of passages whose texts are wanted; only those are held."""
+        for place, passage in enumerate(self._corpus):
+            for key in _text_keys(passage):
+                if key in wanted:
+                    self._by_text.setdefault(key, place)
+
+    def match(self, names: Sequence[str], example: dspy.Example) -> list[Passage]:
+        """Return a passage for each name, each once.
+
+        Args:
+            names: Ids, texts or titles of the passages of one question, best first. A name without
+                a match becomes a passage with the name as text.
+            example: Question.
+        """
+        by_name: dict[str, list[Passage]] = defaultdict(list)
+        for passage in self._own(example):
+            for name in {passage.pid, passage.title, *_text_keys(passage)}:
+                by_name[name].append(passage)
+        passages: dict[str, Passage] = {}
+        for number, name in enumerate(names):
+            found = by_name.get(name) or by_name.get(_key(name)) or self._elsewhere(name)
+            if not found:
+                self.unmatched[name] += 1
+                found = [Passage(f"imported-{number}", "", name)]
+            # Paragraphs of one article share a title: each mention takes the next of them.
+            passage = next((p for p in found if p.pid not in passages), found[0])
+            passages[passage.pid] = passage
+        return list(passages.values())
+
+    def _own(self, example: dspy.Example) -> list[Passage]:
+        """Return the question's own passages; in a pooled corpus those that the data set names."""
+        places = self._corpus.own(example.question, example.qid) or ()
+        if not places:
+            pids = example.get("paragraph_pids", ())
+            places = tuple(self._corpus.positions[p] for p in pids if p in self._corpus.positions)
+        return [self._corpus[place] for place in places]
+
+    def _elsewhere(self, name: str) -> list[Passage]:
+        place = self._corpus.positions.get(name)
+        if place is None:
+            place = self._by_text.get(_key(name))
+        if place is None:
+            place = self._corpus.titled(name)
+        if place is None:
+            return []
+        return [self._corpus[place]]
+
+
+def _key(text: str) -> str:
+    """Return the words of a text, which all writings of it share."""
+    return " ".join(words(text))
+
+
+def _text_keys(passage: Passage) -> tuple[str, str]:
+    return _key(passage.text), _key(f"{passage.title} {passage.text}")
